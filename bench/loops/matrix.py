@@ -16,10 +16,10 @@ import click
 from cells import CELLS, SLOW_RANK
 from loop_rank import train
 
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 _MAX_SECONDS = 200
 
@@ -45,7 +45,7 @@ def run_cell(name: str, origin: str, steps: int, root: Path) -> StepAnalysis | s
         return lines[0] if lines else f"exit codes {codes}"
     recording = read_source(str(root / "jobs" / "loop"), ReadOptions())
     assert isinstance(recording, Recording)
-    return analyse_recording(recording, now_seconds=0.0)
+    return analyse(recording)
 
 
 def _train(name: str, origin: str, steps: int, root: str, rank: int) -> None:

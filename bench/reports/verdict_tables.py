@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.traces import read_trace
-from lockstep_reports.score import score
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Verdict

@@ -35,7 +35,7 @@ from verdicts import judge_trials, verdict_of, verdict_text, window
 from lockstep_records.jobs import page_in
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_page, read_rows
-from lockstep_reports.cost import goodput
+from lockstep_reports.analysis.cost import goodput
 from lockstep_reports.readers.pages import read_attempt
 from lockstep_reports.recording.steps import Steps
 

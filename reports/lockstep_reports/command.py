@@ -1,37 +1,27 @@
 """Prints who was slow in a job, since when, in which phase and at what cost; or that nobody was."""
 
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from lockstep_records.jobs import find_job, list_attempts, newest_job
 from lockstep_records.options import FiniteRange
-from lockstep_reports.board import write_board
-from lockstep_reports.compare import Comparison, compare
-from lockstep_reports.job_report import JobReport
-from lockstep_reports.read import read_source
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window_spec import Window, parse_bound
+from lockstep_records.printable import printable
+from lockstep_reports.document.comparison import compare
+from lockstep_reports.document.model import Document
+from lockstep_reports.readers import ADDRESSES, ReadOptions
+from lockstep_reports.readers.source import read_source
+from lockstep_reports.recording.recording import LogRecording, Recording
+from lockstep_reports.recording.window import Window, parse_bound
+from lockstep_reports.render.board import write_board
 from lockstep_reports.render.outputs import Outputs
-from lockstep_reports.report_kinds import ReportSettings, kind_of
+from lockstep_reports.report import cut_to_baseline, cut_to_window, make_document
 
 _BASELINE = "baseline"
-_ADDRESSES = ("http://", "https://")
 _FILE = click.Path(path_type=Path, dir_okay=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What is reported on, and with what."""
-
-    source: str
-    against: str | None
-    read_options: ReadOptions
-    settings: ReportSettings
 
 
 @click.command()
@@ -145,35 +135,48 @@ def report(  # one parameter per option
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
-    now = time.time()
     try:
-        source = source or _newest()
+        source = source or _find_newest()
         if export is not None:
             _export(source, attempt, export)
             return
         outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto, board=board)
-        window = _window(first, last, now)
-        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
-        settings = _settings(source, signs_from, price_per_gpu_hour, now)
-        _report(_Request(source, against, options, settings), outputs)
+        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
+        options = replace(options, window=_parse_window(first, last, options.now_seconds))
+        # A source that is a Prometheus knows the nodes too.
+        signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
+        make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
+        name, document = _make(source, against, options, make)
+        _write(document, _add_default_page(outputs, name), signs_from)
     except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(printable(str(error))) from error
 
 
-def _settings(
-    source: str, signs_from: str | None, price_per_gpu_hour: float | None, now: float
-) -> ReportSettings:
-    """What the report is made with; a source that is a Prometheus knows the nodes too."""
-    address = signs_from or (source if source.startswith(_ADDRESSES) else None)
-    return ReportSettings(
-        now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
-    )
+def _make(
+    source: str,
+    against: str | None,
+    options: ReadOptions,
+    make: Callable[[Recording | LogRecording], Document],
+) -> tuple[str, Document]:
+    """The name of the recording, and its document, compared with what ``--against`` names."""
+    recording = read_source(source, options)
+    _refuse_options_without_effect(source, options, recording)
+    document = make(cut_to_window(recording, options.window))
+    if against == _BASELINE:
+        baseline = make(cut_to_baseline(recording, options.window))
+        document = compare(document, baseline, "the steps before the window")
+    elif against is not None:
+        # Neither window nor attempt apply: they were chosen for the other recording.
+        other_options = ReadOptions(job_id=options.job_id, now_seconds=options.now_seconds)
+        other = read_source(against, other_options)
+        document = compare(document, make(other), other.path.name)
+    return recording.path.name, document
 
 
-def _newest() -> str:
+def _find_newest() -> str:
     job = newest_job().name
     # Not to standard output, where a report for a program may go.
-    click.echo(f"job {job}, the newest here; lockstep jobs lists the others", err=True)
+    click.echo(f"job {printable(job)}, the newest here; lockstep jobs lists the others", err=True)
     return job
 
 
@@ -190,54 +193,26 @@ def _export(source: str, attempt: int | None, folder: Path) -> None:
     click.echo(f"written: {export.trace} ({counts})")
 
 
-def _window(first: str | None, last: str | None, now: float) -> Window:
+def _parse_window(first: str | None, last: str | None, now: float) -> Window:
     return Window(
         first=None if first is None else parse_bound(first, now),
         last=None if last is None else parse_bound(last, now),
     )
 
 
-def _report(request: _Request, outputs: Outputs) -> None:
-    recording = read_source(request.source, request.read_options)
-    _refuse_options_without_effect(request, recording)
-    kind = kind_of(recording)
-    window = request.read_options.window
-    job_report = kind.make_report(kind.inside(recording, window), request.settings)
-    comparison = _compare(job_report, recording, request)
-    if outputs.board is not None:
-        write_board(job_report, request.settings.signs_from, outputs.board)
-    _write(job_report, comparison, _with_default_page(outputs, recording.path.name))
-
-
-def _refuse_options_without_effect(request: _Request, recording: Recording | LogRecording) -> None:
+def _refuse_options_without_effect(
+    source: str, options: ReadOptions, recording: Recording | LogRecording
+) -> None:
     """An option that would change nothing is a mistake of the caller."""
-    source, options = request.source, request.read_options
     # Silence would let the caller believe that the report is on the job that was named.
-    if options.job_id is not None and not source.startswith(_ADDRESSES):
+    if options.job_id is not None and not source.startswith(ADDRESSES):
         raise ValueError("--job-id is for a Prometheus; give its http:// address, or leave it out")
     # A log has no such attribute; other recordings without operations have None.
     if options.meta is not None and getattr(recording, "operations", None) is None:
-        raise ValueError(f"--meta is for operation traces, and {source} is none; leave --meta out")
+        raise ValueError(f"--meta is for operation traces, not for {source}; leave --meta out")
 
 
-def _compare(
-    job_report: JobReport, recording: Recording | LogRecording, request: _Request
-) -> Comparison | None:
-    """The comparison with the recording, or with the baseline, that ``--against`` names."""
-    options = request.read_options
-    if request.against is None:
-        return None
-    if request.against == _BASELINE:
-        kind = kind_of(recording)
-        baseline = kind.make_report(kind.before(recording, options.window), request.settings)
-        return compare(job_report, baseline, "the steps before the window")
-    # Neither window nor attempt apply: they were chosen for the other recording.
-    other = read_source(request.against, ReadOptions(job_id=options.job_id))
-    other_report = kind_of(other).make_report(other, request.settings)
-    return compare(job_report, other_report, other.path.name)
-
-
-def _with_default_page(outputs: Outputs, name: str) -> Outputs:
+def _add_default_page(outputs: Outputs, name: str) -> Outputs:
     """Adds the page that is written unless a format goes to standard output."""
     # A pipe of JSON or Markdown should leave no file in the working folder.
     if outputs.html is not None or outputs.to_stdout:
@@ -245,9 +220,11 @@ def _with_default_page(outputs: Outputs, name: str) -> Outputs:
     return replace(outputs, html=Path(f"lockstep-report-{name}.html"))
 
 
-def _write(job_report: JobReport, comparison: Comparison | None, outputs: Outputs) -> None:
+def _write(document: Document, outputs: Outputs, prometheus: str | None) -> None:
+    if outputs.board is not None:
+        write_board(document.published, prometheus, outputs.board)
     try:
-        outputs.write(job_report, comparison)
+        outputs.write(document)
     except OSError as error:
         raise ValueError(
             f"cannot write {error.filename} ({error.strerror}); choose another place with --html,"
@@ -257,6 +234,6 @@ def _write(job_report: JobReport, comparison: Comparison | None, outputs: Output
         return
     from lockstep_reports.render.terminal import show  # noqa: PLC0415  # JSON need not wait for rich
 
-    show(job_report, comparison)
-    for path in (*outputs.files, *([outputs.board] if outputs.board else [])):
-        click.echo(f"written: {path}")
+    show(document)
+    for path in outputs.files:
+        click.echo(printable(f"written: {path}"))

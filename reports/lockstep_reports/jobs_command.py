@@ -15,7 +15,8 @@ from rich.text import Text
 
 from lockstep_records.job_status import JobStatus, read_statuses
 from lockstep_records.jobs import find_root
-from lockstep_reports.wording import clock, duration, printable
+from lockstep_records.printable import printable
+from lockstep_reports.wording import clock, duration
 
 _COLOURS = {"gone": "bold red", "running": "green", "starting": "yellow"}
 _WIDTH_OF_FILES = 140
@@ -63,18 +64,16 @@ def jobs(*, as_json: bool, root: Path | None, count: int, with_verdict: bool) ->
 
 
 def _headlines(statuses: Sequence[JobStatus], *, show_progress: bool) -> Iterator[str | None]:
-    from lockstep_reports.readers.jobs import read_job  # noqa: PLC0415  # loads numpy
-    from lockstep_reports.report_kinds import ReportSettings, kind_of  # noqa: PLC0415  # likewise
+    from lockstep_reports.readers import ReadOptions, jobs  # noqa: PLC0415  # loads numpy
+    from lockstep_reports.report import make_document  # noqa: PLC0415  # likewise
 
-    settings = ReportSettings(now_seconds=time.time())
     console = Console(stderr=True)
     is_hidden = not show_progress or not console.is_terminal
     for status in track(
         statuses, description="judging", console=console, disable=is_hidden, transient=True
     ):
         try:
-            recording = read_job(status.folder, None)
-            yield kind_of(recording).make_report(recording, settings).headline
+            yield make_document(jobs.read(status.folder, ReadOptions())).headline
         # A job without a step, or one that is being removed, is listed all the same.
         except (ValueError, OSError):
             yield None
@@ -109,7 +108,7 @@ def _cells(status: JobStatus) -> list[Text]:
     world = "?" if status.world_size is None else f"{status.world_size:,}"
     is_whole = status.ranks == (status.world_size or 0)
     return [
-        Text(status.folder.name),
+        Text(printable(status.folder.name)),
         Text(printable(status.word), style=colour),
         Text(clock(status.start_seconds)),
         Text(duration(max(0.0, end_seconds - status.start_seconds))),

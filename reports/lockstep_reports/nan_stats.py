@@ -20,7 +20,7 @@ def _all_unknown_is_expected() -> Iterator[None]:
         yield
 
 
-def _over_empty(values: Matrix, axis: int | None) -> Matrix | None:
+def _reduce_nothing(values: Matrix, axis: int | None) -> Matrix | None:
     """NaN for every result when there is nothing to reduce over; None otherwise."""
     if values.size:
         return None
@@ -29,7 +29,7 @@ def _over_empty(values: Matrix, axis: int | None) -> Matrix | None:
 
 def median(values: Matrix, axis: int | None = None) -> Matrix:
     """Median over an axis, or over all."""
-    if (unknown := _over_empty(values, axis)) is not None:
+    if (unknown := _reduce_nothing(values, axis)) is not None:
         return unknown
     # nanmedian takes several times as long, and most recordings have no gap.
     if not np.isnan(values).any():
@@ -40,7 +40,7 @@ def median(values: Matrix, axis: int | None = None) -> Matrix:
 
 def mean(values: Matrix, axis: int | None = None) -> Matrix:
     """Mean over an axis, or over all."""
-    if (unknown := _over_empty(values, axis)) is not None:
+    if (unknown := _reduce_nothing(values, axis)) is not None:
         return unknown
     with _all_unknown_is_expected():
         return np.asarray(np.nanmean(values, axis=axis))
@@ -48,7 +48,7 @@ def mean(values: Matrix, axis: int | None = None) -> Matrix:
 
 def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
     """Quantile over an axis, or over all; ``share`` 0.25 is the lower quartile."""
-    if (unknown := _over_empty(values, axis)) is not None:
+    if (unknown := _reduce_nothing(values, axis)) is not None:
         return unknown
     if not np.isnan(values).any():
         return np.asarray(np.quantile(values, share, axis=axis))
@@ -58,7 +58,7 @@ def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
 
 def lowest(values: Matrix, axis: int) -> Matrix:
     """Minimum over an axis."""
-    if (unknown := _over_empty(values, axis)) is not None:
+    if (unknown := _reduce_nothing(values, axis)) is not None:
         return unknown
     with _all_unknown_is_expected():
         return np.asarray(np.nanmin(values, axis=axis))
@@ -66,7 +66,7 @@ def lowest(values: Matrix, axis: int) -> Matrix:
 
 def highest(values: Matrix, axis: int) -> Matrix:
     """Maximum over an axis."""
-    if (unknown := _over_empty(values, axis)) is not None:
+    if (unknown := _reduce_nothing(values, axis)) is not None:
         return unknown
     with _all_unknown_is_expected():
         return np.asarray(np.nanmax(values, axis=axis))
@@ -76,3 +76,13 @@ def number(value: float | np.float64 | Matrix) -> float | None:
     """A single value as a Python float; None where it is unknown."""
     plain = float(value)
     return plain if np.isfinite(plain) else None
+
+
+def median_number(values: Matrix) -> float | None:
+    """Median of all values; None where none is known."""
+    return number(median(values))
+
+
+def quantile_number(values: Matrix, share: float) -> float | None:
+    """Quantile of all values; None where none is known."""
+    return number(quantile(values, share))

@@ -1,9 +1,13 @@
-"""Figures as text: durations, shares, clock times and counts, and text from records made safe."""
+"""Figures as text: durations, shares, clock times and counts, and text of others made safe."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from lockstep_records.printable import printable
+
 UNKNOWN = "unknown"
+_MAX_NAMED_RANKS = 8
 _NEEDS_NO_TENTHS = 0.0995
 # Upper limit in seconds, seconds of the unit, format.
 _UNITS = (
@@ -52,13 +56,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def printable(text: str) -> str:
-    """Text from a record with every control character replaced.
+def list_ranks(ranks: Sequence[int]) -> str:
+    """The first eight ranks, with dots for more."""
+    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
+    return ", ".join(map(str, ranks[:_MAX_NAMED_RANKS])) + more
 
-    A terminal would obey an escape sequence in a node's name.
-    """
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+
+def printable_lines(text: str) -> str:
+    """Text of several lines with their indentation, each line made printable."""
+    return "\n".join(
+        " " * (len(line) - len(line.lstrip(" "))) + printable(line) for line in text.split("\n")
     )
 
 

@@ -1,8 +1,10 @@
 """Makes jobs whose truth is known: steps in memory, or real pages written by the page writer."""
 
+import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,11 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.document.steps import document_steps
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.render.outputs import json_text
 
 Array = NDArray[np.float64]
 _BASE = {"data": 0.01, "forward": 0.025, "backward": 0.045, "optimizer": 0.008, "other": 0.002}
@@ -157,14 +162,16 @@ class SyntheticJob:
 
 
 def recording_of(steps: Steps) -> Recording:
-    """Steps as if pages had been read, of an attempt that nobody ended."""
+    """Steps as if pages had been read long after, of an attempt that nobody ended."""
     return Recording(
-        source_kind="pages",
-        path=Path("j"),
-        steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
+        source_kind="pages", path=Path("j"), steps=steps, read_at_seconds=1_790_001_000.0
     )
+
+
+def published(analysis: StepAnalysis) -> dict[str, Any]:
+    """The JSON of the report on an analysis."""
+    payload: dict[str, Any] = json.loads(json_text(document_steps(analysis)))
+    return payload
 
 
 def _dragging(values: Array, correlation: float = 0.9) -> Array:

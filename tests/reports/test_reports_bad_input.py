@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from lockstep_reports.command import report
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.score import score
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob

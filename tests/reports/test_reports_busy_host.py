@@ -9,12 +9,11 @@ import pytest
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter
-from lockstep_reports.readers.pages import read_attempt
-from lockstep_reports.readers.run_queue import waits_by_row
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.document.advice import step_advice
+from lockstep_reports.document.headline import findings
+from lockstep_reports.readers.pages import read_attempt, waits_by_row
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.advice import step_advice
-from lockstep_reports.render.headline import findings
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
 
@@ -22,7 +21,7 @@ LATE = Slow(rank=1, seconds=0.05, from_step=60, until_step=140)
 
 
 def analysed(steps: Steps) -> StepAnalysis:
-    return analyse_recording(recording_of(steps), now_seconds=1_790_001_000.0)
+    return analyse(recording_of(steps))
 
 
 def waiting(job: SyntheticJob, *waits: Slow) -> Steps:

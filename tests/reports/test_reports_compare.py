@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep_reports.analysis.compare import cliffs_delta, measure_change
 from lockstep_reports.command import report
-from lockstep_reports.compare import cliffs_delta, measure_change
-from lockstep_reports.recording.window_spec import parse_bound
+from lockstep_reports.recording.window import parse_bound
 
 from .synthetic_job import Slow, SyntheticJob
 
@@ -128,7 +128,7 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TRACE, "--from", "soon"), "'soon' is no bound of a window"),
+        ((TRACE, "--from", "soon"), "'soon' is not a bound of a window"),
         ((TRACE, "--from", "999999"), "no step of"),
         ((TIMES, "--from", "2026-01-01"), "tells no times"),
         ((TRACE, "--against", "baseline"), "give --from"),

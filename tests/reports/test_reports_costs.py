@@ -7,10 +7,10 @@ import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import STATE_BY_PHASE
-from lockstep_reports.cost import causes, cost, goodput
+from lockstep_reports.analysis.cost import causes, cost, goodput
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import score
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
@@ -26,7 +26,7 @@ def with_page_age(steps: Steps, page_age_seconds: float) -> Steps:
 
 
 def analysed(steps: Steps, price: float | None = None) -> StepAnalysis:
-    return analyse_recording(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
+    return analyse(recording_of(steps), price_per_gpu_hour=price)
 
 
 def means_over_ten(steps: Steps) -> Steps:

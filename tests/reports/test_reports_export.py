@@ -67,7 +67,7 @@ def write_rank(job: Path, rank: int, steps: list[int], *, late_ns: int = 0, last
     page.close()
 
 
-def of_type(table: pa.Table, name: str) -> pa.Table:
+def select_type(table: pa.Table, name: str) -> pa.Table:
     return table.filter(pc.equal(table["optype"].cast(pa.string()), name))
 
 
@@ -84,10 +84,10 @@ def test_the_columns_are_those_of_the_published_traces(job: Path, tmp_path: Path
     assert (export.rows, export.steps, export.ranks) == (table.num_rows, 2, 4)
     assert sorted(set(table["rank"].to_pylist())) == [0, 2, 4, 6], "the first of each tensor group"
     assert sorted(set(table["step"].to_pylist())) == [8, 16], "step 0 is not of all ranks"
-    forward = of_type(table, "forward-compute")
+    forward = select_type(table, "forward-compute")
     assert set(forward["mb_id"].to_pylist()) == set(forward["mc"].to_pylist()) == {0}
     assert forward["gmc"].to_pylist() == forward["stage"].to_pylist()
-    send = of_type(table, "forward-send")
+    send = select_type(table, "forward-send")
     assert {index for name in ("mb_id", "mc", "gmc") for index in send[name].to_pylist()} == {-1}
     assert forward["duration"].to_pylist() == pytest.approx([0.25] * 8)
     meta = dict(line.split(": ") for line in export.meta.read_text().splitlines())
@@ -100,7 +100,7 @@ def test_starts_count_from_the_first_operation_of_the_step_over_all_ranks(
     write_rank(job, 0, [8])
     write_rank(job, 2, [8], late_ns=40_000_000)
     table = pq.read_table(export_operations(job / "0", "job-a", tmp_path).trace)
-    first = of_type(table, "forward-compute").sort_by("rank")["start_ts"].to_pylist()
+    first = select_type(table, "forward-compute").sort_by("rank")["start_ts"].to_pylist()
     assert first[0] == 0.0
     assert first[1] == pytest.approx(0.04, abs=0.005), "two clock pairs, taken one after the other"
 
@@ -130,9 +130,9 @@ def test_rows_of_the_host_are_left_out_where_the_device_recorded_its_seconds(
     writer.close()
     table = pq.read_table(export_operations(job / "0", "job-a", tmp_path / "out").trace)
     at_eight = table.filter(pc.equal(table["step"], 8))
-    durations = of_type(at_eight, "forward-compute")["duration"].to_pylist()
+    durations = select_type(at_eight, "forward-compute")["duration"].to_pylist()
     assert sorted(durations) == pytest.approx(seconds)
-    assert of_type(at_eight, "optimizer").num_rows == 1, "the device told nothing of it"
+    assert select_type(at_eight, "optimizer").num_rows == 1, "the device told nothing of it"
     assert table.filter(pc.equal(table["step"], 9)).num_rows == 1, "nor of this step"
 
 

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import RenderableType
-from rich.text import Text
 
-from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.events import Event, append_event
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.analysis.summary import StepSummary
 from lockstep_reports.command import report
-from lockstep_reports.compare import compare
-from lockstep_reports.job_report import Card, Page, TraceEvent
+from lockstep_reports.document import timeline
+from lockstep_reports.document.comparison import compare
+from lockstep_reports.document.model import Card, Document, Row, Section, Share, Shares, Table
+from lockstep_reports.document.published import Report
 from lockstep_reports.render import perfetto
 from lockstep_reports.render.html import as_html
 from lockstep_reports.render.markdown import as_markdown
@@ -132,7 +131,7 @@ def test_a_trace_of_operations_and_one_of_a_log_have_their_events(tmp_path: Path
 def test_a_trace_is_bounded_and_keeps_the_onset(
     page_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perfetto, "MAX_EVENTS", 480)
+    monkeypatch.setattr(timeline, "MAX_EVENTS", 480)
     folder = SyntheticJob(job_id="b", slow=(Slow(rank=1, from_step=100),)).write(page_root)
     path = tmp_path / "b.json"
     run(folder, "--perfetto", path, "--json", "-")
@@ -162,56 +161,64 @@ def test_json_loads_neither_pictures_nor_a_client() -> None:
     assert done.stderr.strip() == "[]"
 
 
-class QueueReport:
-    """A third kind of report: how long a job waited in the queue."""
+QUEUE = Document(
+    name="job q",
+    headline="The job waited 3 h in the queue.",
+    severity="stopped",
+    story="Nobody was slow.",
+    cards=(Card("3 h", "in the queue", ""),),
+    sections=(
+        Section(
+            title="The queue",
+            blocks=(
+                ("It was long.",),
+                Table(("what", "seconds"), (Row(("waited", "10800"), is_marked=True),), 1),
+                Shares((Share("idle", "#ffffff", 10_800.0, 1.0),)),
+            ),
+        ),
+    ),
+    advice=("Ask for fewer nodes.",),
+    published=Report(
+        headline="The job waited 3 h in the queue.",
+        severity="stopped",
+        world_size=None,
+        outcome="cancelled",
+        verdict=Verdict(kind="nobody", evidence=("The queue was long.",)),
+        steps=StepSummary(
+            count=0, first=None, last=None, median_seconds=None, p95_seconds=None, spikes=()
+        ),
+        startup_seconds=None,
+        run_seconds=None,
+        wall_seconds=None,
+        seconds_after_last_progress=None,
+        first_sign=None,
+        last_progress=None,
+        last_sign=None,
+        lost_seconds=None,
+        goodput={},
+        notes=(),
+        unknown={"steps": "no step was run"},
+    ),
+    durations={"step": np.zeros(0)},
+    key_figures={"queue_seconds": 10_800.0},
+    trace_events=lambda: [{"ph": "i", "name": "queued", "pid": 1, "tid": 0, "ts": 0.0}],
+)
 
-    verdict = Verdict(kind="nobody", evidence=("The queue was long.",))
-    headline = "The job waited 3 h in the queue."
-    severity: Severity = "stopped"
-    story = "Nobody was slow."
-    cards = (Card("3 h", "in the queue", ""), Card("unknown", "position", ""))
-    advice = ("Ask for fewer nodes.",)
 
-    def __init__(self) -> None:
-        self.missing_reasons = {"steps": "no step was run"}
-
-    def to_json(self) -> dict[str, Any]:
-        return {"queue_seconds": 10_800.0}
-
-    def step_durations(self) -> dict[str, Matrix]:
-        return {"step": np.zeros(0)}
-
-    def key_figures(self) -> dict[str, float | None]:
-        return {"queue_seconds": 10_800.0}
-
-    def page(self) -> Page:
-        return Page(template="base.html.j2", content={})
-
-    def markdown_body(self) -> list[str]:
-        return [f"# {self.headline}", ""]
-
-    def markdown_footer(self) -> list[str]:
-        return []
-
-    def terminal_blocks(self) -> list[RenderableType]:
-        return [Text(self.headline)]
-
-    def trace_events(self) -> list[TraceEvent]:
-        return [{"ph": "i", "name": "queued", "pid": 1, "tid": 0, "ts": 0.0}]
-
-
-def test_a_third_kind_of_report_needs_no_change_in_a_renderer(
+def test_a_document_of_a_third_kind_needs_no_change_in_a_renderer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    queue_report = QueueReport()
-    comparison = compare(queue_report, queue_report, "itself")
-    payload = json.loads(json_text(queue_report, comparison))
+    document = compare(QUEUE, QUEUE, "itself")
+    payload = json.loads(json_text(document))
     assert payload["comparison"]["figures"]["queue_seconds"]["after"] == 10_800
     assert payload["unknown"] == {"steps": "no step was run"}
-    page = as_html(queue_report, comparison)
-    assert "Ask for fewer nodes." in page
-    assert "no step was run" in page
-    assert as_markdown(queue_report, comparison).startswith(f"# {queue_report.headline}")
-    assert b"queued" in perfetto.trace_bytes(queue_report, compress=False)
-    show(queue_report, comparison)
-    assert queue_report.headline in capsys.readouterr().out
+    page, markdown = as_html(document), as_markdown(document)
+    for text in (page, markdown):
+        for words in ("Ask for fewer nodes.", "no step was run", "It was long.", "10800"):
+            assert words in text
+    assert markdown.startswith(f"# {document.headline}")
+    assert b"queued" in perfetto.trace_bytes(document, compress=False)
+    show(document)
+    output = capsys.readouterr().out
+    assert document.headline in output
+    assert "The queue: idle 100%." in output

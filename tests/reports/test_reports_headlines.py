@@ -16,12 +16,12 @@ from lockstep_records.jobs import job_folder, page_path
 from lockstep_records.last_output import RankError, write_error
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
+from lockstep_reports.document.advice import step_advice
+from lockstep_reports.document.headline import findings, loss_word
+from lockstep_reports.document.palette import SEVERITY_COLOURS
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.advice import step_advice
-from lockstep_reports.render.headline import findings, loss_word
-from lockstep_reports.render.palette import SEVERITY_COLOURS
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
 
@@ -48,8 +48,9 @@ def event(kind: str, seconds: float = 100.0, **fields: Any) -> Event:
 
 
 def analysed(steps: Steps, *events: Event) -> StepAnalysis:
-    recording = replace(recording_of(steps), events=events)
-    return analyse_recording(recording, now_seconds=BEGIN + 1000)
+    ends = [event.fields for event in events if event.kind == "attempt_ended"]
+    recording = replace(recording_of(steps), events=events, end=ends[-1] if ends else {})
+    return analyse(recording)
 
 
 def headline(analysis: StepAnalysis) -> tuple[str, str]:

@@ -139,7 +139,7 @@ def test_page_and_terminal_show_the_first_cause(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "rank 11 was the first cause" in result.stdout
     html = page.read_text()
-    assert 'class="first"' in html
+    assert 'class="marked"' in html
     assert "<script" not in html
     assert "http" not in html.replace("http-equiv", "")
 

@@ -13,7 +13,8 @@ from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.readers.jobs import read_job
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.jobs import read
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
 
 from .synthetic_job import Slow, SyntheticJob
@@ -110,17 +111,17 @@ def test_the_newest_attempt_with_steps_is_read_and_the_others_told(root: Path) -
         kind="attempt_ended", job_id="synthetic", attempt=1, fields={"outcome": "succeeded"}
     )
     append_event(job, ended)
-    recording = read_job(job)
+    recording = read(job, ReadOptions())
     assert recording.steps.attempt == 1
     assert [(a.number, a.outcome) for a in recording.attempts] == [
         (0, "failed"),
         (1, "succeeded"),
         (2, None),
     ]
-    assert read_job(job, attempt=0).steps.attempt == 0
+    assert read(job, ReadOptions(attempt=0)).steps.attempt == 0
     with pytest.raises(ValueError, match=r"attempt 7 is not in .*; attempts there: 0, 1, 2"):
-        read_job(job, attempt=7)
+        read(job, ReadOptions(attempt=7))
     shutil.rmtree(job / "0")
     shutil.rmtree(job / "1")
     with pytest.raises(NoStepsError, match="no page of attempt"):
-        read_job(job)
+        read(job, ReadOptions())

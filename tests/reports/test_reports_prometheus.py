@@ -15,13 +15,12 @@ from click.testing import CliRunner, Result
 
 from lockstep_catalogue import host, training
 from lockstep_catalogue.metric import Metric
+from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.command import report
+from lockstep_reports.document.missing_reasons import step_missing_reasons
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
-from lockstep_reports.recording.window import inside_window
-from lockstep_reports.recording.window_spec import Bound, Window
-from lockstep_reports.render.missing_reasons import step_missing_reasons
-from lockstep_reports.step_analysis import analyse_recording
+from lockstep_reports.recording.window import Bound, Window, cut_inside
 from lockstep_reports.top.command import top
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
@@ -161,7 +160,7 @@ def test_the_tail_is_told_from_the_histogram_as_exactly_as_its_buckets(
 def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> None:
     end = began + SCRAPES * SCRAPE
     recording = read_url(url, ReadOptions(window=bounds(began, end)))
-    late = inside_window(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
+    late = cut_inside(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
     middles = [
         part.steps.durations.quantile(0.5) for part in (recording, late) if part.steps.durations
     ]
@@ -171,7 +170,7 @@ def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> 
 def test_without_the_histogram_the_tail_is_null_with_its_reason(url: str, began: int) -> None:
     recording = read_url(url, ReadOptions(window=bounds(began, began + SCRAPES * SCRAPE)))
     bare = replace(recording, steps=replace(recording.steps, durations=None))
-    analysis = analyse_recording(bare, now_seconds=time.time())
+    analysis = analyse(bare)
     assert analysis.summary.p95_seconds is None
     assert "no counts by duration" in step_missing_reasons(analysis)["steps.p95_seconds"]
 

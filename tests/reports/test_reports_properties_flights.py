@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
-from lockstep_reports.step_json import step_json
 
 from .matrices import matrix
+from .synthetic_job import published
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FLIGHTS = FIXTURES / "flight-recorder-nvrx"
@@ -37,7 +37,7 @@ Change = Callable[[int], int]
 def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return analyse_recording(read, now_seconds=0.0)
+    return analyse(read)
 
 
 def dumps_of(scenario: str) -> Dumps:
@@ -115,8 +115,8 @@ def test_a_clock_that_is_off_changes_neither_verdict_nor_who_was_last(
     dumps = dumps_of(scenario)
     dumps[rank] = shifted(dumps[rank], skew)
     plain, other = (
-        step_json(reported(FLIGHTS / scenario)),
-        step_json(reported(written(tmp_path, dumps))),
+        published(reported(FLIGHTS / scenario)),
+        published(reported(written(tmp_path, dumps))),
     )
     assert other["verdict"]["ranks"] == plain["verdict"]["ranks"]
     if abs(skew) < 1:
@@ -207,7 +207,7 @@ def test_dumps_tell_who_came_last_and_by_how_much(
     dumps = late_dumps(2, 0.3, ends=ends)
     if skewed is not None:
         dumps[skewed] = shifted(dumps[skewed], 0.03)
-    payload = step_json(reported(written(tmp_path, dumps)))
+    payload = published(reported(written(tmp_path, dumps)))
     assert len(payload["collectives"]) == 40
     assert {item["last_rank"] for item in payload["collectives"]} == {2}
     spreads = [item["start_spread_seconds"] for item in payload["collectives"]]
@@ -217,7 +217,7 @@ def test_dumps_tell_who_came_last_and_by_how_much(
 
 def test_arrivals_that_clocks_cannot_tell_apart_have_no_order(tmp_path: Path) -> None:
     report = reported(written(tmp_path, late_dumps(2, 0.02, ends=False)))
-    payload = step_json(report)
+    payload = published(report)
     assert {item["last_rank"] for item in payload["collectives"]} == {None}
     assert {item["start_spread_seconds"] for item in payload["collectives"]} == {None}
     assert any("have no order" in note for note in payload["notes"])

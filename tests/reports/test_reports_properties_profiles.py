@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
-from lockstep_reports.step_json import step_json
 
 from .matrices import matrix
+from .synthetic_job import published
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROFILES = {
@@ -31,7 +31,7 @@ PROFILES = {
 def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return analyse_recording(read, now_seconds=0.0)
+    return analyse(read)
 
 
 def kineto(folder: Path, clock: Callable[[int, float], float], late: int | None = None) -> Path:
@@ -70,8 +70,8 @@ def test_the_drift_of_a_ranks_clock_is_found_and_taken_out(
         return true + (0.03 + rate * true if of == rank else 0.0)
 
     report = reported(kineto(tmp_path, clock, late))
-    payload = step_json(report)
-    assert payload["verdict"]["ranks"] == (() if late is None else (late,))
+    payload = published(report)
+    assert payload["verdict"]["ranks"] == ([] if late is None else [late])
     drifts = payload["alignment"]["drifts"]
     others = [drifts[f"rank {at}"] for at in range(4) if at != rank]
     assert drifts[f"rank {rank}"] - np.mean(others) == pytest.approx(rate, rel=0.05)
@@ -85,7 +85,7 @@ def test_a_clock_is_told_as_far_ahead_as_it_is_though_small_groups_show_half(
     tmp_path: Path, skewed: int
 ) -> None:
     path = kineto(tmp_path, lambda of, true: true + 0.03 * (of == skewed))
-    offsets = step_json(reported(path))["alignment"]["offsets"]
+    offsets = published(reported(path))["alignment"]["offsets"]
     others = [offsets[f"rank {at}"] for at in range(4) if at != skewed]
     assert offsets[f"rank {skewed}"] - np.median(others) == pytest.approx(0.03, abs=2e-4)
 
@@ -97,7 +97,7 @@ def profile(rank: int) -> str:
 def payload_of(folder: Path, texts: dict[str, str]) -> dict[str, Any]:
     for name, text in texts.items():
         (folder / name).write_text(text)
-    return step_json(reported(folder))
+    return published(reported(folder))
 
 
 @pytest.mark.parametrize("names", [("a.json", "b.json"), ("host9_rank7.json", "host1_rank2.json")])
@@ -105,7 +105,7 @@ def payload_of(folder: Path, texts: dict[str, str]) -> dict[str, Any]:
 def test_real_profiles_are_paired_by_the_rank_they_tell_and_not_by_their_name(
     tmp_path: Path, names: tuple[str, str], *, swapped: bool
 ) -> None:
-    plain = step_json(reported(FIXTURES / "kineto-hta"))
+    plain = published(reported(FIXTURES / "kineto-hta"))
     ranks = (1, 0) if swapped else (0, 1)
     texts = {
         name: re.sub(r'("rank": ?)\d+', rf"\g<1>{rank}", profile(at))
@@ -127,7 +127,7 @@ def test_real_profiles_by_a_clock_that_is_off_tell_the_same(
     def moved(match: re.Match[str]) -> str:
         return f"{match[1]}{float(match[2]) + skew * 1e6:.3f}"
 
-    plain = step_json(reported(FIXTURES / "kineto-hta"))
+    plain = published(reported(FIXTURES / "kineto-hta"))
     texts = {f"{at}.json": profile(at) for at in (0, 1)}
     texts[f"{rank}.json"] = re.sub(r'("ts": ?)(\d+(?:\.\d+)?)', moved, profile(rank))
     payload = payload_of(tmp_path, texts)

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 from .matrices import matrix
 
@@ -40,7 +40,7 @@ class Row:
 def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return analyse_recording(read, now_seconds=0.0)
+    return analyse(read)
 
 
 def rows_of(job: str) -> list[Row]:

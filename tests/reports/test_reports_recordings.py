@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from lockstep_records.compressed import read_content
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.document.steps import document_steps
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.render.html import as_html
-from lockstep_reports.render.step_report import StepReport
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
-from lockstep_reports.step_json import step_json
+
+from .synthetic_job import published
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -31,11 +32,11 @@ SERIES = FIXTURES / "megatron-iteration-times"
 def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return analyse_recording(read, now_seconds=0.0)
+    return analyse(read)
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
-    payload = step_json(reported(WORKERS / "job_2_norm.csv"))
+    payload = published(reported(WORKERS / "job_2_norm.csv"))
     assert payload["verdict"]["kind"] == "nobody"
     assert any("1 pair" in note for note in payload["notes"])
 
@@ -97,7 +98,7 @@ def test_ranks_that_have_not_entered_a_collective_are_named_and_not_those_who_wa
     report = reported(FLIGHTS / scenario)
     assert (report.verdict.kind, list(report.verdict.ranks)) == ("rank", truth)
     assert report.verdict.cause == "hang"
-    assert "has not entered" in as_html(StepReport(report))
+    assert "has not entered" in as_html(document_steps(report))
 
 
 def remapped(value: Any, change: Callable[[int], int]) -> Any:
@@ -196,7 +197,7 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
     report = reported(tmp_path)
     assert report.verdict.kind == ("nobody" if late is None else "rank")
     assert report.verdict.ranks == (() if late is None else (late,))
-    payload = step_json(report)
+    payload = published(report)
     assert {c["kind"] for c in payload["collectives"]} == {"all_reduce"}
     assert len(payload["collectives"]) == 30
     if late is not None:
@@ -210,7 +211,7 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
 
 
 def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_accused() -> None:
-    payload = step_json(reported(FIXTURES / "kineto-hta"))
+    payload = published(reported(FIXTURES / "kineto-hta"))
     assert payload["steps"]["count"] == 2
     assert len(payload["collectives"]) == 10
     assert payload["verdict"]["kind"] == "unknown"

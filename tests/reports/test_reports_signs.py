@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
+from lockstep_reports.signs.find import Points, Span, Spans, activity, is_proof
 from lockstep_reports.signs.series import SERIES, NodeSeries
 
 EPISODE, RECORDED = Span(1000.0, 2000.0), Span(0.0, 3000.0)

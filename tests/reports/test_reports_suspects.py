@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.align import align
 from lockstep_reports.recording.steps import Member, Steps
-from lockstep_reports.score import score
+from lockstep_reports.search.align import align
 from lockstep_reports.search.chance import fisher_tail
 from lockstep_reports.search.late import Search, collect_late, find_late
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 

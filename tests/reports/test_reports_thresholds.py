@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep_reports.analysis.steps import analyse
+from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.step_text import story
-from lockstep_reports.score import score
-from lockstep_reports.step_analysis import analyse_recording
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
@@ -137,9 +137,7 @@ def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_sinc
     assert "happened" not in " ".join(verdict.evidence)
     dearest = max(episodes, key=lambda episode: episode.lost_seconds)
     assert (dearest.start_step, dearest.end_step) == (200, 299)
-    assert story(analyse_recording(recording_of(steps), now_seconds=0.0)).startswith(
-        "From step 200 "
-    )
+    assert document_steps(analyse(recording_of(steps))).story.startswith("From step 200 ")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def refused(path: Path, *more: str | Path) -> str:
 def test_a_truncated_file_is_one_sentence(tmp_path: Path, num_bytes: int) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(TRACE.read_bytes()[:num_bytes])
-    assert "no readable operation trace" in refused(path)
+    assert "not a readable operation trace" in refused(path)
 
 
 def test_a_damaged_file_is_one_sentence_or_still_read(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_one_sentence_or_still_read(tmp_path: Path) -> None:
 def test_a_truncated_gzip_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes((PUBLISHED / "trace-ST.csv.gz").read_bytes()[:30_000])
-    assert "no readable operation trace" in refused(path)
+    assert "not a readable operation trace" in refused(path)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     [
         ("0,99999,0,1,gc,0.1,0.1,0,0,0,0", "stage 99999 is not from"),
         ("0,0,-7,1,gc,0.1,0.1,0,0,0,0", "rank -7 is not from"),
-        ("0,0,x,1,gc,0.1,0.1,0,0,0,0", "no readable operation trace"),
+        ("0,0,x,1,gc,0.1,0.1,0,0,0,0", "not a readable operation trace"),
         ("0,0,0,1,gc,nan,0.1,0,0,0,0", "no row of the trace"),
         ("", "has no rows"),
     ],
@@ -204,7 +204,7 @@ def test_a_gzip_bomb_without_a_line_end_is_refused(tmp_path: Path) -> None:
         file.write(f"{HEADER}\n".encode())
         for _ in range(64):
             file.write(b"0" * (1 << 20))
-    assert "no readable operation trace" in refused(path)
+    assert "not a readable operation trace" in refused(path)
 
 
 def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
@@ -222,8 +222,8 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
         ("dp_size: 0", "dp_size 0 must be a positive"),
         ("dp_size: true", "dp_size True must be a positive"),
         ("dp_size: 1", "dp_size is 1 in the layout, but the rows show 2"),
-        ("[1, 2]", "is no mapping"),
-        ("a: [", "is no YAML"),
+        ("[1, 2]", "is not a mapping"),
+        ("a: [", "is not YAML"),
         ("x" * 70_000, "is over 65,536 bytes"),
     ],
 )

@@ -41,11 +41,11 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_reports import nan_stats
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
-from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -54,7 +54,7 @@ WORKERS = FIXTURES / "minibatch-alibaba"
 def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return analyse_recording(read, now_seconds=0.0)
+    return analyse(read)
 
 
 def report_of(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.whatif.analysis import WhatIf, analyse
+from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
 from lockstep_reports.whatif.replayed import Replayed, replay_trace
 
 from .synthetic_trace import SyntheticTrace
@@ -29,7 +29,7 @@ def answers(name: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module", name="what_if")
 def _what_if() -> WhatIf:
-    return analyse(read_trace(PUBLISHED / "trace-ST.parquet"))
+    return ask_what_if(read_trace(PUBLISHED / "trace-ST.parquet"))
 
 
 @pytest.fixture(scope="module", name="result")
@@ -99,7 +99,7 @@ def test_the_published_job_has_a_heavy_last_stage() -> None:
 
 
 def test_csv_gives_what_parquet_gives_up_to_its_six_decimals(what_if: WhatIf) -> None:
-    read = analyse(read_trace(PUBLISHED / "trace-ST.csv.gz"))
+    read = ask_what_if(read_trace(PUBLISHED / "trace-ST.csv.gz"))
     assert read.slowdown == pytest.approx(what_if.slowdown, rel=1e-6)
     assert read.m_s == pytest.approx(what_if.m_s, rel=1e-5)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from lockstep_reports.read import read_source
+from lockstep_reports.analysis.steps import analyse
+from lockstep_reports.document.advice import step_advice
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import CLIP, OperationTrace
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.render.step_report import StepReport
-from lockstep_reports.step_analysis import analyse_recording
-from lockstep_reports.whatif.analysis import analyse
+from lockstep_reports.whatif.analysis import ask_what_if
 from lockstep_reports.whatif.replayed import replay_trace
 
 from .matrices import matrix
@@ -46,7 +46,7 @@ def test_a_rank_that_is_late_out_of_clipping_has_a_clock_that_is_right(
 ) -> None:
     is_clip = np.array(trace.types)[trace.type_of] == CLIP
     later = np.where(is_clip & (trace.rank == rank), seconds, 0)
-    what_if = analyse(replace(trace, duration=trace.duration + later))
+    what_if = ask_what_if(replace(trace, duration=trace.duration + later))
     assert not what_if.clocks.offset_seconds.any()
     assert what_if.model.negative_transfers == 0
 
@@ -56,8 +56,10 @@ def test_a_rank_that_is_late_out_of_clipping_has_a_clock_that_is_right(
 def test_a_clock_that_shifts_all_times_of_a_rank_is_set_back_by_as_much(
     trace: OperationTrace, rank: int, seconds: float
 ) -> None:
-    plain = analyse(trace)
-    shifted = analyse(replace(trace, start=trace.start + np.where(trace.rank == rank, seconds, 0)))
+    plain = ask_what_if(trace)
+    shifted = ask_what_if(
+        replace(trace, start=trace.start + np.where(trace.rank == rank, seconds, 0))
+    )
     offset = shifted.clocks.offset_seconds
     expected = np.where(shifted.model.grid.rank == rank, seconds, 0)
     # Of two ranks that are apart either may be ahead; what matters is their distance.
@@ -111,6 +113,6 @@ def test_advice_fits_the_cause(
     traced(SyntheticTrace(**options), tmp_path)
     recording = read_source(str(tmp_path / "trace.parquet"), ReadOptions())
     assert isinstance(recording, Recording)
-    text = " ".join(StepReport(analyse_recording(recording, now_seconds=0.0)).advice)
+    text = " ".join(step_advice(analyse(recording)))
     assert advised in text
     assert not_advised not in text

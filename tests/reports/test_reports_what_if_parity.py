@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lockstep_reports.readers.traces import read_trace
-from lockstep_reports.whatif.analysis import analyse
+from lockstep_reports.whatif.analysis import ask_what_if
 
 from .matrices import matrix
 from .synthetic_trace import SyntheticTrace
@@ -39,7 +39,7 @@ def test_the_replay_gives_what_the_formulas_give(tmp_path: Path, seed: int) -> N
     job = trace_of(seed)
     table, path = job.table(), tmp_path / "trace.parquet"
     pq.write_table(table, path)
-    what_if = analyse(read_trace(path))
+    what_if = ask_what_if(read_trace(path))
     expected = Reference(table.to_pylist()).answers()
     ideal = what_if.ideal_seconds.mean()
     answers = {

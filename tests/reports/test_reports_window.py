@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import before_window, inside_window
-from lockstep_reports.recording.window_spec import Bound, Window
-from lockstep_reports.score import score
+from lockstep_reports.recording.window import Bound, Window, cut_before, cut_inside
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
@@ -25,7 +24,7 @@ def recording_with_tokens() -> Recording:
 
 
 def test_a_window_keeps_the_tokens_of_its_steps() -> None:
-    steps = inside_window(recording_with_tokens(), WINDOW).steps
+    steps = cut_inside(recording_with_tokens(), WINDOW).steps
     assert steps.tokens is not None
     assert steps.sequence_squares is not None
     assert steps.tokens.shape == steps.sequence_squares.shape == steps.seconds.shape
@@ -34,12 +33,12 @@ def test_a_window_keeps_the_tokens_of_its_steps() -> None:
 
 
 def test_uneven_data_in_a_window_blames_the_workload_and_no_rank() -> None:
-    steps = inside_window(recording_with_tokens(), WINDOW).steps
+    steps = cut_inside(recording_with_tokens(), WINDOW).steps
     verdict, _ = judge(steps, score(steps))
     assert (verdict.kind, verdict.cause) == ("workload", "tokens")
 
 
 def test_what_lies_before_a_window_keeps_its_own_tokens() -> None:
-    steps = before_window(recording_with_tokens(), WINDOW).steps
+    steps = cut_before(recording_with_tokens(), WINDOW).steps
     assert steps.tokens is not None
     assert steps.tokens.shape == steps.seconds.shape == (4, 100)

@@ -6,14 +6,17 @@ A reader is a module with two functions and one line in ``READERS``::
     def read(path: Path, options: ReadOptions) -> Recording
 """
 
+import time
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window_spec import Window
+from lockstep_reports.recording.recording import LogRecording, Recording
+from lockstep_reports.recording.window import Window
+
+ADDRESSES = ("http://", "https://")
+"""How a source that is a Prometheus begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +28,14 @@ class ReadOptions:
         meta: layout file of an operation trace; None to look for one next to the trace.
         job_id: job of a Prometheus; None when the server knows one job only.
         window: part of the recording to read.
+        now_seconds: wall clock of the moment of reading.
     """
 
     attempt: int | None = None
     meta: Path | None = None
     job_id: str | None = None
     window: Window = field(default_factory=Window)
+    now_seconds: float = field(default_factory=time.time)
 
 
 class ReaderModule(Protocol):

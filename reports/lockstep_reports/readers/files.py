@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lockstep_records.compressed import blocks
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = 1 << 28
 """Most content that a reader takes of one file, after decompression."""
 
 

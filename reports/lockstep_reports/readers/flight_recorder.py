@@ -1,6 +1,5 @@
 """Reads Flight Recorder dumps of several ranks, pickled or as JSON, and joins them."""
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -15,13 +14,12 @@ from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
 from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.collectives import Span
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.readers.unpickled import json_values, plain_values
+from lockstep_reports.recording.collectives import FlightRecorderLog, Span
+from lockstep_reports.recording.recording import Recording
 
 _MAX_BYTES = 1 << 26
-_MAX_ENTRIES = 1 << 18
+_MAX_ENTRIES, _MAX_ALL_ENTRIES = 1 << 18, 1 << 22
 _MAX_SNIFFED_FILES = 64
 # The recorder's watchdog polls for completed work every 100 ms, and clocks of synchronised hosts
 # hardly ever differ by more; starts that lie nearer together have no order.
@@ -78,8 +76,6 @@ def read(path: Path, options: ReadOptions) -> Recording:
         source_kind="flight_recorder",
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         flight_recorder_log=log,
         collectives=collectives if collectives.items else None,
     )
@@ -103,6 +99,7 @@ def _dumps_in(path: Path) -> tuple[dict[int, RankDump], list[str]]:
     """The dumps by rank, and sentences about what was left out."""
     dumps: dict[int, RankDump] = {}
     notes: list[str] = []
+    num_left = _MAX_ALL_ENTRIES
     for file in files_of(path):
         if not _is_dump(file):
             continue
@@ -114,18 +111,21 @@ def _dumps_in(path: Path) -> tuple[dict[int, RankDump], list[str]]:
         if dump.rank in dumps:
             notes.append(f"A second dump of rank {dump.rank} is left out: {file.name}.")
             continue
+        if len(dump.entries) > num_left:
+            notes.append(
+                f"Left out: {file.name}: the dumps hold over {_MAX_ALL_ENTRIES:,} entries."
+            )
+            continue
+        num_left -= len(dump.entries)
         dumps[dump.rank] = dump
     return dumps, notes
 
 
 def _read_dump(file: Path) -> RankDump:
     data = read_content(file, _MAX_BYTES)
-    try:
-        fields = plain_values(data) if data[:1] == _PICKLE else json.loads(data)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    fields = plain_values(data) if data[:1] == _PICKLE else json_values(data)
     if not isinstance(fields, dict):
-        raise ValueError("it is no dump")  # noqa: TRY004  # the user's file, not our type
+        raise ValueError("it is not a dump")  # noqa: TRY004  # the user's file, not our type
     config, status = (_dict(fields.get(name)) for name in ("pg_config", "pg_status"))
     entries = fields.get("entries")
     entries = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from lockstep_reports.recording.flight_recorder_log import OutstandingOperation, RankCollective
-from lockstep_reports.wording import printable
+from lockstep_records.printable import printable
+from lockstep_reports.recording.collectives import OutstandingOperation, RankCollective
 
 _KINDS = {
     "allreduce": "all_reduce",

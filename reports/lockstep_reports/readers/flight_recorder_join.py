@@ -4,17 +4,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep_records.printable import printable
 from lockstep_reports.readers.flight_recorder_entries import (
     collective_of,
     group_of,
     outstanding_operations,
 )
-from lockstep_reports.recording.flight_recorder_log import (
+from lockstep_reports.recording.collectives import (
     FlightRecorderLog,
     PhaseAtHang,
     RankCollective,
 )
-from lockstep_reports.wording import printable
 
 _PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
 
@@ -35,7 +35,7 @@ def members_of(group: Any) -> tuple[int, ...]:
     if isinstance(ranks, str):
         return tuple(int(number) for number in re.findall(r"\d{1,7}", ranks))
     if isinstance(ranks, list):
-        return tuple(rank for rank in ranks if isinstance(rank, int))
+        return tuple(rank for rank in ranks if isinstance(rank, int) and rank >= 0)
     return ()
 
 
@@ -54,10 +54,10 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
         for entry in dump.entries
         if (collective := collective_of(dump.rank, entry))
     )
+    seen: dict[str, set[int]] = {}
     for collective in collectives:
-        if not groups.get(collective.group):
-            members = {c.rank for c in collectives if c.group == collective.group}
-            groups[collective.group] = tuple(sorted(members))
+        seen.setdefault(collective.group, set()).add(collective.rank)
+    groups |= {name: tuple(sorted(ranks)) for name, ranks in seen.items() if not groups.get(name)}
     outstanding = {
         dump.rank: outstanding_operations(dump.rank, dump.entries, groups)
         for dump in dumps.values()

@@ -1,17 +1,31 @@
-"""Reads a job's folder: the pages of one attempt, the events and outcomes of all attempts."""
+"""Reads a job's folder: the pages of one attempt, how it ended or hangs, and all its events."""
 
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
 from lockstep_records.events import Event, read_events
+from lockstep_records.hang_events import HangRecord, record_of
+from lockstep_records.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_records.jobs import list_attempts
+from lockstep_records.outcomes.classify import classify
+from lockstep_records.outcomes.of_job import evidence_of
+from lockstep_records.page.reader import Page
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.pages import NoStepsError, read_attempt
+from lockstep_reports.readers.pages import NoStepsError, read_pages
+from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
+
+
+class _AttemptRead(NamedTuple):
+    steps: Steps
+    pages: tuple[Page, ...]
 
 
 def recognises(path: Path) -> bool:
@@ -23,50 +37,53 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """One attempt of the job; raises as ``read_job``."""
-    return read_job(path, options.attempt)
-
-
-def read_job(job: Path, attempt: int | None = None) -> Recording:
     """An attempt of a job: by default the newest that has steps.
 
     Raises:
         ValueError: the job has no such attempt, or no steps can be read.
         OSError: the folder cannot be read.
     """
-    folders = list_attempts(job)
-    numbers = [int(folder.name) for folder in folders]
-    if attempt is not None and attempt not in numbers:
-        recorded = ", ".join(map(str, numbers)) or "none"
-        raise ValueError(f"attempt {attempt} is not in {job}; attempts there: {recorded}")
-    candidates = [folder for folder in folders if attempt is None or int(folder.name) == attempt]
-    events = tuple(read_events(job))
-    steps = _newest_with_steps(job, candidates, events)
-    attempts = tuple(Attempt(number=n, outcome=_outcome(n, events)) for n in numbers)
-    return Recording(source_kind="pages", path=job, steps=steps, events=events, attempts=attempts)
+    folders = {int(folder.name): folder for folder in list_attempts(path)}
+    if options.attempt is not None and options.attempt not in folders:
+        recorded = ", ".join(map(str, folders)) or "none"
+        raise ValueError(f"attempt {options.attempt} is not in {path}; attempts there: {recorded}")
+    candidates = [f for number, f in folders.items() if options.attempt in {None, number}]
+    events = tuple(read_events(path))
+    steps, pages = _read_newest(path, candidates, events)
+    return Recording(
+        source_kind="pages",
+        path=path,
+        steps=steps,
+        events=events,
+        attempts=tuple(Attempt(number=n, outcome=_find_outcome(n, events)) for n in folders),
+        read_at_seconds=options.now_seconds,
+        end=_read_end(path, steps, events),
+        hang=_find_hang(path, steps, pages, options.now_seconds),
+        stacks=tuple(_list_stacks(path, steps)),
+    )
 
 
-def _newest_with_steps(job: Path, folders: list[Path], events: tuple[Event, ...]) -> Steps:
-    """Steps of the last attempt that has any, or of one that ended without a step.
+def _read_newest(job: Path, folders: list[Path], events: tuple[Event, ...]) -> _AttemptRead:
+    """The last attempt that has any steps, or that ended without a step.
 
     Raises:
         NoStepsError: the first reason why there are none, where no attempt has ended or stands.
     """
     first_error: NoStepsError | None = None
-    without: Steps | None = None
+    without_steps: _AttemptRead | None = None
     for folder in reversed(folders):
         try:
-            steps = read_attempt(folder)
+            attempt = _AttemptRead(*read_pages(folder))
         except NoStepsError as error:
             first_error = first_error or error
-            steps = _without_pages(folder, events)
-        if len(steps.numbers):
-            return steps
+            attempt = _AttemptRead(_make_empty_steps(folder, events), ())
+        if len(attempt.steps.numbers):
+            return attempt
         # The newest of them: of a job that never made a step its end is all there is to tell.
-        if without is None and _is_news(steps, events):
-            without = steps
-    if without is not None:
-        return without
+        if without_steps is None and _is_news(attempt.steps, events):
+            without_steps = attempt
+    if without_steps is not None:
+        return without_steps
     raise first_error or NoStepsError(f"job {job} has not completed a step yet; ask again later")
 
 
@@ -77,27 +94,17 @@ def _is_news(steps: Steps, events: tuple[Event, ...]) -> bool:
     return has_failed or bool(kinds & {"attempt_ended", "hang"})
 
 
-def _without_pages(folder: Path, events: tuple[Event, ...]) -> Steps:
+def _make_empty_steps(folder: Path, events: tuple[Event, ...]) -> Steps:
     """An attempt whose ranks ended before they had a page, by its launcher's events."""
     started = [event for event in events if event.kind == "job_started"]
     size = started[-1].fields.get("world_size") if started else None
-    empty = np.empty((0, 0))
-    return Steps(
-        job_id=folder.parent.name,
-        attempt=int(folder.name),
-        world_size=size if isinstance(size, int) and size > 0 else 1,
-        members=(),
-        numbers=np.empty(0, dtype=np.int64),
-        seconds=empty,
-        phases=dict.fromkeys(STEP_PHASES, empty),
-        start=empty,
-        first_arrival=empty,
-        last_arrival=empty,
-        loss=empty,
-    )
+    world_size = size if isinstance(size, int) and size > 0 else 1
+    nothing = np.empty(0, dtype=np.int64), np.empty((0, 0))
+    steps = timed_steps(folder.parent.name, [], *nothing, world_size=world_size)
+    return replace(steps, attempt=int(folder.name))
 
 
-def _outcome(number: int, events: tuple[Event, ...]) -> Outcome | None:
+def _find_outcome(number: int, events: tuple[Event, ...]) -> Outcome | None:
     """The outcome that the launcher wrote for an attempt; None when it wrote none."""
     ends = [event for event in events if event.kind == "attempt_ended" and event.attempt == number]
     if ends:
@@ -106,3 +113,37 @@ def _outcome(number: int, events: tuple[Event, ...]) -> Outcome | None:
     # A launcher that was killed writes no end; a later attempt shows that this one failed.
     restarted = any(e.kind == "attempt_started" and e.attempt > number for e in events)
     return "failed" if restarted else None
+
+
+def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str, Any]:
+    """Fields of the attempt's last event; by its pages where no launcher wrote one; else empty."""
+    for event in reversed(events):
+        if event.kind == "attempt_ended" and event.attempt == steps.attempt:
+            return event.fields
+    # Pages that say neither done nor failed may be a copy of those of a job that runs.
+    ended = [member.phase in ENDED_PHASES for member in steps.members]
+    has_failed = any(m.phase == "failed" or m.exception is not None for m in steps.members)
+    is_complete = len(steps.members) == steps.world_size and bool(ended) and all(ended)
+    if steps.is_running or not (has_failed or is_complete):
+        return {}
+    try:
+        return classify(evidence_of(job, steps.attempt)).event_fields()
+    except OSError:  # the folder is being removed
+        return {}
+
+
+def _find_hang(
+    job: Path, steps: Steps, pages: tuple[Page, ...], now_seconds: float
+) -> HangRecord | None:
+    """The hang of a job that runs on this node, whoever started it; None without."""
+    if not steps.is_running:
+        return None
+    hang = find_hang(pages, time.monotonic_ns(), switched_timeouts(job, HangTimeouts()))
+    return None if hang is None else record_of(hang, steps.attempt, now_seconds)
+
+
+def _list_stacks(job: Path, steps: Steps) -> list[tuple[int, Path]]:
+    """Files of stacks of the attempt by rank, without those that are empty."""
+    folder = (job / str(steps.attempt)).absolute()
+    files = [(m.rank, folder / f"rank-{m.rank:05d}.stacks") for m in steps.members]
+    return [(r, path) for r, path in files if path.is_file() and path.stat().st_size > 0]

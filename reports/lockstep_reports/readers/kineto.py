@@ -14,9 +14,9 @@ from lockstep_records.compressed import blocks
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head
-from lockstep_reports.readers.series import timed_steps
+from lockstep_reports.readers.series import MAX_CELLS, timed_steps
 from lockstep_reports.recording.collectives import CollectiveLog, Span
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33
@@ -105,15 +105,19 @@ def _recording(
 ) -> Recording:
     ranks = sorted(traces)
     numbers = sorted({number for trace in traces.values() for number in trace.steps})
+    if len(ranks) * len(numbers) > MAX_CELLS:
+        raise ValueError(f"{path} has {len(ranks):,} ranks x {len(numbers):,} steps; split it")
     seconds = np.full((len(ranks), len(numbers)), np.nan)
     sync = seconds.copy()
+    column_of = {number: column for column, number in enumerate(numbers)}
     for row, rank in enumerate(ranks):
-        for column, number in enumerate(numbers):
-            if number in traces[rank].steps:
-                begin, end = traces[rank].steps[number]
-                seconds[row, column] = end - begin
-                kernels = (k for k in traces[rank].kernels if begin <= k.begin < end)
-                sync[row, column] = sum(kernel.end - kernel.begin for kernel in kernels)
+        kernels = sorted(traces[rank].kernels)
+        begins = np.array([kernel.begin for kernel in kernels])
+        lengths = np.array([kernel.end - kernel.begin for kernel in kernels])
+        for number, (begin, end) in traces[rank].steps.items():
+            first, last = np.searchsorted(begins, (begin, end))
+            seconds[row, column_of[number]] = end - begin
+            sync[row, column_of[number]] = lengths[first:last].sum()
     steps = timed_steps(
         path.name.partition(".")[0],
         ranks,
@@ -127,8 +131,6 @@ def _recording(
         source_kind="kineto",
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         collectives=collectives,
     )
 
@@ -147,11 +149,16 @@ def _spans(traces: dict[int, _Trace], notes: list[str]) -> Iterator[Span]:
             step = bounds[index][1] if index >= 0 else -1
             keyed.setdefault(rank, []).append((f"{kernel.group}/{kernel.kind}/{step}", kernel))
     counts = {rank: Counter(key for key, _ in kernels) for rank, kernels in keyed.items()}
+    all_counts: dict[str, set[int]] = {}
+    for count in counts.values():
+        for key, number in count.items():
+            all_counts.setdefault(key, set()).add(number)
+    unequal = {key for key, numbers in all_counts.items() if len(numbers) > 1}
     num_unpaired = 0
     for rank, kernels in keyed.items():
         num_yielded: Counter[str] = Counter()
         for key, kernel in kernels:
-            if len({count[key] for count in counts.values() if count[key]}) > 1:
+            if key in unequal:
                 num_unpaired += 1
                 continue
             yield Span(
@@ -214,7 +221,7 @@ def _events(file: Path, headers: list[str]) -> Iterator[dict[str, Any]]:
     """Events one by one, in the memory of a block; ``headers`` takes the text around them.
 
     Raises:
-        ValueError: the trace is cut short or is no JSON.
+        ValueError: the trace is cut short or is not JSON.
     """
     text, is_within = "", False
     for block in blocks(file, most=MAX_BYTES):
@@ -241,6 +248,8 @@ def _complete_events(text: str) -> Generator[dict[str, Any], None, str]:
             event, end = decoder.raw_decode(text, offset)
         except json.JSONDecodeError:
             break
+        except RecursionError as error:
+            raise ValueError("an event of it is nested too deeply") from error
         offset = _skip_separators(text, end)
         if isinstance(event, dict):
             yield event

@@ -29,7 +29,7 @@ def read_meta(path: Path) -> dict[str, object]:
     """The fields of a layout file.
 
     Raises:
-        ValueError: it is no mapping of YAML, or a size is no positive whole number.
+        ValueError: it is not a mapping of YAML, or a size is not a positive whole number.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
@@ -39,13 +39,15 @@ def read_meta(path: Path) -> dict[str, object]:
     try:
         fields = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no YAML; write lines such as 'dp_size: 8'") from error
+        raise ValueError(f"{path} is not YAML; write lines such as 'dp_size: 8'") from error
     if not isinstance(fields, dict):
-        raise ValueError(f"{path} is no mapping; write lines such as 'dp_size: 8'")  # noqa: TRY004  # what is wrong is the file
+        raise ValueError(f"{path} is not a mapping; write lines such as 'dp_size: 8'")  # noqa: TRY004  # what is wrong is the file
     for name in _SIZES:
         size = fields.get(name, 1)
         if type(size) is not int or not 0 < size <= 1 << 24:
-            raise ValueError(f"{path}: {name} {size!r} must be a positive whole number")
+            # A value may be a knot of aliases that would fill the memory when written out.
+            what = size if isinstance(size, int | float) else type(size).__name__
+            raise ValueError(f"{path}: {name} {what} must be a positive whole number")
     return {str(name): value for name, value in fields.items()}
 
 

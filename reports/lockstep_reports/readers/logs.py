@@ -7,7 +7,7 @@ from lockstep_records.compressed import read_head
 from lockstep_records.joblogs.model import log_files
 from lockstep_records.joblogs.read import read_log
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.recording.log_recording import LogRecording
+from lockstep_reports.recording.recording import LogRecording
 
 _SNIFFED_BYTES = 1 << 16
 _MAX_BINARY_SHARE = 0.02
@@ -28,11 +28,11 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # one way to call all
+def read(path: Path, options: ReadOptions) -> LogRecording:
     """The log, or the folder of logs of one job.
 
     Raises:
-        ValueError: there is no log, no line of it says anything of a job, or it holds several runs.
+        ValueError: it has no log, no line of it is about a job, or it holds several runs.
         OSError: a file cannot be read.
     """
     log = read_log(path)
@@ -41,7 +41,7 @@ def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # o
             f"no line of {path} is of a known kind (steps, errors, exits, MLPerf's log); give the"
             " output of a training job"
         )
-    return LogRecording(source_kind="log", path=path, log=log)
+    return LogRecording(source_kind="log", path=path, log=log, read_at_seconds=options.now_seconds)
 
 
 def _is_log(file: Path) -> bool:

@@ -15,11 +15,10 @@ from lockstep_records.liveness import find_process
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.readers.run_queue import waits_by_row
+from lockstep_reports.readers.series import MAX_CELLS
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.wording import plural
 
-MAX_CELLS = 1 << 25
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
 ROW_DTYPE = np.dtype(
     {
@@ -40,6 +39,45 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
 
 
+def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
+    """Seconds that a rank waited for a core in each row [rows]; NaN where unknown.
+
+    A wait lengthens the step that it falls into. So of the rows that share one value each gets
+    what makes it longer than the shortest of them, and what is left in proportion to its length.
+
+    Args:
+        waits: seconds since the row before that has a value [rows]; NaN in rows without.
+        seconds: duration of each row [rows].
+    """
+    has_value = np.flatnonzero(~np.isnan(waits))
+    by_row = np.full(len(waits), np.nan)
+    if not len(has_value):
+        return by_row
+    covered = slice(0, int(has_value[-1]) + 1)
+    # A group of rows ends with the one that has its value.
+    starts = np.concatenate([[0], has_value[:-1] + 1])
+    sizes = np.diff(np.concatenate([starts, [covered.stop]]))
+    lengths = np.nan_to_num(seconds[covered])
+    by_row[covered] = _shares(waits[has_value], lengths, starts, sizes)
+    return by_row
+
+
+def _shares(waited: Matrix, lengths: Matrix, starts: Integers, sizes: Integers) -> Matrix:
+    """The rows' shares of what was waited in each group [rows]."""
+
+    def spread(values: Matrix) -> Matrix:
+        return np.repeat(values, sizes)
+
+    beyond = lengths - spread(np.minimum.reduceat(lengths, starts))
+    total_beyond = np.add.reduceat(beyond, starts)
+    total = np.add.reduceat(lengths, starts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(np.minimum(1.0, waited / total_beyond))
+        rest = np.nan_to_num((waited - share * total_beyond) / total)
+    shares: Matrix = spread(share) * beyond + spread(rest) * lengths
+    return shares
+
+
 class NoStepsError(ValueError):
     """An attempt from which no steps can be read; the text says why."""
 
@@ -51,14 +89,19 @@ class _Rank:
 
 
 def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
-    """The steps of all readable pages of an attempt.
+    """The steps of all readable pages of an attempt; raises as ``read_pages``."""
+    return read_pages(folder, max_cells)[0]
+
+
+def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[Page, ...]]:
+    """The steps of all readable pages of an attempt, and the pages.
 
     Args:
         folder: attempt folder with rank pages.
         max_cells: at most so many cells [ranks, steps] are read; older steps are left out.
 
     Raises:
-        NoStepsError: there is no readable page, or the pages contradict each other.
+        NoStepsError: no page is readable, or the pages contradict each other.
     """
     notes: list[str] = []
     ranks = _read_ranks(folder, notes)
@@ -69,7 +112,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
     if clock == "device":
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
-    return Steps(
+    steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
@@ -89,6 +132,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         hung=matrices["hang"],
         run_queue=_unless_unknown(matrices["run_queue_seconds"]),
     )
+    return steps, tuple(rank.page for rank in ranks)
 
 
 def _newest_numbers(ranks: list[_Rank], max_cells: int, notes: list[str]) -> NDArray[np.int64]:
@@ -157,12 +201,12 @@ def _member(rank: _Rank) -> Member:
         allocator_retries=page.periodic["allocator_retries"] or 0,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
-        # Without a lock a pid stands for the process, which on a copy is another machine's.
+        # Without a lock the pid tells the process, which on a copy is another machine's.
         is_running=find_process(page) is not None if identity["locked"] else None,
     )
 
 
-def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+def _is_on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
     on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
     return on_device
@@ -170,17 +214,17 @@ def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 
 def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
     """Those of the rows whose times are by that clock."""
-    by_clock: NDArray[np.void] = rows[_on_device(rows) == (clock == "device")]
+    by_clock: NDArray[np.void] = rows[_is_on_device(rows) == (clock == "device")]
     return by_clock
 
 
 def _clock_of(ranks: Sequence[_Rank]) -> Clock:
     """The clock to compare by: the device's as soon as one rank has rows by it."""
-    return "device" if any(_on_device(rank.rows).any() for rank in ranks) else "host"
+    return "device" if any(_is_on_device(rank.rows).any() for rank in ranks) else "host"
 
 
 def _clock_note(ranks: Sequence[_Rank]) -> str:
-    num_host = sum(int((~_on_device(rank.rows)).sum()) for rank in ranks)
+    num_host = sum(int((~_is_on_device(rank.rows)).sum()) for rank in ranks)
     note = "All times are those of the devices' streams."
     if num_host:
         rows = plural(num_host, "row")
@@ -203,7 +247,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
             # Of a step that was written twice the last row counts.
             values = _column(rank.page, rows, name)
             if clock == "device" and name in by_clock:
-                values = np.where(_on_device(rows), values, np.nan)
+                values = np.where(_is_on_device(rows), values, np.nan)
             matrices[name][row, columns] = values
     return matrices
 

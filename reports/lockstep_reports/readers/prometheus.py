@@ -1,36 +1,27 @@
 """Reads a job from a Prometheus over a window: every column is the mean step of a time slot."""
 
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
 
-from lockstep_catalogue import training
-from lockstep_catalogue.labels import (
-    ATTEMPT,
-    CLUSTER,
-    JOB_ID,
-    LOCAL_RANK,
-    MESH,
-    NODE,
-    PHASE,
-    PROJECT,
-    RANK,
-    STATE,
-    STEP_PHASES,
-    UUID,
-    WORLD_SIZE,
-)
+from lockstep_catalogue import labels, training
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
+from lockstep_reports.readers.prometheus_api import (
+    MAX_POINTS,
+    Labels,
+    Prometheus,
+    Series,
+    list_by_label,
+)
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import DurationHistogram, Member, Steps
 from lockstep_reports.wording import duration, plural
@@ -61,7 +52,7 @@ class _Slots:
         """Values by rank [ranks, slots]; NaN where there is none."""
         values = np.full((len(ranks), self.count), np.nan)
         row_of = {rank: row for row, rank in enumerate(ranks)}
-        for rank, series in by_label(answer, RANK.name):
+        for rank, series in list_by_label(answer, labels.RANK.name):
             if rank in row_of:
                 self.put(values[row_of[rank]], series)
         return values
@@ -83,21 +74,22 @@ def read_url(url: str, options: ReadOptions) -> Recording:
     """
     server = Prometheus(url)
     try:
-        return _read(server, *_window(options), options.job_id)
+        recording = _read(server, *_window(options), options.job_id)
+        return replace(recording, read_at_seconds=options.now_seconds)
     finally:
         server.close()
 
 
 def _window(options: ReadOptions) -> tuple[float, float]:
     """Begin and end of the window, in seconds since the epoch."""
-    window, now = options.window, time.time()
+    window = options.window
     for bound in (window.first, window.last):
         if bound is not None and bound.wall_seconds is None:
             raise ValueError(
                 f"a Prometheus is asked by time, and {bound.step} is a step; give --from and --to"
                 " as times, such as 2026-01-31T12:00:00 or -15m"
             )
-    end = window.last.wall_seconds if window.last else now
+    end = window.last.wall_seconds if window.last else options.now_seconds
     begin = window.first.wall_seconds if window.first else None
     assert end is not None
     begin = end - _DEFAULT_WINDOW_SECONDS if begin is None else begin
@@ -108,8 +100,11 @@ def _window(options: ReadOptions) -> tuple[float, float]:
 
 def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> Recording:
     infos = _infos(server, begin, end, job_id)
-    job, ranks = infos[0][JOB_ID.name], sorted({int(info[RANK.name]) for info in infos})
-    of_job = eq(JOB_ID, job)
+    job, ranks = (
+        infos[0][labels.JOB_ID.name],
+        sorted({int(info[labels.RANK.name]) for info in infos}),
+    )
+    of_job = eq(labels.JOB_ID, job)
     slots = _slots(server, begin, end, of_job=of_job, ranks=ranks)
     num_steps = slots.rows(_increases(server, training.STEPS, slots, of_job), ranks)
     columns = nan_stats.highest(num_steps, axis=0) > 0
@@ -117,42 +112,41 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         raise ValueError(f"job {job} completed no step in that window; give another --from")
     per_step = np.where(num_steps > 0, num_steps, np.nan)
     phases = {
-        phase: _phase(server, slots, (of_job, eq(PHASE, phase)), ranks) / per_step
+        phase: _phase(server, slots, (of_job, eq(labels.PHASE, phase)), ranks) / per_step
         for phase in STEP_PHASES
     }
     seconds = np.sum(list(phases.values()), axis=0)
     start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * num_steps
-    unknown = np.full_like(num_steps, np.nan)
     stands_for = nan_stats.median(per_step, axis=0)
     steps = Steps(
         job_id=job,
-        attempt=max(_number(info, ATTEMPT.name) for info in infos),
-        world_size=max(_number(info, WORLD_SIZE.name) for info in infos) or len(ranks),
-        cluster=infos[0].get(CLUSTER.name, ""),
-        project=infos[0].get(PROJECT.name, ""),
+        attempt=max(_number(info, labels.ATTEMPT.name) for info in infos),
+        world_size=max(_number(info, labels.WORLD_SIZE.name) for info in infos) or len(ranks),
+        cluster=infos[0].get(labels.CLUSTER.name, ""),
+        project=infos[0].get(labels.PROJECT.name, ""),
         members=_members(server, infos, of_job, slots.end),
         numbers=_numbers(server, slots, of_job, stands_for)[columns],
         seconds=seconds[:, columns],
         phases={phase: values[:, columns] for phase, values in phases.items()},
         start=start[:, columns],
-        first_arrival=unknown[:, columns],
-        last_arrival=unknown[:, columns],
         loss=_loss(server, slots, of_job, num_steps)[:, columns],
         stands_for=stands_for[columns],
         durations=_durations(server, slots, of_job, columns),
         notes=(_resolution(slots, stands_for[columns]),),
     )
     attempt = Attempt(number=steps.attempt, outcome=_outcome(server, of_job, slots.end))
-    return Recording(source_kind=KIND, path=Path(job), steps=steps, events=(), attempts=(attempt,))
+    return Recording(source_kind=KIND, path=PurePath(job), steps=steps, attempts=(attempt,))
 
 
 def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> list[Labels]:
     """Labels of every rank of the job, of its newest attempt."""
-    matchers = () if job_id is None else (eq(JOB_ID, job_id),)
+    matchers = () if job_id is None else (eq(labels.JOB_ID, job_id),)
     seconds = math.ceil(end - begin)
     query = f"last_over_time({select(training.RANK_INFO, *matchers)}[{seconds}s])"
-    infos = [series.labels for _, series in by_label(server.instant(query, end), RANK.name)]
-    jobs = sorted({info.get(JOB_ID.name, "") for info in infos})
+    infos = [
+        series.labels for _, series in list_by_label(server.instant(query, end), labels.RANK.name)
+    ]
+    jobs = sorted({info.get(labels.JOB_ID.name, "") for info in infos})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
         raise ValueError(
@@ -163,8 +157,8 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
         raise ValueError(
             f"{server.address} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
         )
-    infos.sort(key=lambda info: _number(info, ATTEMPT.name))
-    return list({info[RANK.name]: info for info in infos}.values())
+    infos.sort(key=lambda info: _number(info, labels.ATTEMPT.name))
+    return list({info[labels.RANK.name]: info for info in infos}.values())
 
 
 def _slots(
@@ -172,7 +166,7 @@ def _slots(
 ) -> _Slots:
     """Slots of at least three scrapes, few enough for all ranks and phases."""
     range_seconds = math.ceil(min(end - begin, _MAX_SECONDS_FOR_INTERVAL))
-    first_rank = select(training.STEPS, of_job, eq(RANK, str(ranks[0])))
+    first_rank = select(training.STEPS, of_job, eq(labels.RANK, str(ranks[0])))
     answer = server.instant(f"{first_rank}[{range_seconds}s]", end)
     times = np.array([time_seconds for series in answer[:1] for time_seconds, _ in series.points])
     if len(times) <= 1:
@@ -191,7 +185,7 @@ def _slots(
 
 def _increases(server: Prometheus, metric: Metric, slots: _Slots, *of: Matcher) -> list[Series]:
     """Increase of a counter of the ranks in every slot."""
-    query = by("max", increase(metric, f"{slots.seconds:.0f}s", *of), RANK)
+    query = by("max", increase(metric, f"{slots.seconds:.0f}s", *of), labels.RANK)
     return _over(server, query, slots)
 
 
@@ -219,7 +213,7 @@ def _durations(
 def _loss(server: Prometheus, slots: _Slots, of_job: Matcher, shape: Matrix) -> Matrix:
     """The job's loss, the same in every row; NaN where ``shape`` [ranks, slots] is."""
     values = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.LOSS, of_job), JOB_ID), slots):
+    for series in _over(server, by("max", select(training.LOSS, of_job), labels.JOB_ID), slots):
         slots.put(values, series)
     return np.where(np.isnan(shape), np.nan, values)
 
@@ -230,7 +224,7 @@ def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Mat
     Counted from 0 where the job has resumed from an earlier step.
     """
     numbers = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.STEP, of_job), JOB_ID), slots):
+    for series in _over(server, by("max", select(training.STEP, of_job), labels.JOB_ID), slots):
         slots.put(numbers, series)
     has_steps = ~np.isnan(stands_for)
     if np.isnan(numbers[has_steps]).any() or (np.diff(numbers[has_steps]) <= 0).any():
@@ -247,34 +241,35 @@ def _over(server: Prometheus, query: str, slots: _Slots) -> list[Series]:
 def _members(
     server: Prometheus, infos: list[Labels], of_job: Matcher, end: float
 ) -> tuple[Member, ...]:
-    query = by("max", f"last_over_time({select(training.LAST_PROGRESS, of_job)}[1h])", RANK)
+    query = by("max", f"last_over_time({select(training.LAST_PROGRESS, of_job)}[1h])", labels.RANK)
     progress = {
-        rank: s.points[-1][1] for rank, s in by_label(server.instant(query, end), RANK.name)
+        rank: s.points[-1][1]
+        for rank, s in list_by_label(server.instant(query, end), labels.RANK.name)
     }
     return tuple(
         Member(
-            rank=(rank := int(info[RANK.name])),
-            local_rank=_number(info, LOCAL_RANK.name),
-            node=info.get(NODE.name, ""),
-            gpu_uuid=info.get(UUID.name, ""),
+            rank=(rank := int(info[labels.RANK.name])),
+            local_rank=_number(info, labels.LOCAL_RANK.name),
+            node=info.get(labels.NODE.name, ""),
+            gpu_uuid=info.get(labels.UUID.name, ""),
             mesh=dict(_mesh(info)),
             phase="unknown",
             progress_seconds=progress.get(rank, 0.0),
         )
-        for info in sorted(infos, key=lambda info: int(info[RANK.name]))
+        for info in sorted(infos, key=lambda info: int(info[labels.RANK.name]))
     )
 
 
 def _mesh(info: Labels) -> Iterator[tuple[str, int]]:
-    for axis in MESH:
+    for axis in labels.MESH:
         if info.get(axis.name, "").isdecimal():
             yield axis.name, int(info[axis.name])
 
 
 def _outcome(server: Prometheus, of_job: Matcher, end: float) -> Outcome | None:
     """By the states of the ranks at the end of the window; None while any of them runs."""
-    query = by("sum", select(training.RANKS, of_job), STATE)
-    states = {s.labels.get(STATE.name): s.points[-1][1] for s in server.instant(query, end)}
+    query = by("sum", select(training.RANKS, of_job), labels.STATE)
+    states = {s.labels.get(labels.STATE.name): s.points[-1][1] for s in server.instant(query, end)}
     if states.get("failed", 0) or states.get("gone", 0):
         return "failed"
     alive = sum(count for state, count in states.items() if state != "done")

@@ -33,7 +33,9 @@ class Prometheus:
         try:
             self._url = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
-            raise ValueError(f"{url!r} is no address: {error}; give http://HOST:PORT") from error
+            raise ValueError(
+                f"{url!r} is not an address: {error}; give http://HOST:PORT"
+            ) from error
         if not self._url.host:
             raise ValueError(f"{url!r} names no host; give http://HOST:PORT")
         self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False)
@@ -51,7 +53,7 @@ class Prometheus:
         """The value of every series at a time; for a range selector, all its samples.
 
         Raises:
-            ValueError: no server answers, or it is no Prometheus.
+            ValueError: no server answers, or it is not a Prometheus.
         """
         return self._post("query", {"query": query, "time": f"{time:.3f}"})
 
@@ -104,7 +106,7 @@ def _series(result: Any) -> Series:
     )
 
 
-def by_label(answer: list[Series], name: str) -> Iterator[tuple[int, Series]]:
+def list_by_label(answer: list[Series], name: str) -> Iterator[tuple[int, Series]]:
     """Series with a label that is a number, such as the rank, by that number."""
     for series in answer:
         value = series.labels.get(name, "")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lockstep_reports.wording import plural, printable
+from lockstep_records.printable import printable
+from lockstep_reports.wording import plural
 
-MAX_ROWS = 1 << 26
+MAX_ROWS = 1 << 25
 MAX_FILE_BYTES = 1 << 31
 NEEDED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 OPTIONAL = ("mc", "mb_id", "gmc", "tp_rank", "node")
@@ -61,7 +62,7 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
             raise  # from the file system; the error of a broken stream has no number
         why = printable(str(error).splitlines()[0][:200]) if str(error) else "unreadable"
         raise ValueError(
-            f"{path} is no readable operation trace ({why}); write it again"
+            f"{path} is not a readable operation trace ({why}); write it again"
         ) from error
 
 
@@ -82,14 +83,26 @@ def _parquet(path: Path) -> pq.ParquetFile:
     with path.open("rb") as file:
         is_plain = file.read(4) == _PARQUET
     if is_plain:
-        return pq.ParquetFile(path, memory_map=True)
+        return _checked(path, path)
     unpacked = io.BytesIO()
     with _opened(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             unpacked.write(block)
             if unpacked.tell() > MAX_FILE_BYTES:
                 raise ValueError(f"{path} unpacks to more than {MAX_FILE_BYTES:,} bytes; split it")
-    return pq.ParquetFile(pa.BufferReader(unpacked.getbuffer()))
+    return _checked(path, unpacked)
+
+
+def _checked(path: Path, source: Path | io.BytesIO) -> pq.ParquetFile:
+    """The file, unless what it says of itself is too large; texts are read as dictionaries."""
+    texts = [name for name in _TEXTS if name in pq.read_schema(source).names]
+    file = pq.ParquetFile(source, memory_map=isinstance(source, Path), read_dictionary=texts)
+    groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+    if file.metadata.num_rows > MAX_ROWS or sum(g.total_byte_size for g in groups) > MAX_FILE_BYTES:
+        raise ValueError(
+            f"{path} has more than {MAX_ROWS:,} rows or {MAX_FILE_BYTES:,} bytes; split it by step"
+        )
+    return file
 
 
 def _has_operation_columns(path: Path) -> bool:
@@ -103,8 +116,6 @@ def _read_parquet(path: Path) -> pa.Table:
     file = _parquet(path)
     schema = file.schema_arrow
     _check_columns(path, schema.names)
-    if file.metadata.num_rows > MAX_ROWS:
-        raise ValueError(f"{path} has more than {MAX_ROWS:,} rows; split it by step")
     columns = [name for name in (*NEEDED, *OPTIONAL) if name in schema.names]
     batches = file.iter_batches(columns=columns, batch_size=1 << 20)
     return _bounded(path, batches)

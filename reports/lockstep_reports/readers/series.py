@@ -6,8 +6,11 @@ import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
+
+MAX_CELLS = 1 << 25
+"""Most cells [ranks, steps] that a reader makes: 256 MiB a matrix."""
 
 
 def timed_steps(
@@ -31,7 +34,6 @@ def timed_steps(
         world_size: None for the highest rank and one more.
         notes: sentences for the reader about what is missing.
     """
-    unknown = np.full(seconds.shape, np.nan)
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}
     if sync is not None:
         phases["sync"] = sync
@@ -43,21 +45,15 @@ def timed_steps(
         numbers=numbers,
         seconds=seconds,
         phases=phases,
-        start=unknown,
-        first_arrival=unknown,
-        last_arrival=unknown,
-        loss=unknown,
         notes=notes,
     )
 
 
-def of_times(kind: str, path: Path, steps: Steps) -> Recording:
+def record_times(kind: str, path: Path, steps: Steps) -> Recording:
     """A recording whose step times are each rank's own, not levelled by collectives."""
     return Recording(
         source_kind=kind,
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         own_times=True,
     )

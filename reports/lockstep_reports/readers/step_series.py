@@ -11,11 +11,11 @@ import numpy as np
 from lockstep_records.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import head
-from lockstep_reports.readers.series import of_times, timed_steps
+from lockstep_reports.readers.series import record_times, timed_steps
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 26
 _MAX_NUMBER = 1 << 53
 _NAME = re.compile(
     r"(iteration|iter|step|batch)[ _-]?(time|duration|seconds)([ _-](s|ms|seconds))?"
@@ -29,17 +29,17 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The series of step times as a recording of one rank, which stands for all.
+    """The series of step times as a recording of one rank, which represents all.
 
     Raises:
-        ValueError: there is no series of step times, or it holds no number.
+        ValueError: a series of step times is missing, or holds no number.
         OSError: the file cannot be read.
     """
     del options
     try:
         document = json.loads(read_content(path, _MAX_BYTES))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no whole JSON file: {error}") from error
+        raise ValueError(f"{path} is not a complete JSON file: {error}") from error
     name, series = _series(path, document)
     points = {
         int(step): _number(value)
@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         np.array([list(seconds_of.values())]) * unit,
         notes=tuple(notes),
     )
-    return of_times("step_series", path, steps)
+    return record_times("step_series", path, steps)
 
 
 def _series(path: Path, document: Any) -> tuple[str, dict[str, Any]]:

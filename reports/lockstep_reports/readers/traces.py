@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lockstep_records.printable import printable
 from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
 from lockstep_reports.readers.rows import looks_like_rows, read_rows
-from lockstep_reports.recording.operation_steps import steps_of
-from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, OperationTrace
-from lockstep_reports.recording.recording import Attempt, Recording
-from lockstep_reports.wording import plural, printable
+from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, OperationTrace, steps_of
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.wording import plural
 
 MAX_FILES = 1 << 17
 _SUFFIXES = (".parquet", ".csv", ".gz", ".zst", ".zstd")
@@ -51,8 +51,6 @@ def read(path: Path, options: ReadOptions) -> Recording:
         source_kind="operations",
         path=path,
         steps=steps_of(trace),
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         operations=trace,
     )
 
@@ -223,7 +221,7 @@ def _integers(path: Path, table: pa.Table, name: str) -> Integers:
     """A column of integers [rows]; a column that the file lacks is filled with its default.
 
     Raises:
-        ValueError: a value is no integer or out of range.
+        ValueError: a value is not an integer, or out of range.
     """
     if name not in table.column_names:
         return np.full(table.num_rows, _DEFAULTS[name], np.int64)

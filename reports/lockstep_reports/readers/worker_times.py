@@ -13,11 +13,10 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_BYTES, head
-from lockstep_reports.readers.series import of_times, timed_steps
+from lockstep_reports.readers.series import MAX_CELLS, record_times, timed_steps
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
-MAX_CELLS = 1 << 25
 # Share of all pairs of worker and step that must have a row, and of rows that must not repeat a
 # pair, for the file's step numbers to be taken as they are.
 _MIN_FILLED_SHARE = 0.5
@@ -54,7 +53,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
     workers, times, durations = (_numbers(table[name]) for name in names)
     complete = np.isfinite(workers) & np.isfinite(times) & np.isfinite(durations)
     complete &= (durations >= 0) & (workers >= 0)
-    # Larger numbers are no ranks, and a float64 holds no larger step number exactly.
+    # Larger numbers are not ranks, and a float64 holds no larger step number exactly.
     complete &= (workers < 1 << 24) & (np.abs(times) < 1 << 53)
     if not complete.any():
         raise ValueError(f"{path} has no complete row of {', '.join(names[:2])} and {names[2]}")
@@ -88,7 +87,7 @@ def _slots(workers: Integers, times: Matrix, notes: list[str]) -> Integers:
         return written
     order = np.lexsort((times, workers))
     between = np.diff(times[order])[np.diff(workers[order]) == 0]
-    interval = nan_stats.number(nan_stats.median(between[between > 0]))
+    interval = nan_stats.median_number(between[between > 0])
     if not interval:
         return written
     notes.append("Workers have few steps in common; rows of the same slot of time count as one.")
@@ -118,7 +117,7 @@ def _recording(
         notes.append(f"{plural(int(is_single.sum()), 'step')} recorded by one worker only.")
     name = path.name.partition(".")[0]
     steps = timed_steps(name, ranks.tolist(), numbers, matrix, notes=tuple(notes))
-    return of_times("worker_times", path, steps)
+    return record_times("worker_times", path, steps)
 
 
 def _columns(data: bytes) -> tuple[str, str, str, str] | None:

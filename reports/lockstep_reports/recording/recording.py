@@ -1,19 +1,27 @@
-"""One recording of a job, whatever source it was read from."""
+"""One recording of a job, whatever source it was read from: all that an analysis needs."""
 
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
 
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.events import Event
-from lockstep_reports.recording.collectives import CollectiveLog
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
+from lockstep_records.hang_events import HangRecord
+from lockstep_records.joblogs.model import JobLog
+from lockstep_reports.recording.collectives import CollectiveLog, FlightRecorderLog
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One attempt of a job. ``outcome`` is None until the attempt has ended."""
+    """An attempt of a job.
+
+    Attributes:
+        outcome: None until the attempt has ended.
+    """
 
     number: int
     outcome: Outcome | None
@@ -21,13 +29,18 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Recording:
-    """What a report is made from.
+    """What a report on steps is made from.
 
     Attributes:
         source_kind: kind of the reader, as in ``readers.READERS``.
         path: what was read.
         events: events of the job over all attempts, in the order of writing.
         attempts: all attempts, first one first.
+        read_at_seconds: wall clock at which it was read, to tell a running job from one that fell
+            silent; NaN where the source cannot be of a running job.
+        end: fields of the attempt's end, by its launcher or its pages; empty where none is known.
+        hang: that of a job which ran on this node when it was read; None without.
+        stacks: files of stacks by rank, written in a hang.
         operations: the operation rows that the steps were computed from; None without.
         own_times: whether durations are each rank's own, not levelled by collectives.
         flight_recorder_log: what Flight Recorder dumps hold of the last collectives; None without.
@@ -35,11 +48,31 @@ class Recording:
     """
 
     source_kind: str
-    path: Path
+    path: PurePath
     steps: Steps
-    events: tuple[Event, ...]
-    attempts: tuple[Attempt, ...]
+    events: tuple[Event, ...] = ()
+    attempts: tuple[Attempt, ...] = (Attempt(number=0, outcome=None),)
+    read_at_seconds: float = math.nan
+    end: Mapping[str, Any] = field(default_factory=dict)
+    hang: HangRecord | None = None
+    stacks: tuple[tuple[int, PurePath], ...] = ()
     operations: OperationTrace | None = None
     own_times: bool = False
     flight_recorder_log: FlightRecorderLog | None = None
     collectives: CollectiveLog | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LogRecording:
+    """The log of a job: its parsed lines, with no steps by rank.
+
+    Attributes:
+        source_kind: kind of the reader, ``log``.
+        path: the file, or the folder of log files.
+        read_at_seconds: wall clock at which it was read.
+    """
+
+    source_kind: str
+    path: PurePath
+    log: JobLog
+    read_at_seconds: float

@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.vocabulary import Clock
+from lockstep_records.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
+
+MAX_WORLD_SIZE = 1 << 20
+"""Most ranks of a job; a larger claim of a page or a trace is refused before it costs memory."""
+_UNKNOWN = np.empty(0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +27,7 @@ class Member:
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
         exception: what ended it, with its place; None where no exception is recorded.
         last_output: last lines of its stderr; None where none are kept.
-        is_running: whether its process holds the lock of its page; None where there is no lock.
+        is_running: whether its process holds the lock of its page; None without a lock.
     """
 
     rank: int
@@ -75,7 +80,7 @@ class DurationHistogram:
 class Steps:
     """Steps of one attempt, aligned over its ranks by step number.
 
-    All matrices are [ranks, steps] with NaN where a value is unknown.
+    All matrices are [ranks, steps] with NaN where a value is unknown, as one that is left out is.
 
     Attributes:
         members: the ranks that left a readable page, by rank; row i of a matrix is members[i].
@@ -115,10 +120,10 @@ class Steps:
     numbers: Integers
     seconds: Matrix
     phases: dict[str, Matrix]
-    start: Matrix
-    first_arrival: Matrix
-    last_arrival: Matrix
-    loss: Matrix
+    start: Matrix = field(default_factory=lambda: _UNKNOWN)
+    first_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
+    last_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
+    loss: Matrix = field(default_factory=lambda: _UNKNOWN)
     cluster: str = ""
     project: str = ""
     notes: tuple[str, ...] = ()
@@ -133,9 +138,24 @@ class Steps:
     hung: Matrix | None = None
     run_queue: Matrix | None = None
 
-    def over_all(self, values: Matrix) -> Matrix:
-        """Values of single steps [..., steps] as sums over the steps that a column stands for."""
+    def __post_init__(self) -> None:
+        for name in ("start", "first_arrival", "last_arrival", "loss"):
+            if getattr(self, name) is _UNKNOWN:
+                object.__setattr__(self, name, np.full(self.seconds.shape, np.nan))
+        if not 0 < self.world_size <= MAX_WORLD_SIZE:
+            raise ValueError(
+                f"world size {self.world_size:,} of {printable(self.job_id)} is not from 1 to"
+                f" {MAX_WORLD_SIZE:,}; record the job again with the right one"
+            )
+
+    def sum_over_columns(self, values: Matrix) -> Matrix:
+        """Values of single steps [..., steps] as sums over the steps behind each column."""
         return values if self.stands_for is None else values * self.stands_for
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a rank holds the lock of its page."""
+        return any(member.is_running for member in self.members)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -152,7 +172,7 @@ class Steps:
         """Names of the nodes in the order of their first rank."""
         return tuple(dict.fromkeys(member.node for member in self.members))
 
-    def on_node(self, node: str) -> Flags:
+    def rows_on_node(self, node: str) -> Flags:
         """Which rows are ranks of a node [ranks]."""
         return np.array([member.node == node for member in self.members])
 

@@ -1,16 +1,19 @@
-"""The part of a recording inside a window, or before one."""
+"""A window bounded by steps or times, and the part of a recording inside or before it."""
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 
+from lockstep_records.durations import parse_duration
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.recording.window_spec import Window
 
+_FIRST_TIME = 1_000_000_000.0  # 2001: a smaller number counts steps
 _BY_ROW = (
     "type_of", "replica", "stage", "shard", "rank", "step", "start", "duration", "order", "chunk",
     "model_chunk", "batch",
@@ -22,7 +25,56 @@ _OPTIONAL_MATRICES = (
 )  # fmt: skip
 
 
-def inside_window(recording: Recording, window: Window) -> Recording:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """One end of a window: a step, or a wall clock time in seconds since the epoch."""
+
+    step: int | None = None
+    wall_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """From the first bound to the last, both included; None where open."""
+
+    first: Bound | None = None
+    last: Bound | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it includes everything."""
+        return self.first is None and self.last is None
+
+
+def parse_bound(text: str, now_seconds: float) -> Bound:
+    """A step (``400``), a time (ISO 8601, epoch seconds, ``now``) or time ago (``-15m``).
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if re.fullmatch(r"\d{1,15}(\.\d+)?", text):
+        number = float(text)
+        return Bound(wall_seconds=number) if number >= _FIRST_TIME else Bound(step=int(number))
+    try:
+        return Bound(wall_seconds=_wall_seconds(text, now_seconds))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a bound of a window; give a step (400), a time (2026-01-31T12:00:00,"
+            " taken as UTC, or epoch seconds), now, or time ago (-15m)"
+        ) from None
+
+
+def _wall_seconds(text: str, now_seconds: float) -> float:
+    """Seconds since the epoch of ``now``, a time ago, or an ISO 8601 time."""
+    if text == "now":
+        return now_seconds
+    if text.startswith("-"):
+        return now_seconds - parse_duration(text[1:])
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def cut_inside(recording: Recording, window: Window) -> Recording:
     """The part of a recording inside a window.
 
     Raises:
@@ -40,7 +92,7 @@ def inside_window(recording: Recording, window: Window) -> Recording:
     return _select(recording, _is_inside(steps, window), window)
 
 
-def before_window(recording: Recording, window: Window) -> Recording:
+def cut_before(recording: Recording, window: Window) -> Recording:
     """What lies before a window: its baseline.
 
     Raises:
@@ -94,11 +146,11 @@ def _select_steps(steps: Steps, selected: Flags) -> Steps:
     """The steps of a mask [steps], with a note on how many those are."""
     num_steps, num_selected = len(steps.numbers), int(np.count_nonzero(selected))
     note = f"Only {num_selected:,} of {num_steps:,} recorded steps are looked at."
-    part = columns_of(steps, selected)
+    part = select_columns(steps, selected)
     return part if num_selected == num_steps else replace(part, notes=(*steps.notes, note))
 
 
-def columns_of(steps: Steps, selected: Flags) -> Steps:
+def select_columns(steps: Steps, selected: Flags) -> Steps:
     """The steps of a mask [steps], and nothing else changed."""
     names = (*_MATRICES, *(name for name in _OPTIONAL_MATRICES if getattr(steps, name) is not None))
     matrices = {name: getattr(steps, name)[:, selected] for name in names}

@@ -1,52 +1,42 @@
-"""A report of any kind as one self-contained HTML page: no network, no other file."""
+"""A report as one self-contained HTML page: no network, no other file."""
+
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lockstep_reports.compare import Comparison, Figure, comparison_sentence, signed
-from lockstep_reports.job_report import JobReport
-from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent
+from lockstep_reports.document.model import Document, Figure, Shares, Table
+from lockstep_reports.wording import printable_lines
 
 
-def as_html(report: JobReport, comparison: Comparison | None = None, board: str = "") -> str:
-    """The whole page. The template escapes everything that came from records.
-
-    Args:
-        report: of any kind.
-        comparison: with another recording; None for none.
-        board: address of a snapshot of the job's board, relative to the page; empty for none.
-    """
+def as_html(document: Document) -> str:
+    """The page. The template escapes everything that came from records."""
     environment = Environment(
-        # StrictUndefined: a variable that a template misses is an error and no empty cell.
-        loader=PackageLoader("lockstep_reports"), autoescape=True, undefined=StrictUndefined
-    )  # fmt: skip
-    environment.filters |= {
-        "clock": clock,
-        "duration": duration,
-        "figure": _figure,
-        "milliseconds": milliseconds,
-        "percent": percent,
-        "signed": signed,
-    }
-    page = report.page()
-    return environment.get_template(page.template).render(
-        headline=report.headline,
-        severity=report.severity,
-        story=report.story,
-        cards=[card for card in report.cards if card.value != UNKNOWN],
-        comparison=comparison,
-        comparison_sentence="" if comparison is None else comparison_sentence(comparison),
-        advice=report.advice,
-        board=board,
-        missing_reasons=report.missing_reasons,
-        **page.content,
+        # StrictUndefined: a variable that a template misses is an error, not an empty cell.
+        loader=PackageLoader("lockstep_reports.render"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_make_safe,
+    )
+    figures = [
+        block
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Figure) and block.by_plotly
+    ]
+    return environment.get_template("report.html.j2").render(
+        document=document,
+        kind_of={Figure: "figure", Shares: "shares", Table: "table", tuple: "sentences"}.get,
+        # The script has 4.8 MB, so a page without figures goes without it.
+        plotly_script=_read_script() if figures else "",
     )
 
 
-def _figure(figure: Figure, side: str) -> str:
-    """One side of a compared figure, in the unit that its name ends with."""
-    value = figure.before if side == "before" else figure.after
-    if figure.what.endswith("_ratio"):
-        return percent(value)
-    if "seconds" in figure.what:
-        return duration(value)
-    return "unknown" if value is None else f"{value:,.4g}"
+def _make_safe(value: Any) -> Any:
+    """Text without characters that reorder or hide others; what is safe HTML stays as it is."""
+    return printable_lines(value) if type(value) is str else value
+
+
+def _read_script() -> str:
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415  # pages without figures need no plotly
+
+    return str(get_plotlyjs())

@@ -1,21 +1,18 @@
 """Where a report goes: files by format, or standard output for one of them."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import click
 
 from lockstep_records.atomic_file import write_atomically
-from lockstep_reports.board import link_to
-from lockstep_reports.compare import Comparison, comparison_json
-from lockstep_reports.job_report import JobReport
+from lockstep_reports.document.model import Document
+from lockstep_reports.render.board import link_to
 
 STDOUT = Path("-")
-_Renderer: TypeAlias = Callable[[JobReport, Comparison | None], str | bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +34,7 @@ class Outputs:
     def __post_init__(self) -> None:
         formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
         paths = [path for path in formats if path]
-        # Two formats in one file would leave the second alone, without a word.
+        # The second format in a file would overwrite the first.
         twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} is given for two formats; give each of them its own place")
@@ -50,9 +47,10 @@ class Outputs:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are written."""
-        return tuple(path for path, _ in self._renderers() if path != STDOUT)
+        formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
+        return tuple(path for path in formats if path is not None and path != STDOUT)
 
-    def write(self, report: JobReport, comparison: Comparison | None) -> None:
+    def write(self, document: Document) -> None:
         """Renders every format, then writes them.
 
         Raises:
@@ -60,47 +58,40 @@ class Outputs:
             OSError: a file cannot be written; the error names it.
         """
         # All texts first: a format that fails must not leave the files of the others behind.
-        texts = [(path, render(report, comparison)) for path, render in self._renderers()]
-        for path, text in texts:
+        for path, text in list(self._render(document)):
             if path == STDOUT:
                 click.echo(text, nl=False)
             else:
                 _write(path, text)
 
-    def _renderers(self) -> Iterator[tuple[Path, _Renderer]]:
+    def _render(self, document: Document) -> Iterator[tuple[Path, str | bytes]]:
+        """Path and text of each format; each is imported where it is needed, for JSON is quick."""
         if self.json is not None:
-            yield self.json, json_text
+            yield self.json, json_text(document)
         if self.html is not None:
-            from lockstep_reports.render.html import as_html  # noqa: PLC0415  # JSON does not need it
+            from lockstep_reports.render.html import as_html  # noqa: PLC0415  # loads jinja2
 
-            board = "" if self.board is None else link_to(self.board, self.html)
-            yield self.html, partial(as_html, board=board)
+            if self.board is not None:
+                address = link_to(self.board, self.html)
+                document = document.with_link("the board over the same time", address)
+            yield self.html, as_html(document)
         if self.markdown is not None:
-            from lockstep_reports.render.markdown import as_markdown  # noqa: PLC0415  # nor this
+            from lockstep_reports.render.markdown import as_markdown  # noqa: PLC0415  # as above
 
-            yield self.markdown, as_markdown
+            yield self.markdown, as_markdown(document)
         if self.perfetto is not None:
-            yield self.perfetto, self._trace
+            from lockstep_reports.render.perfetto import trace_bytes  # noqa: PLC0415  # as above
 
-    def _trace(self, report: JobReport, comparison: Comparison | None) -> bytes:
-        from lockstep_reports.render.perfetto import trace_bytes  # noqa: PLC0415  # nor this
-
-        del comparison
-        assert self.perfetto is not None
-        return trace_bytes(report, compress=self.perfetto.suffix == ".gz")
+            yield self.perfetto, trace_bytes(document, compress=self.perfetto.suffix == ".gz")
 
 
-def json_text(report: JobReport, comparison: Comparison | None = None) -> str:
+def json_text(document: Document) -> str:
     """The report as indented JSON, with a newline at its end."""
-    # These are of every kind of report, so no kind fills them.
-    payload = report.to_json() | {
-        "headline": report.headline,
-        "severity": report.severity,
-        "slo": None,
-        "comparison": None if comparison is None else comparison_json(comparison),
-        "unknown": report.missing_reasons,
-    }
-    return json.dumps(payload, indent=2, allow_nan=False) + "\n"
+    return json.dumps(document.published, indent=2, allow_nan=False, default=_list_fields) + "\n"
+
+
+def _list_fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _write(path: Path, text: str | bytes) -> None:

@@ -78,7 +78,7 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
     found, remaining = _find_once(margin, search), margin
     while found:
         stretches += found
-        # A found fault is no sample of the unit's usual steps: the rest is tested without it.
+        # A fault that was found is not usual for the unit: the rest is tested without it.
         remaining = remaining.copy()
         for stretch in found:
             remaining[stretch.unit, stretch.columns] = np.nan

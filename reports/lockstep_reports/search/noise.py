@@ -13,7 +13,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 
-# Beyond so many deviations a value is no noise of the bulk: it must not set the correlation.
+# Values beyond so many deviations do not belong to the bulk, which sets the correlation.
 _BULK_SIGMAS = 3.0
 # Turns a median deviation of normal values into a standard deviation.
 SIGMAS_PER_MEDIAN = 1.4826
@@ -81,7 +81,7 @@ def measure_noise(values: Matrix) -> Noise | None:
             and where episodes were taken out.
     """
     centred = values - nan_stats.median(values, axis=1)[:, None]
-    spread = SIGMAS_PER_MEDIAN * (nan_stats.number(nan_stats.median(np.abs(centred))) or 0.0)
+    spread = SIGMAS_PER_MEDIAN * (nan_stats.median_number(np.abs(centred)) or 0.0)
     correlation = _correlation(np.clip(centred, -_BULK_SIGMAS * spread, _BULK_SIGMAS * spread))
     num_known = int(np.count_nonzero(~np.isnan(centred)))
     if num_known < _MIN_KNOWN:

@@ -16,9 +16,9 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 
@@ -32,8 +32,8 @@ _USUAL_QUANTILE = 0.25
 _WAITED_SHARE = 0.5
 # One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
 _SET_DISCOUNT = 0.75
-# Share of the dearest suspect's loss that another one must reach to be named for the same steps.
-_MIN_SHARE_OF_DEAREST = 0.5
+# Share of the costliest suspect's loss that another one must reach to be named for the same steps.
+_MIN_SHARE_OF_COSTLIEST = 0.5
 # Independence is a property of the noise, and this many rows estimate it well enough.
 _MAX_SAMPLED_ROWS = 1024
 
@@ -79,10 +79,14 @@ def find_suspects(
         weight=1.0,
         false_alarm_probability=thresholds.false_alarm_probability,
     )
-    by_work = _without_doubles(
-        [suspect for suspect in _by_work(steps, scores, search) if _is_waited_for(steps, suspect)]
+    by_work = _drop_doubles(
+        [
+            suspect
+            for suspect in _search_work(steps, scores, search)
+            if _is_waited_for(steps, suspect)
+        ]
     )
-    by_waiting = _without_doubles(list(_by_waiting(steps, scores, search)))
+    by_waiting = _drop_doubles(list(_search_waiting(steps, scores, search)))
     return by_work + [
         suspect
         for suspect in by_waiting
@@ -90,7 +94,7 @@ def find_suspects(
     ]
 
 
-def without_hiccups(
+def drop_hiccups(
     suspects: list[Suspect], run_seconds: float, num_units: int, thresholds: Thresholds
 ) -> list[Suspect]:
     """The suspects without those that were brief and cheap, on one rank or another.
@@ -139,7 +143,7 @@ def beyond_usual(own_work: Matrix) -> Matrix:
     return beyond
 
 
-def _by_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
+def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
     """By all own work together, and by each phase: noise in one must not hide another."""
     own_work, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
     always = replace(
@@ -196,7 +200,7 @@ def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]
         )
 
 
-def _by_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
+def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
     """Ranks and nodes that kept the others waiting."""
     kinds = [(single_ranks(steps), scores.ranks)]
     if scores.nodes is not None:
@@ -233,14 +237,14 @@ def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
     return bool(nan_stats.median(waited) >= _WAITED_SHARE * longer_work)
 
 
-def _without_doubles(suspects: list[Suspect]) -> list[Suspect]:
+def _drop_doubles(suspects: list[Suspect]) -> list[Suspect]:
     """The suspects that explain most, without others that share ranks and steps with them."""
     selected: list[Suspect] = []
     for suspect in sorted(suspects, key=_explained_seconds, reverse=True):
         rivals = [other for other in selected if overlaps(suspect.stretch, other.stretch)]
         shares_ranks = any({*suspect.rows} & {*other.rows} for other in rivals)
         is_dear = all(
-            _explained_seconds(suspect) >= _MIN_SHARE_OF_DEAREST * _explained_seconds(other)
+            _explained_seconds(suspect) >= _MIN_SHARE_OF_COSTLIEST * _explained_seconds(other)
             for other in rivals
         )
         if not shares_ranks and is_dear:

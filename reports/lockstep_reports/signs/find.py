@@ -1,13 +1,12 @@
 """Finds the signs of the nodes of slow ranks, in a Prometheus and in the job's own events."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep_records.events import Event
-from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
+from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.signs.series import SERIES, NodeSeries
-from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.sign import Sign
+from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 
 if TYPE_CHECKING:
@@ -17,6 +16,73 @@ _STEP_SECONDS, _MOST_POINTS = 5.0, 2000
 _RATE_SECONDS = 60.0  # two scrapes at least, at any interval that is usual
 _MARGIN = 0.5  # of the episode, before and after it, so that its ends can be compared
 _MAX_SIGNS = 12
+Points = Sequence[tuple[float, float]]
+
+
+class Span(NamedTuple):
+    """Begin and end in seconds since 1970."""
+
+    begin: float
+    end: float
+
+
+class Spans(NamedTuple):
+    """An episode, what the series cover, and by how much either end may be off."""
+
+    episode: Span
+    recorded: Span
+    resolution_seconds: float
+
+
+class Activity(NamedTuple):
+    """When a series was above its limit, and its highest value then."""
+
+    span: Span
+    peak: float
+
+
+def activity(points: Points, least: float, window: Span) -> Activity | None:
+    """When a series was above ``least`` within a window; None where it never was."""
+    active = [(at, value) for at, value in points if window.begin <= at <= window.end]
+    active = [(at, value) for at, value in active if value > least]
+    if not active:
+        return None
+    return Activity(Span(active[0][0], active[-1][0]), max(value for _, value in active))
+
+
+def is_proof(
+    points_by_node: Mapping[str, Points],
+    node: str,
+    least: float,
+    spans: Spans,
+) -> bool:
+    """Whether a sign and an episode begin and end together, on this node alone.
+
+    Null hypothesis: the sign comes and goes whatever the rank does. Coincidence of both ends within
+    the resolution rejects it; a sign or an episode that fills the whole recording has no ends to
+    compare, and one that other nodes show too would have made their ranks slow.
+
+    Args:
+        points_by_node: times and values of the series of each node.
+        node: of the slow rank.
+        least: value that counts.
+        spans: of the episode and of the series.
+    """
+    episode, recorded, resolution = spans
+    found = activity(points_by_node.get(node, ()), least, recorded)
+    if found is None or episode.begin - recorded.begin <= resolution:
+        return False
+    goes_on = recorded.end - episode.end <= resolution
+    begins = abs(found.span.begin - episode.begin) <= resolution
+    ends = goes_on or abs(found.span.end - episode.end) <= resolution
+    inside = [value for at, value in points_by_node[node] if episode.begin <= at <= episode.end]
+    lasts = 2 * sum(value > least for value in inside) > len(inside)
+    elsewhere = any(
+        activity(points, least, episode) is not None
+        for other, points in points_by_node.items()
+        if other != node
+    )
+    return begins and ends and lasts and not elsewhere
 
 
 def find_signs(analysis: StepAnalysis, server: "Prometheus") -> tuple[Sign, ...]:
@@ -26,13 +92,15 @@ def find_signs(analysis: StepAnalysis, server: "Prometheus") -> tuple[Sign, ...]
         ValueError: the server does not answer.
     """
     signs = [
-        sign for episode in analysis.episodes for sign in _of_episode(analysis, server, episode)
+        sign
+        for episode in analysis.episodes
+        for sign in _ask_about_episode(analysis, server, episode)
     ]
     return tuple(sorted(signs, key=lambda sign: (not sign.proven, -sign.value))[:_MAX_SIGNS])
 
 
 def event_signs(analysis: StepAnalysis, events: tuple[Event, ...]) -> tuple[Sign, ...]:
-    """What befell the nodes of slow ranks during their episodes, by the job's own events."""
+    """Events of the nodes of slow ranks during their episodes, by the job's own events."""
     signs = []
     for episode in analysis.episodes:
         begin, end = analysis.episode_span(episode)
@@ -61,7 +129,9 @@ def _nodes_of(analysis: StepAnalysis, episode: Episode) -> set[str]:
     }
 
 
-def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) -> Iterator[Sign]:
+def _ask_about_episode(
+    analysis: StepAnalysis, server: "Prometheus", episode: Episode
+) -> Iterator[Sign]:
     begin, end = analysis.episode_span(episode)
     nodes = _nodes_of(analysis, episode)
     if begin is None or end is None or not nodes:
@@ -73,7 +143,7 @@ def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) 
     everyone = tuple(sorted({member.node for member in analysis.steps.members if member.node}))
     for series in SERIES:
         query = series.query(everyone, f"{_RATE_SECONDS:.0f}s")
-        by_kind = _by_kind(server, series, query, recorded, step)
+        by_kind = _group_by_kind(server, series, query, recorded, step)
         for kind, points_by_node in by_kind.items():
             for node in sorted(nodes):
                 found = activity(points_by_node.get(node, ()), series.least, spans.episode)
@@ -87,7 +157,7 @@ def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) 
                     )  # fmt: skip
 
 
-def _by_kind(
+def _group_by_kind(
     server: "Prometheus", series: NodeSeries, query: str, recorded: Span, step: float
 ) -> dict[str, dict[str, Points]]:
     """Points by node, for each value of the label that tells kinds apart."""

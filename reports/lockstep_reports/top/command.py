@@ -11,6 +11,7 @@ import click
 
 from lockstep_records.jobs import newest_job
 from lockstep_records.options import DurationRange
+from lockstep_records.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +59,7 @@ def top(
         with closing(_open_source(source, job_id, node, all_jobs=all_jobs)) as snapshots:
             _show(snapshots, every_seconds=every_seconds, rows=rows, once=once)
     except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(printable(str(error))) from error
 
 
 def _show(source: "SnapshotSource", *, every_seconds: float, rows: int | None, once: bool) -> None:
@@ -77,7 +78,7 @@ def _show(source: "SnapshotSource", *, every_seconds: float, rows: int | None, o
 
 
 def _frame_rows(console: "Console") -> int | None:
-    """As many as the terminal is high; all where the output is no terminal."""
+    """As many as the terminal is high; all where the output is not a terminal."""
     return None if console.is_terminal else _ALL_ROWS
 
 

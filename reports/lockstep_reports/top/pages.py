@@ -52,7 +52,7 @@ class PageSource:
         clock: wall clock, in seconds.
 
     Raises:
-        ValueError: there is no such job and no such node.
+        ValueError: neither a job nor a node has that name.
     """
 
     def __init__(self, name: str | None, clock: Callable[[], float] = time.time) -> None:
@@ -163,7 +163,7 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
 
 def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
-    step = nan_stats.number(nan_stats.median(seconds))
+    step = nan_stats.median_number(seconds)
     total = float(seconds.sum())
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
@@ -196,13 +196,13 @@ def _tokens_rate(rank: _RankData, total_seconds: float) -> float | None:
 
 
 def _waits(rank: _RankData) -> float | None:
-    """Median wait of a step; None where no wait is recorded, as in a loop that tells none."""
+    """Median wait of a step; None where no wait is recorded, as in a loop that records none."""
     seconds = rank.rows["sync_seconds"]
     return _median(seconds) if seconds.any() else None
 
 
 def _median(seconds: Seconds) -> float | None:
-    return nan_stats.number(nan_stats.median(seconds.astype(np.float64)))
+    return nan_stats.median_number(seconds.astype(np.float64))
 
 
 def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:

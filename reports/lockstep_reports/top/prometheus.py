@@ -76,13 +76,13 @@ class PrometheusSource:
     def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
         steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._matchers), JOB_ID, RANK)
         # Durations are the inverse of rates: series hold sums over many steps.
-        step_rate = self._by_rank(steps, now)
+        step_rate = self._ask_by_rank(steps, now)
         own_work = self._per_step(now, step_rate, *OWN_WORK_PHASES)
         wait, other = (self._per_step(now, step_rate, phase) for phase in ("sync", "other"))
-        progress = self._by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
-        waiting = self._by_rank(select(training.RANK_WAITING, *self._matchers), now)
+        progress = self._ask_by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
+        waiting = self._ask_by_rank(select(training.RANK_WAITING, *self._matchers), now)
         # The agent exports both once per node, not per rank.
-        step, loss = (self._by_node(metric, now) for metric in (training.STEP, training.LOSS))
+        step, loss = (self._ask_by_node(metric, now) for metric in (training.STEP, training.LOSS))
         tokens = self._tokens(now, nodes)
         lag = _lags(own_work, self._clocks)
         sparks = self._sparks(steps, now)
@@ -112,10 +112,10 @@ class PrometheusSource:
             rows.append(row)
         return rows
 
-    def _by_rank(self, query: str, now: float) -> dict[_Key, float]:
+    def _ask_by_rank(self, query: str, now: float) -> dict[_Key, float]:
         return {_key(series): series.points[-1][1] for series in self._server.instant(query, now)}
 
-    def _by_node(self, metric: Metric, now: float) -> dict[tuple[str, str], float]:
+    def _ask_by_node(self, metric: Metric, now: float) -> dict[tuple[str, str], float]:
         newest = self._server.instant(select(metric, *self._matchers), now)
         return {_job_and_node(series): series.points[-1][1] for series in newest}
 
@@ -135,7 +135,7 @@ class PrometheusSource:
     ) -> dict[_Key, float]:
         matchers = (*self._matchers, one_of(PHASE, *phases))
         query = by("sum", rate(training.PHASE_SECONDS, _RATE_WINDOW, *matchers), JOB_ID, RANK)
-        seconds = self._by_rank(query, now)
+        seconds = self._ask_by_rank(query, now)
         return {
             key: seconds[key] / rate_of_key
             for key, rate_of_key in step_rate.items()
@@ -151,7 +151,7 @@ class PrometheusSource:
 
 
 def _key(series: Series) -> _Key:
-    # Labels are free text of the server; what is no number counts as rank 0.
+    # Labels are free text of the server; what is not a number counts as rank 0.
     rank = series.labels.get(RANK.name, "")
     return series.labels.get(JOB_ID.name, ""), int(rank) if rank.isdecimal() else 0
 

@@ -82,7 +82,7 @@ class Snapshot:
     def step_seconds(self) -> float | None:
         """Median over the ranks; None where no duration is known."""
         seconds = np.array([row.step_seconds for row in self.rows if row.step_seconds is not None])
-        return nan_stats.number(nan_stats.median(seconds))
+        return nan_stats.median_number(seconds)
 
 
 class SnapshotSource(Protocol):
@@ -92,7 +92,7 @@ class SnapshotSource(Protocol):
         """The ranks now.
 
         Raises:
-            ValueError: there is no rank to show; the text says why.
+            ValueError: no rank can be shown; the text says why.
         """
 
     def close(self) -> None:

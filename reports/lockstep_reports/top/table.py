@@ -4,8 +4,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from lockstep_records.printable import printable
 from lockstep_reports.top.snapshot import RankRow, Snapshot
-from lockstep_reports.wording import clock, duration, milliseconds, plural, printable
+from lockstep_reports.wording import clock, duration, milliseconds, plural
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {
@@ -89,7 +90,7 @@ def _rank_table(snapshot: Snapshot, num_rows: int, width: int) -> Table:
     top = _SPARK_CEILING_RATIO * (snapshot.step_seconds or 0.0)
     for row in snapshot.rows[:num_rows]:
         cells = _cells(row, width, top)
-        table.add_row(*([Text(row.job_id), *cells] if has_several_jobs else cells))
+        table.add_row(*([Text(printable(row.job_id)), *cells] if has_several_jobs else cells))
     return table
 
 
@@ -102,7 +103,7 @@ def _cells(row: RankRow, width: int, top: float) -> list[Text]:
         Text(_formatted(row.step, "{:,}")),
     ]
     if width >= _NARROW:
-        cells.append(Text(row.phase or "-"))
+        cells.append(Text(printable(row.phase or "-")))
     cells += [
         Text(_milliseconds(row.lag_seconds), style="bold red" if late else ""),
         Text(_milliseconds(row.wait_seconds)),

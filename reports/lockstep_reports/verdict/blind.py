@@ -9,27 +9,26 @@ import numpy as np
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.search.score import Scores
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
-_MAX_NAMED_RANKS = 8
 
 
 def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:
     """A sentence for each reason why a slow rank might not show; empty where it would."""
     reasons = (
-        _without_waits(steps, scores),
+        _explain_missing_waits(steps, scores),
         _unclaimed_time(steps, scores),
-        _by_the_host(steps),
+        _explain_host_times(steps),
         _missing_ranks(steps),
         _missing_rows(steps),
     )
     return tuple(reason for reason in reasons if reason is not None)
 
 
-def _without_waits(steps: Steps, scores: Scores) -> str | None:
+def _explain_missing_waits(steps: Steps, scores: Scores) -> str | None:
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(steps.sync, axis=1), axis=0))
     if longest is None or longest >= MIN_WAIT_RATIO * scores.median_step_seconds:
         return None
@@ -40,7 +39,7 @@ def _without_waits(steps: Steps, scores: Scores) -> str | None:
 
 
 def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
-    other = nan_stats.number(nan_stats.median(steps.phases["other"])) or 0.0
+    other = nan_stats.median_number(steps.phases["other"]) or 0.0
     ratio = other / scores.median_step_seconds if scores.median_step_seconds else 0.0
     if not ratio > MAX_OTHER_RATIO:
         return None
@@ -49,7 +48,7 @@ def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
     )
 
 
-def _by_the_host(steps: Steps) -> str | None:
+def _explain_host_times(steps: Steps) -> str | None:
     if steps.by_device is None:
         return None
     has_device = np.array([bool(member.gpu_uuid) for member in steps.members])
@@ -66,11 +65,9 @@ def _missing_ranks(steps: Steps) -> str | None:
     missing = steps.missing_ranks
     if not missing:
         return None
-    more = ", ..." if len(missing) > _MAX_NAMED_RANKS else ""
-    ranks = ", ".join(map(str, missing[:_MAX_NAMED_RANKS])) + more
     return (
-        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page ({ranks}); "
-        "any of them may be the slow one."
+        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
+        f"({list_ranks(missing)}); any of them may be the slow one."
     )
 
 

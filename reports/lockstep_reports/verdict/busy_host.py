@@ -11,7 +11,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores, excess
+from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.verdict.verdict import Episode, Verdict
@@ -62,7 +62,7 @@ def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:
     return Verdict(
         kind="nobody",
         cause="busy_host",
-        evidence=tuple(busy_host_sentence(steps, e) for e in _dearest_first(episodes)),
+        evidence=tuple(busy_host_sentence(steps, e) for e in _costliest_first(episodes)),
     )
 
 
@@ -117,5 +117,5 @@ def _waits(steps: Steps) -> Matrix:
     return np.zeros_like(steps.seconds) if steps.run_queue is None else steps.run_queue
 
 
-def _dearest_first(episodes: list[Episode]) -> list[Episode]:
+def _costliest_first(episodes: list[Episode]) -> list[Episode]:
     return sorted(episodes, key=lambda episode: -episode.lost_seconds)

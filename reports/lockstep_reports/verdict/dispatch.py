@@ -1,23 +1,21 @@
 """Picks the judge of a recording by what it holds: steps, collectives or dumps."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.align import Alignment
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores, score
+from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
-_MAX_COLLECTIVES = 1000
 # A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
 _SHORT_THRESHOLDS = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
@@ -63,7 +61,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
     return verdict
 
 
-def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
+def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
     """The alignment with the clocks of the collectives, by rank, where there are any."""
     if log is None:
         return alignment
@@ -71,15 +69,6 @@ def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
         alignment,
         offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
         drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
-        residual_seconds=nan_stats.number(nan_stats.median(log.residual)) if log.items else None,
-        residual_p95_seconds=nan_stats.number(nan_stats.quantile(log.residual, 0.95))
-        if log.items
-        else None,
+        residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
+        residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
     )
-
-
-def collectives_json(log: CollectiveLog | None) -> list[dict[str, Any]] | None:
-    """The collectives in the order of their ends, at most 1000; None where none were recorded."""
-    if log is None:
-        return None
-    return [asdict(item) for item in log.items[:_MAX_COLLECTIVES]]

@@ -3,14 +3,13 @@
 import numpy as np
 
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores
 from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds
 from lockstep_reports.verdict.verdict import Episode, culprits
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE = 1e-12
-_MAX_NAMED_RANKS = 8
 
 
 def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str, ...]:
@@ -31,7 +30,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     return (
         (
             f"{culprits(episode)} came last in {num_last} of {num_known} steps; chance gives "
-            f"{percent(1 / num_units)} (probability of so many or more {_at_most(chance)})."
+            f"{percent(1 / num_units)} (probability of so many or more {_write_chance(chance)})."
         ),
         (
             f"It kept all others waiting {duration(episode.late_seconds)} a step (median of the "
@@ -45,7 +44,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     )
 
 
-def _at_most(chance: float) -> str:
+def _write_chance(chance: float) -> str:
     least = _MIN_WRITTEN_CHANCE
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 
@@ -100,7 +99,7 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
     return (
         (
             f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
-            f"{'rank' if len(ranks) == 1 else 'ranks'} {_first(ranks)}); that lost "
+            f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
             f"{percent(lost_ratio)} of the run, and so little accuses nobody."
         ),
     )
@@ -114,11 +113,6 @@ def missing_ranks(steps: Steps) -> tuple[str, ...]:
     return (
         (
             f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-            f"({_first(missing)}); what they did is not judged."
+            f"({list_ranks(missing)}); what they did is not judged."
         ),
     )
-
-
-def _first(ranks: list[int] | tuple[int, ...]) -> str:
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
-    return ", ".join(map(str, ranks[:_MAX_NAMED_RANKS])) + more

@@ -7,12 +7,11 @@ others have completed. Everybody else is a victim, in whatever group it waits.
 
 from collections import Counter
 
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
+from lockstep_reports.recording.collectives import FlightRecorderLog
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
-from lockstep_reports.wording import plural
+from lockstep_reports.wording import list_ranks, plural
 
-_MAX_NAMED_RANKS = 8
 _MAX_EVIDENCE = 16
 
 
@@ -37,7 +36,7 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
         return _accuse(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
-    return _without_roots(log, graph)
+    return _judge_without_roots(log, graph)
 
 
 def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
@@ -101,10 +100,8 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
 
 
 def _listed(ranks: list[int]) -> str:
-    first = ", ".join(map(str, sorted(ranks)[:_MAX_NAMED_RANKS]))
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
     noun = "rank" if len(ranks) == 1 else "ranks"
-    return f"{noun} {first}{more}".capitalize() if ranks else "nobody"
+    return f"{noun} {list_ranks(sorted(ranks))}".capitalize() if ranks else "nobody"
 
 
 def _mismatch(log: FlightRecorderLog) -> Verdict | None:
@@ -136,7 +133,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     return None
 
 
-def _without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
+def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
     stuck = sorted({*graph.entered, *(wait.waiter for wait in graph.waits)})

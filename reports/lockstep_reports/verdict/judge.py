@@ -8,16 +8,15 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores, excess, last_share
+from lockstep_reports.search.score import Scores, excess, last_share
 from lockstep_reports.search.stretches import Thresholds
-from lockstep_reports.search.suspects import Suspect, find_suspects, without_hiccups
+from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
 from lockstep_reports.verdict.blind import why_blind
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
     busy_host_verdict,
     waited_for_cores,
 )
-from lockstep_reports.verdict.causes import cause_of
 from lockstep_reports.verdict.evidence import (
     missing_ranks,
     why_brief,
@@ -28,11 +27,47 @@ from lockstep_reports.verdict.evidence import (
 from lockstep_reports.verdict.repair import saved_by_repair
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
 from lockstep_reports.verdict.workload import explained_by_load, workload
+from lockstep_reports.wording import duration, plural
 
 # Share of the lateness that a phase must exceed the others' by, to be named for it.
 _MIN_PHASE_SHARE = 0.25
-# Share of the dearest episode's loss; an episode that lost less names nobody.
-_MIN_SHARE_OF_DEAREST = 0.1
+# Share of the costliest episode's loss; an episode that lost less names nobody.
+_MIN_SHARE_OF_COSTLIEST = 0.1
+_MIN_EXPLAINED_SHARE = 0.5  # of the lost time; less leaves room for another cause of equal size
+
+
+def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...]]:
+    """The cause and a sentence about it; None and no sentence where it is unknown."""
+    inside = [member for member in steps.members if member.rank in episode.ranks]
+    others = [member for member in steps.members if member.rank not in episode.ranks]
+    own = [m.collection_seconds for m in inside if m.collection_seconds is not None]
+    usual = [m.collection_seconds for m in others if m.collection_seconds is not None]
+    # Counters cover the whole run, so what all ranks spend on collection is subtracted.
+    beyond = float(np.median(own) - np.median(usual)) if own and usual else 0.0
+    if episode.lost_seconds > 0 and beyond >= _MIN_EXPLAINED_SHARE * episode.lost_seconds:
+        sentence = f"Python collected garbage there for {duration(beyond)} longer than elsewhere."
+        return "garbage_collection", (sentence,)
+    retries = max((m.allocator_retries for m in inside), default=0)
+    if retries > max((m.allocator_retries for m in others), default=0):
+        times = plural(retries, "time")
+        sentence = f"The GPU's allocator ran out and tried again {times} there alone."
+        return "device_memory", (sentence,)
+    if episode.phase == "data":
+        return "loader", ("The time went into loading data.",)
+    if (held_up := _held_up_seconds(steps, episode)) is not None:
+        sentence = f"Its device waited for the host {duration(held_up)} longer in a late step."
+        return "host_bound", (sentence,)
+    return None, ()
+
+
+def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
+    """By how much longer a step's device waits for the host than others do, if that explains it."""
+    if steps.host_bound is None or not episode.phase_seconds:
+        return None
+    rows = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
+    columns = steps.host_bound[:, episode.columns]
+    beyond = float(nan_stats.median(excess(columns, rows)))
+    return beyond if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds else None
 
 
 def judge(
@@ -46,7 +81,7 @@ def judge(
     threshold = thresholds.min_effect_ratio * scores.median_step_seconds
     candidates = find_suspects(steps, scores, threshold, thresholds)
     run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = without_hiccups(candidates, run_seconds, len(steps.members), thresholds)
+    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), thresholds)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
@@ -54,7 +89,7 @@ def judge(
             replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
             for suspect in culprits
         ]
-        episodes = _without_overlap(episodes, len(steps.numbers))
+        episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
     if load := next((load for load in loads if load), None):
@@ -70,7 +105,7 @@ def judge(
     return Verdict(kind="nobody", evidence=evidence), ()
 
 
-def _without_overlap(episodes: list[Episode], num_steps: int) -> list[Episode]:
+def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
     """The episodes with losses that are paid once, where several fall into the same step."""
     heights = np.zeros((len(episodes), num_steps))
     for row, episode in enumerate(episodes):
@@ -87,12 +122,12 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
     if not accused:
         return replace(busy, evidence=(*busy.evidence, *missing))
-    dearest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
-    worst = dearest_first[0]
-    same_kind = [e for e in dearest_first if (e.group is None) == (worst.group is None)]
-    # What cost next to nothing compared with the dearest stays an episode: it names nobody, and is
-    # no recurrence of the dearest.
-    min_lost_seconds = _MIN_SHARE_OF_DEAREST * worst.lost_seconds
+    costliest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
+    worst = costliest_first[0]
+    same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
+    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
+    # and does not count as a recurrence.
+    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * worst.lost_seconds
     dear = [e for e in same_kind if e.lost_seconds >= min_lost_seconds]
     ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
     times = sum(episode.ranks == worst.ranks for episode in dear)

@@ -98,7 +98,7 @@ def _noise(excess: Matrix) -> float:
     difference of two independent values has sqrt(2) times the deviation of one.
     """
     change = np.abs(np.diff(excess, axis=1))
-    median = nan_stats.number(nan_stats.median(change[change > 0])) or 0.0
+    median = nan_stats.median_number(change[change > 0]) or 0.0
     return median * SIGMAS_PER_MEDIAN / float(np.sqrt(2))
 
 

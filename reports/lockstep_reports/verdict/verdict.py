@@ -53,7 +53,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
+    """Who was slow. ``ranks`` are the culprits, costliest first; empty for nobody and unknown."""
 
     kind: VerdictKind
     ranks: tuple[int, ...] = ()

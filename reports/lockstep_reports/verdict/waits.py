@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog, OutstandingOperation
+from lockstep_reports.recording.collectives import FlightRecorderLog, OutstandingOperation
 
 # Sends and receives of one batch are recorded within moments of each other.
 _BATCH_NS = 1_000_000
@@ -71,7 +71,9 @@ class WaitGraph:
 
 def wait_graph(log: FlightRecorderLog) -> WaitGraph:
     """The graph of a log, from each rank's oldest outstanding operation."""
-    graph = WaitGraph(idle=tuple(rank for rank in log.ranks if _is_idle(log, rank)))
+    behind = {rank for (_, rank), p in log.phases_at_hang.items() if p.entered > p.completed}
+    idle = (rank for rank in log.ranks if rank not in behind and not log.outstanding.get(rank))
+    graph = WaitGraph(idle=tuple(idle))
     for rank in log.ranks:
         for operation in _oldest(log, rank):
             if operation.is_point_to_point:
@@ -79,12 +81,6 @@ def wait_graph(log: FlightRecorderLog) -> WaitGraph:
             else:
                 _add_collective(graph, log, operation)
     return graph
-
-
-def _is_idle(log: FlightRecorderLog, rank: int) -> bool:
-    """Whether a rank has nothing outstanding, by its entries and its counters."""
-    phases = [phase for (_, member), phase in log.phases_at_hang.items() if member == rank]
-    return not log.outstanding.get(rank) and all(p.entered <= p.completed for p in phases)
 
 
 def _oldest(log: FlightRecorderLog, rank: int) -> tuple[OutstandingOperation, ...]:
@@ -106,7 +102,7 @@ def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: OutstandingOp
     """A send or a receive waits for its peer, unless the peer stands in the other half of it."""
     for peer in operation.peers:
         wait = Wait(waiter=operation.rank, missing=peer, operation=operation)
-        if peer not in log.ranks:
+        if peer not in log.dumped:
             graph.undumped.append(wait)
             continue
         half = next((each for each in _oldest(log, peer) if _are_halves(each, operation)), None)
@@ -140,7 +136,7 @@ def _add_collective(
     for member in others:
         wait = Wait(waiter=rank, missing=member, operation=operation)
         phase = log.phases_at_hang.get((group, member))
-        if member not in log.ranks or phase is None:
+        if member not in log.dumped or phase is None:
             graph.undumped.append(wait)
         elif phase.completed >= number:
             completed.append(member)
@@ -149,7 +145,7 @@ def _add_collective(
         else:
             inside.append(wait)
     if completed and (operation.kind in _SYNCHRONISING or len(completed) == len(others)):
-        # Those who are through took its contribution: it is itself that does not get on.
+        # Those who are through took its contribution: the rank itself is stuck.
         graph.stuck[rank] = operation
         graph.waits = [wait for wait in graph.waits if wait.waiter != rank]
         return

@@ -7,13 +7,13 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores
 from lockstep_reports.search.late import Search, find_late
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds, independence
 from lockstep_reports.search.suspects import Suspect, beyond_usual
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Verdict
-from lockstep_reports.wording import percent
+from lockstep_reports.wording import list_ranks, percent
 
 # Share of the longer work that longer sequences or more tokens must explain. A step costs
 # a * tokens + b * sum(length^2) (ResiHP), so neither term explains all of it.
@@ -25,7 +25,6 @@ _MAX_SHARE_OF_ONE_RANK = 0.6
 _MIN_LATE_STEPS = 8  # fewer say little about who takes turns
 # How much more work than usual all ranks must have in slow steps to explain these by it.
 _MIN_MORE_WORK = 1.05
-_MAX_NAMED_RANKS = 8
 _MAX_SAMPLED_ROWS = 1024
 
 
@@ -41,7 +40,7 @@ def explained_by_load(steps: Steps, suspect: Suspect) -> Verdict | None:
         more = _ratio(load[:, columns], rows) - 1
         if more >= _MIN_EXPLAINED_SHARE * longer:
             unit = "tokens" if cause == "tokens" else "squared sequence lengths"
-            ranks = ", ".join(str(steps.ranks[row]) for row in rows[:_MAX_NAMED_RANKS])
+            ranks = list_ranks([steps.ranks[row] for row in rows])
             sentence = (
                 f"Rank {ranks} took {percent(longer)} longer forward and backward, but had "
                 f"{percent(more)} more {unit} to work on: the data is uneven."

@@ -1,7 +1,8 @@
 """Computes what slowed a trace down: by type of operation, worker, stage and step.
 
 Definitions of slowdown, M_W and M_S are those of Lin et al., OSDI 2025, and so is the share of
-worst workers.
+worst workers. T is the mean replayed step with all durations as recorded, T_ideal that with every
+duration replaced by its type's ideal; an index says what stays as recorded, or what is removed.
 """
 
 from dataclasses import dataclass
@@ -9,13 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.recording.operations import (
-    BACKWARD_RECV,
-    BACKWARD_SEND,
-    FORWARD_RECV,
-    FORWARD_SEND,
-    OperationTrace,
-)
+from lockstep_reports.recording import operations as optype
+from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.factors import Factors, measure_factors
 from lockstep_reports.whatif.grid import NoReplayError, lay_out
@@ -31,10 +27,10 @@ from lockstep_reports.whatif.scenarios import (
 
 WORST_SHARE = 0.03
 _REPORTED_AS = {
-    FORWARD_SEND: "forward-pp-comm",
-    FORWARD_RECV: "forward-pp-comm",
-    BACKWARD_SEND: "backward-pp-comm",
-    BACKWARD_RECV: "backward-pp-comm",
+    optype.FORWARD_SEND: "forward-pp-comm",
+    optype.FORWARD_RECV: "forward-pp-comm",
+    optype.BACKWARD_SEND: "backward-pp-comm",
+    optype.BACKWARD_RECV: "backward-pp-comm",
 }
 
 
@@ -61,13 +57,13 @@ class Explanation:
 
     @property
     def removed(self) -> float | None:
-        """Share of the slowdown that vanishes when these workers are ideal; None without any."""
+        """Share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal)."""
         lost = self.seconds - self.ideal_seconds
         return (self.seconds - self.without_seconds) / lost if lost > 0 else None
 
     @property
     def added(self) -> float | None:
-        """Share of the slowdown that these workers cause by themselves; None without any."""
+        """Share that they cause alone: (T_added - T_ideal) / (T - T_ideal); None likewise."""
         lost = self.seconds - self.ideal_seconds
         return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 
@@ -105,12 +101,12 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
-        """Mean step over mean ideal step."""
+        """S = T / T_ideal, ratios of mean steps."""
         return _ratio(self.seconds, self.ideal_seconds)
 
     @property
     def waste_ratio(self) -> float:
-        """Share of the time that an ideal run would not have needed: 1 - 1 / slowdown."""
+        """Share of the time that an ideal run would not have needed: 1 - 1 / S."""
         return 1 - 1 / self.slowdown
 
     @property
@@ -120,27 +116,27 @@ class WhatIf:
 
     @property
     def simulation_error_ratio(self) -> float:
-        """Difference of replay and record, relative to the record."""
+        """|T - T_recorded| / T_recorded, by which the paper discards replays (gate: 5 %)."""
         return abs(1 / self.launch_slowdown - 1)
 
     @property
     def m_w(self) -> float | None:
-        """Share of the slowdown that the worst workers explain."""
+        """M_W: the share that vanishes when the worst 3 % of the workers are ideal."""
         return self.worst.removed
 
     @property
     def m_s(self) -> float | None:
-        """Share of the slowdown that the last stage explains; None without a pipeline."""
+        """M_S: the share that vanishes when the last stage is ideal; None without a pipeline."""
         return self.stages[-1].removed if len(self.stages) > 1 else None
 
 
-def analyse(trace: OperationTrace) -> WhatIf:
+def ask_what_if(trace: OperationTrace) -> WhatIf:
     """Replays a trace with every question's durations.
 
     Raises:
         NoReplayError: it cannot be replayed; the text says why.
     """
-    model, clocks = _on_one_clock(trace)
+    model, clocks = _make_one_clock(trace)
     grid = model.grid
     reported, scenarios = _scenarios_by_type(model)
     stage_masks = [stage_mask(model, stage) for stage in range(grid.stages)]
@@ -151,7 +147,7 @@ def analyse(trace: OperationTrace) -> WhatIf:
     seconds, ideal = step_seconds_of[:2]
     first_stage = 2 + len(reported)
     by_stage, without = np.split(step_seconds_of[first_stage:], 2)
-    by_replica = _by_replica(model)
+    by_replica = _replay_replicas(model)
     slowdown = _worker_slowdown(model, by_replica, by_stage, ideal)
     return WhatIf(
         model=model,
@@ -172,7 +168,7 @@ def analyse(trace: OperationTrace) -> WhatIf:
     )
 
 
-def _on_one_clock(trace: OperationTrace) -> tuple[Model, Clocks]:
+def _make_one_clock(trace: OperationTrace) -> tuple[Model, Clocks]:
     """The trace on one clock; as recorded where a correction would make a transfer negative."""
     recorded = lay_out(trace)
     grid, clocks = align_clocks(recorded)
@@ -201,7 +197,7 @@ def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenarios]]:
     reported = tuple(dict.fromkeys(reported_as.values()))
     scenarios = [recorded_only(model), recorded_only(model, ops=np.zeros(len(model.ideal), bool))]
     return reported, scenarios + [
-        recorded_only(model, ops=grid.of_type(*(t for t in types if reported_as[t] == name)))
+        recorded_only(model, ops=grid.select_type(*(t for t in types if reported_as[t] == name)))
         for name in reported
     ]
 
@@ -217,7 +213,7 @@ def _step_seconds(model: Model, scenarios: list[Scenarios]) -> Matrix:
     )
 
 
-def _by_replica(model: Model) -> Matrix:
+def _replay_replicas(model: Model) -> Matrix:
     """Duration of each step with all ideal but one replica: seconds, [replicas, steps]."""
     stages, shards, replicas = model.grid.rank.shape
     all_ranks = np.ones((replicas, stages * shards), bool)
@@ -227,7 +223,8 @@ def _by_replica(model: Model) -> Matrix:
 def _worker_slowdown(model: Model, by_replica: Matrix, by_stage: Matrix, ideal: Matrix) -> Matrix:
     """Slowdown by each worker: ratio, [stages, shards, replicas].
 
-    The paper's approximation: replicas plus stages are replayed, not replicas times stages.
+    S_w = min(S_dp(w), S_pp(w)), the paper's approximation: replicas plus stages are replayed, not
+    replicas times stages.
     """
     of_replica = by_replica.mean(axis=1) / ideal.mean()
     of_stage = by_stage.mean(axis=1) / ideal.mean()

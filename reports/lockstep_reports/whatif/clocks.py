@@ -6,8 +6,7 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
-from lockstep_reports.recording.operation_steps import IDLE_STEPS
-from lockstep_reports.recording.operations import CLIP
+from lockstep_reports.recording.operations import CLIP, IDLE_STEPS
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.whatif.joint_ends import Kind, joint_kinds, leads, spread_of_ends
 from lockstep_reports.wording import plural

@@ -117,7 +117,7 @@ def measure_factors(model: Model, seconds: Matrix, ideal_seconds: Matrix) -> Fac
 def _computed(model: Model, name: str) -> _Computed | None:
     """The operations of a type; None where not every rank has as many of each part."""
     grid = model.grid
-    ops = np.flatnonzero(grid.of_type(name))
+    ops = np.flatnonzero(grid.select_type(name))
     keys = (grid.order[ops], grid.batch[ops], grid.chunk[ops], grid.shard[ops], grid.stage[ops])
     ops = ops[np.lexsort(keys)]
     num_ranks = grid.stages * grid.shards
@@ -194,7 +194,7 @@ def _replayed(model: Model, seconds: Matrix) -> float:
 
 def _unevenness(blocks: list[_Computed]) -> tuple[float | None, float | None]:
     """Correlation of forward and backward, and spread of forward, within rank and step."""
-    relative = [_within_rank_and_step(block) for block in blocks]
+    relative = [_center_durations(block) for block in blocks]
     forward, backward = relative
     if forward.size != backward.size or not (forward.std() and backward.std()):
         return None, None
@@ -202,7 +202,7 @@ def _unevenness(blocks: list[_Computed]) -> tuple[float | None, float | None]:
     return nan_stats.number(correlation), float(forward.std())
 
 
-def _within_rank_and_step(block: _Computed) -> Matrix:
+def _center_durations(block: _Computed) -> Matrix:
     """Durations less the mean of their rank, step and model part, relative to it [values]."""
     beyond = np.zeros_like(block.seconds, dtype=np.float64)
     for part in np.unique(block.part):

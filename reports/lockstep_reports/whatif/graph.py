@@ -12,35 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_reports.arrays import Integers
-from lockstep_reports.recording.operations import (
-    ALL_TO_ALL,
-    BACKWARD,
-    CLIP,
-    COMPUTE,
-    EMBEDDING_GRADS,
-    FORWARD,
-    GARBAGE,
-    GRADS_SCATTER,
-    GRADS_SYNC,
-    IN_ORDER,
-    LAYERNORM_GRADS,
-    OPTIMIZER,
-    OVER_TENSOR,
-    PARAMS_GATHER,
-    PARAMS_SYNC,
-    POINT_TO_POINT,
-    REPLICA_COLLECTIVES,
-    SEPARATE_GRADS,
-    Layout,
-)
+from lockstep_reports.recording import operations as optype
+from lockstep_reports.recording.operations import Layout
 from lockstep_reports.whatif.grid import Grid, NoReplayError
-from lockstep_reports.whatif.pairing import first_backward_waits, pair
-from lockstep_reports.whatif.reference_step import ReferenceStep, reference_step
+from lockstep_reports.whatif.pairing import (
+    ReferenceStep,
+    first_backward_waits,
+    pair,
+    reference_step,
+)
 
 Edges = list[tuple[int, int]]
 # Traces hold seconds as float32, and operations that follow each other may overlap by rounding.
 _SLACK_SECONDS = np.float64(1e-6)
-_ACROSS_REPLICAS = (*REPLICA_COLLECTIVES, CLIP, PARAMS_SYNC, GRADS_SYNC)
+_ACROSS_REPLICAS = (*optype.REPLICA_COLLECTIVES, optype.CLIP, optype.PARAMS_SYNC, optype.GRADS_SYNC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -75,7 +60,7 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
     edges, groups = list(paired.edges), [list(two) for two in paired.pairs]
     for stage in range(grid.stages):
         for shard in range(grid.shards):
-            edges += _on_a_rank(grid, reference, stage, shard, in_parallel=in_parallel)
+            edges += _link_rank(grid, reference, stage, shard, in_parallel=in_parallel)
     groups += _groups_over_ranks(grid)
     group = _numbered(grid, groups)
     edge_array = np.array(sorted(set(edges)) or np.empty((0, 2)), np.int64).reshape(-1, 2)
@@ -88,36 +73,38 @@ def _chain(ops: Iterable[int]) -> Edges:
     return list(pairwise(int(op) for op in ops))
 
 
-def _on_a_rank(
+def _link_rank(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int, *, in_parallel: bool
 ) -> Edges:
-    computed = reference.ops(stage, shard, *COMPUTE)
+    computed = reference.ops(stage, shard, *optype.COMPUTE)
     if not len(computed):
         raise NoReplayError(f"stage {stage} has recorded no computation")
     edges = _chain(computed)
-    for name in POINT_TO_POINT:
+    for name in optype.POINT_TO_POINT:
         edges += _chain(reference.ops(stage, shard, name))
     edges += first_backward_waits(grid, reference, stage, shard)
-    edges += _in_recorded_order(reference, stage, shard)
-    overlapped = bool(len(reference.ops(stage, shard, SEPARATE_GRADS)))
+    edges += _link_recorded_order(reference, stage, shard)
+    overlapped = bool(len(reference.ops(stage, shard, optype.SEPARATE_GRADS)))
     if in_parallel:
-        edges += _chain(reference.ops(stage, shard, PARAMS_GATHER, GRADS_SCATTER))
+        edges += _chain(reference.ops(stage, shard, optype.PARAMS_GATHER, optype.GRADS_SCATTER))
         edges += _parameters_first(grid, reference, stage, shard)
         if overlapped:
             edges += _gradients_last(grid, reference, stage, shard)
-    return edges + _after_the_last(grid, reference, stage, shard, overlapped and in_parallel)
+    return edges + _link_tail(grid, reference, stage, shard, overlapped and in_parallel)
 
 
 def _parameters_first(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """A chunk's first forward waits for the last gathering of its parameters."""
-    forward = reference.ops(stage, shard, FORWARD)
-    gathered = {int(grid.chunk[op]): int(op) for op in _by_order(grid, reference, stage, shard)}
+    forward = reference.ops(stage, shard, optype.FORWARD)
+    gathered = {
+        int(grid.chunk[op]): int(op) for op in _sort_by_order(grid, reference, stage, shard)
+    }
     first = {int(grid.chunk[op]): int(op) for op in forward[::-1]}
     return [(op, first[chunk]) for chunk, op in gathered.items() if chunk in first]
 
 
-def _by_order(
-    grid: Grid, reference: ReferenceStep, stage: int, shard: int, name: str = PARAMS_GATHER
+def _sort_by_order(
+    grid: Grid, reference: ReferenceStep, stage: int, shard: int, name: str = optype.PARAMS_GATHER
 ) -> Integers:
     ops = reference.ops(stage, shard, name)
     in_order: Integers = ops[np.argsort(grid.order[ops], kind="stable")]
@@ -126,36 +113,42 @@ def _by_order(
 
 def _gradients_last(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """The first scattering of a chunk's gradients waits for the chunk's last backward."""
-    backward = reference.ops(stage, shard, BACKWARD)
-    scattered = _by_order(grid, reference, stage, shard, GRADS_SCATTER)[::-1]
+    backward = reference.ops(stage, shard, optype.BACKWARD)
+    scattered = _sort_by_order(grid, reference, stage, shard, optype.GRADS_SCATTER)[::-1]
     first = {int(grid.chunk[op]): int(op) for op in scattered}
     by_end = backward[np.argsort(reference.end[backward], kind="stable")]
     last = {int(grid.chunk[op]): int(op) for op in by_end}
     return [(last[chunk], op) for chunk, op in first.items() if chunk in last]
 
 
-def _after_the_last(
+def _link_tail(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int, overlapped: bool
 ) -> Edges:
     """From the last computation to the optimizer, one after the other."""
-    computed = reference.ops(stage, shard, *COMPUTE)
+    computed = reference.ops(stage, shard, *optype.COMPUTE)
     last = int(computed[np.argmax(reference.end[computed])])
-    scattered = [int(op) for op in _by_order(grid, reference, stage, shard, GRADS_SCATTER)]
-    names = (LAYERNORM_GRADS, EMBEDDING_GRADS)
+    scattered = [
+        int(op) for op in _sort_by_order(grid, reference, stage, shard, optype.GRADS_SCATTER)
+    ]
+    names = (optype.LAYERNORM_GRADS, optype.EMBEDDING_GRADS)
     tail = [int(op) for name in names for op in reference.ops(stage, shard, name)]
-    tail += reference.ops(stage, shard, SEPARATE_GRADS).tolist() if overlapped else scattered
-    synced = [int(op) for op in reference.ops(stage, shard, GRADS_SYNC)]
-    tail += [int(op) for name in (CLIP, OPTIMIZER) for op in reference.ops(stage, shard, name)]
-    garbage = [int(op) for op in reference.ops(stage, shard, GARBAGE)]
+    tail += reference.ops(stage, shard, optype.SEPARATE_GRADS).tolist() if overlapped else scattered
+    synced = [int(op) for op in reference.ops(stage, shard, optype.GRADS_SYNC)]
+    tail += [
+        int(op)
+        for name in (optype.CLIP, optype.OPTIMIZER)
+        for op in reference.ops(stage, shard, name)
+    ]
+    garbage = [int(op) for op in reference.ops(stage, shard, optype.GARBAGE)]
     edges = _chain([last, *garbage, *tail])
     before = (scattered[-1:] if overlapped else []) + synced[-1:]
     return edges + [(op, tail[0]) for op in before if tail and op != tail[0]]
 
 
-def _in_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edges:
+def _link_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """Edges of the types that our own jobs add: after what had ended, before what began later."""
     edges: Edges = []
-    computed = reference.ops(stage, shard, *COMPUTE)
+    computed = reference.ops(stage, shard, *optype.COMPUTE)
     begins, ends = reference.start[computed], reference.end[computed]
     for names in _streams(reference, stage, shard):
         ops = reference.ops(stage, shard, *names)
@@ -177,19 +170,23 @@ def _in_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edge
 
 def _streams(reference: ReferenceStep, stage: int, shard: int) -> tuple[tuple[str, ...], ...]:
     """One stream for collectives that never overlap; else one each for parameters and gradients."""
-    ops = reference.ops(stage, shard, *IN_ORDER)
+    ops = reference.ops(stage, shard, *optype.IN_ORDER)
     if not np.any(reference.start[ops][1:] < reference.end[ops][:-1] - _SLACK_SECONDS):
-        return (IN_ORDER,)
-    others = tuple(name for name in IN_ORDER if name not in {PARAMS_SYNC, GRADS_SYNC})
-    return ((PARAMS_SYNC,), (GRADS_SYNC,), others)
+        return (optype.IN_ORDER,)
+    others = tuple(
+        name for name in optype.IN_ORDER if name not in {optype.PARAMS_SYNC, optype.GRADS_SYNC}
+    )
+    return ((optype.PARAMS_SYNC,), (optype.GRADS_SYNC,), others)
 
 
 def _groups_over_ranks(grid: Grid) -> list[list[int]]:
     """Groups over ranks of one replica, without the pairs: embedding, clipping, tensor-parallel."""
     groups: dict[tuple[str, int, int], list[int]] = {}
-    for op in np.flatnonzero(grid.of_type(EMBEDDING_GRADS, CLIP, *OVER_TENSOR)):
+    for op in np.flatnonzero(
+        grid.select_type(optype.EMBEDDING_GRADS, optype.CLIP, *optype.OVER_TENSOR)
+    ):
         name, order = grid.types[grid.type_of[op]], int(grid.order[op])
-        stage = int(grid.stage[op]) if name in OVER_TENSOR else -1
+        stage = int(grid.stage[op]) if name in optype.OVER_TENSOR else -1
         groups.setdefault((name, order, stage), []).append(int(op))
     return list(groups.values())
 
@@ -200,7 +197,8 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
     for number, members in enumerate(groups):
         group[members] = number
     unpaired = np.flatnonzero(
-        grid.of_type(*POINT_TO_POINT, *REPLICA_COLLECTIVES, *IN_ORDER) & (group < 0)
+        grid.select_type(*optype.POINT_TO_POINT, *optype.REPLICA_COLLECTIVES, *optype.IN_ORDER)
+        & (group < 0)
     )
     group[unpaired] = len(groups) + np.arange(len(unpaired))
     return group
@@ -209,7 +207,7 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
 def _num_joint_replicas(grid: Grid, layout: Layout, group: Integers) -> Integers:
     replicas = len(grid.replicas)
     joint = np.ones(len(group), np.int64)
-    joint[grid.of_type(*_ACROSS_REPLICAS)] = replicas
+    joint[grid.select_type(*_ACROSS_REPLICAS)] = replicas
     experts = layout.experts or replicas
-    joint[grid.of_type(ALL_TO_ALL)] = experts if replicas % experts == 0 else replicas
+    joint[grid.select_type(optype.ALL_TO_ALL)] = experts if replicas % experts == 0 else replicas
     return joint

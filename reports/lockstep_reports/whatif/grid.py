@@ -64,7 +64,7 @@ class Grid:
         """Tensor-parallel ranks of a stage that were recorded."""
         return int(self.rank.shape[1])
 
-    def of_type(self, *names: str) -> Flags:
+    def select_type(self, *names: str) -> Flags:
         """Which operations are of one of the types [operations]."""
         numbers = [number for number, name in enumerate(self.types) if name in names]
         return np.isin(self.type_of, numbers)

@@ -10,25 +10,21 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.recording.operations import (
-    BACKWARD_RECV,
-    BACKWARD_SEND,
-    CLIP,
-    EMBEDDING_GRADS,
-    FORWARD_RECV,
-    FORWARD_SEND,
-    GRADS_SCATTER,
-    GRADS_SYNC,
-    OVER_TENSOR,
-    PARAMS_GATHER,
-    PARAMS_SYNC,
-    SEPARATE_GRADS,
-)
+from lockstep_reports.recording import operations as optype
 from lockstep_reports.whatif.grid import Grid
 
-_ACROSS_REPLICAS = (PARAMS_GATHER, GRADS_SCATTER, SEPARATE_GRADS, PARAMS_SYNC, GRADS_SYNC)
+_ACROSS_REPLICAS = (
+    optype.PARAMS_GATHER,
+    optype.GRADS_SCATTER,
+    optype.SEPARATE_GRADS,
+    optype.PARAMS_SYNC,
+    optype.GRADS_SYNC,
+)
 # A send to the next stage ends with the receive of the same number there; backward the other way.
-_PAIRS = ((FORWARD_SEND, FORWARD_RECV, 1), (BACKWARD_SEND, BACKWARD_RECV, -1))
+_PAIRS = (
+    (optype.FORWARD_SEND, optype.FORWARD_RECV, 1),
+    (optype.BACKWARD_SEND, optype.BACKWARD_RECV, -1),
+)
 # Among more members the median of all is as good as that of the others, and far quicker.
 _MANY = 16
 
@@ -52,14 +48,14 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     kinds = []
     if grid.rank.shape[2] > 1:
         for name in _ACROSS_REPLICAS:
-            ops = np.flatnonzero(grid.of_type(name))
+            ops = np.flatnonzero(grid.select_type(name))
             kinds.append(Kind(name=name, groups=tuple(ops[:, None]), over_replicas=True))
-    clips = np.flatnonzero(grid.of_type(CLIP))
+    clips = np.flatnonzero(grid.select_type(optype.CLIP))
     by_order = tuple(clips[grid.order[clips] == number] for number in np.unique(grid.order[clips]))
-    kinds.append(Kind(name=CLIP, groups=by_order, over_replicas=True))
+    kinds.append(Kind(name=optype.CLIP, groups=by_order, over_replicas=True))
     kinds += [
-        Kind(name=name, groups=_in_a_replica(grid, name), over_replicas=False)
-        for name in (EMBEDDING_GRADS, *OVER_TENSOR)
+        Kind(name=name, groups=_group_in_replica(grid, name), over_replicas=False)
+        for name in (optype.EMBEDDING_GRADS, *optype.OVER_TENSOR)
     ]
     kinds += [
         Kind(name=send, groups=_pairs(grid, send, receive, towards), over_replicas=False)
@@ -73,10 +69,10 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     ]
 
 
-def _in_a_replica(grid: Grid, name: str) -> tuple[Integers, ...]:
+def _group_in_replica(grid: Grid, name: str) -> tuple[Integers, ...]:
     """Operations of one type and number: over stages, or over the shards of a stage."""
-    ops = np.flatnonzero(grid.of_type(name))
-    stage = grid.stage[ops] if name in OVER_TENSOR else np.zeros_like(ops)
+    ops = np.flatnonzero(grid.select_type(name))
+    stage = grid.stage[ops] if name in optype.OVER_TENSOR else np.zeros_like(ops)
     keys = np.stack([grid.order[ops], stage])
     _, number = np.unique(keys, axis=1, return_inverse=True)
     number = number.reshape(-1)
@@ -97,7 +93,7 @@ def _pairs(grid: Grid, send: str, receive: str, towards: int) -> tuple[Integers,
 
 
 def _on(grid: Grid, name: str, stage: int, shard: int) -> Integers:
-    ops = np.flatnonzero(grid.of_type(name) & (grid.stage == stage) & (grid.shard == shard))
+    ops = np.flatnonzero(grid.select_type(name) & (grid.stage == stage) & (grid.shard == shard))
     in_order: Integers = ops[np.argsort(grid.order[ops], kind="stable")]
     return in_order
 

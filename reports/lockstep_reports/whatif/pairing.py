@@ -9,20 +9,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.arrays import Integers
-from lockstep_reports.recording.operations import (
-    BACKWARD,
-    BACKWARD_RECV,
-    BACKWARD_SEND,
-    FORWARD,
-    FORWARD_RECV,
-    FORWARD_SEND,
-)
+from lockstep_reports.arrays import Integers, Seconds
+from lockstep_reports.recording import operations as optype
 from lockstep_reports.whatif.grid import Grid, NoReplayError
-from lockstep_reports.whatif.reference_step import ReferenceStep
 
 # Slack for clocks: a receive that seems to start so little after the last computation took place.
 _CLOCK_SLACK_SECONDS = 5e-5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ReferenceStep:
+    """Times of one replica's step.
+
+    Attributes:
+        in_order: all operations by (start, order, name of the type) [operations].
+        start: seconds from the step's begin [operations].
+        end: seconds from the step's begin [operations].
+    """
+
+    grid: Grid
+    in_order: Integers
+    start: Seconds
+    end: Seconds
+
+    def ops(self, stage: int, shard: int, *names: str) -> Integers:
+        """Operations of some types on one rank, in recorded order."""
+        on_rank = (self.grid.stage == stage) & (self.grid.shard == shard)
+        selected: Integers = self.in_order[(on_rank & self.grid.select_type(*names))[self.in_order]]
+        return selected
+
+
+def reference_step(grid: Grid, replica: int, step: int) -> ReferenceStep:
+    """The step of one replica; both are indices into the grid."""
+    start, end = grid.start[:, replica, step], grid.end[:, replica, step]
+    by_name = np.argsort(np.argsort(grid.types))[grid.type_of]
+    in_order = np.lexsort((by_name, grid.order, start))
+    return ReferenceStep(grid=grid, in_order=in_order, start=start, end=end)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +60,32 @@ class _Direction:
 
 _DIRECTIONS = (
     _Direction(
-        type_name=FORWARD_SEND, peer=FORWARD_RECV, compute=FORWARD, receives=False, towards=1
+        type_name=optype.FORWARD_SEND,
+        peer=optype.FORWARD_RECV,
+        compute=optype.FORWARD,
+        receives=False,
+        towards=1,
     ),
     _Direction(
-        type_name=FORWARD_RECV, peer=FORWARD_SEND, compute=FORWARD, receives=True, towards=-1
+        type_name=optype.FORWARD_RECV,
+        peer=optype.FORWARD_SEND,
+        compute=optype.FORWARD,
+        receives=True,
+        towards=-1,
     ),
     _Direction(
-        type_name=BACKWARD_SEND, peer=BACKWARD_RECV, compute=BACKWARD, receives=False, towards=-1
+        type_name=optype.BACKWARD_SEND,
+        peer=optype.BACKWARD_RECV,
+        compute=optype.BACKWARD,
+        receives=False,
+        towards=-1,
     ),
     _Direction(
-        type_name=BACKWARD_RECV, peer=BACKWARD_SEND, compute=BACKWARD, receives=True, towards=1
+        type_name=optype.BACKWARD_RECV,
+        peer=optype.BACKWARD_SEND,
+        compute=optype.BACKWARD,
+        receives=True,
+        towards=1,
     ),
 )
 
@@ -138,7 +176,7 @@ def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
 
 def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
     """Whether there is a chunk of the model on the other side."""
-    chunks = int(grid.chunk[grid.of_type(FORWARD)].max()) + 1
+    chunks = int(grid.chunk[grid.select_type(optype.FORWARD)].max()) + 1
     return 0 <= int(grid.model_chunk[computed]) + direction.towards < chunks * grid.stages
 
 
@@ -163,10 +201,10 @@ def first_backward_waits(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int
 ) -> list[tuple[int, int]]:
     """The warm-up: the first backward send and receive follow the second-last forward before it."""
-    ordered: Integers = reference.ops(stage, shard, FORWARD, BACKWARD)
-    backward = np.flatnonzero(grid.of_type(BACKWARD)[ordered])
+    ordered: Integers = reference.ops(stage, shard, optype.FORWARD, optype.BACKWARD)
+    backward = np.flatnonzero(grid.select_type(optype.BACKWARD)[ordered])
     if not len(backward) or backward[0] < 2:  # noqa: PLR2004  # two forwards, as the rule says
         return []
-    ops = reference.ops(stage, shard, BACKWARD_RECV, BACKWARD_SEND)
+    ops = reference.ops(stage, shard, optype.BACKWARD_RECV, optype.BACKWARD_SEND)
     before = int(ordered[backward[0] - 2])
     return [(before, int(op)) for op in ops if grid.order[op] == 0]

@@ -1,4 +1,8 @@
-"""Runs a step again with other durations, level by level, all scenarios and steps at once."""
+"""Runs a step again with other durations, level by level, all scenarios and steps at once.
+
+launch(op) = max(end of what it waits for). A computation ends at launch + duration; a communication
+at max(launch of its group) + transfer. Launch delays are 0 (Lin et al., replay).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

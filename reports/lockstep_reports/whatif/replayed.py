@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_reports.align import Alignment
 from lockstep_reports.recording.operations import OperationTrace
+from lockstep_reports.search.align import Alignment
 from lockstep_reports.verdict.verdict import Episode, Verdict
-from lockstep_reports.whatif.analysis import WhatIf, analyse
+from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
 from lockstep_reports.whatif.grid import NoReplayError
 from lockstep_reports.whatif.verdict import conclude
 
@@ -30,17 +30,17 @@ class Replayed:
 def replay_trace(trace: OperationTrace) -> Replayed:
     """Replays and judges a trace."""
     try:
-        what_if = analyse(trace)
+        what_if = ask_what_if(trace)
     except NoReplayError as error:
         why = f"The trace cannot be replayed: {error}."
         verdict = Verdict(kind="unknown", evidence=(why,))
         return Replayed(what_if=None, why_not=why, verdict=verdict, episodes=())
     verdict, episodes = conclude(trace, what_if)
-    episodes = tuple(_on_all_steps(episode, trace, what_if) for episode in episodes)
+    episodes = tuple(_map_to_all_steps(episode, trace, what_if) for episode in episodes)
     return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)
 
 
-def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
+def _map_to_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
     """The episode by columns of all recorded steps; a step that was not replayed lost nothing."""
     numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.columns]
     columns = np.searchsorted(numbers, replayed)
@@ -50,7 +50,7 @@ def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> E
     return replace(episode, columns=slice(first, last + 1), lost_by_step=lost)
 
 
-def realigned(alignment: Alignment, replayed: Replayed | None) -> Alignment:
+def realign(alignment: Alignment, replayed: Replayed | None) -> Alignment:
     """The alignment with the clocks of a replayed trace, by rank where one was set back."""
     if replayed is None or replayed.what_if is None:
         return alignment

@@ -37,7 +37,7 @@ class Model:
     @property
     def last(self) -> Integers:
         """The operations that end a step [n]."""
-        optimizers = np.flatnonzero(self.grid.of_type(OPTIMIZER))
+        optimizers = np.flatnonzero(self.grid.select_type(OPTIMIZER))
         return optimizers if len(optimizers) else np.arange(len(self.ideal))
 
     @property
@@ -67,7 +67,7 @@ def make_model(grid: Grid, layout: Layout) -> Model:
         NoReplayError: the trace fits no known schedule.
     """
     graph = build_graph(grid, layout)
-    recorded = _without_waiting(grid, graph)
+    recorded = _remove_waiting(grid, graph)
     negative = recorded < 0
     worst = float(-recorded.min(initial=0.0))
     # As the published code does: what is left of the clocks stays, what cannot be theirs is none.
@@ -83,7 +83,7 @@ def make_model(grid: Grid, layout: Layout) -> Model:
     )
 
 
-def _without_waiting(grid: Grid, graph: Graph) -> Matrix:
+def _remove_waiting(grid: Grid, graph: Graph) -> Matrix:
     """Durations; a communication's counts from when the last of its group had started.
 
     transfer(op) = end(op) - max(start of the group): what is left is the time from "all have
@@ -139,7 +139,7 @@ def step_seconds(model: Model, scenarios: Scenarios) -> Matrix:
 def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matrix:
     """Duration of each step when only one replica stays as recorded: seconds, [scenarios, steps].
 
-    All other replicas are then alike, so that a single ideal one stands for them: exact, and far
+    All other replicas are then alike, so that a single ideal one represents them: exact, and far
     cheaper than a replay of all of them.
 
     Args:

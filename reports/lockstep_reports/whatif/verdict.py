@@ -19,9 +19,8 @@ from lockstep_reports.whatif.suspects import (
     find_culprit,
     has_uneven_batches,
 )
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
-_MAX_NAMED_RANKS = 8
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
 _LATE_SHARE = 0.5
 _SCATTERED = "Neither the worst ranks nor any stage explain half of it."
@@ -48,10 +47,10 @@ def conclude(
         culprit = find_culprit(trace, what_if, limits)
     if culprit is not None:
         return _name_culprit(what_if, culprit, summary)
-    return _without_culprit(what_if, limits, summary), ()
+    return _judge_without_culprit(what_if, limits, summary), ()
 
 
-def _without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
+def _judge_without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
     factors = what_if.factors
     if has_uneven_batches(what_if, limits):
         return _workload(what_if, summary)
@@ -154,8 +153,7 @@ def _culprit_name(culprit: Culprit) -> str:
     if culprit.group is not None:
         return culprit.group
     ranks = culprit.explanation.ranks
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_MAX_NAMED_RANKS]))}{more}"
+    return f"rank{'s' * (len(ranks) > 1)} {list_ranks(ranks)}"
 
 
 def _phase(what_if: WhatIf, mask: Flags) -> tuple[str, float, float]:
@@ -174,7 +172,7 @@ def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
     The mask is [stages, shards, replicas].
     """
     model = what_if.model
-    ops = np.flatnonzero(model.grid.of_type(name))
+    ops = np.flatnonzero(model.grid.select_type(name))
     flat = mask.reshape(-1, mask.shape[2])
     total: Matrix = np.zeros((*flat.shape, model.recorded.shape[2]))
     np.add.at(total, model.workers[ops], model.recorded[ops])

@@ -1,0 +1,172 @@
+"""What lateness cost, and the goodput statement: states that sum to the time of all ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import GOODPUT_STATES, STATE_BY_PHASE
+from lockstep_reports import nan_stats
+from lockstep_reports.analysis.standstills import Standstill
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import Scores
+from lockstep_reports.verdict.verdict import Episode
+
+SECONDS_PER_HOUR = 3600.0
+# The other states need more than the step rows of one attempt.
+_BEYOND_ONE_ATTEMPT = frozenset({"restore", "rework", "recovery", "idle"})
+STATES = tuple(state for state in GOODPUT_STATES if state not in _BEYOND_ONE_ATTEMPT)
+"""The states that step rows show, in the order of the catalogue."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What the episodes cost.
+
+    Attributes:
+        lost_seconds: wall time that the job lost.
+        lost_ratio: the same as a share of the covered time; None when none is covered.
+        lost_gpu_seconds: lost wall time x world size: all ranks wait for the slow one.
+        lost_money: in the currency of the price; None without a price.
+    """
+
+    lost_seconds: float
+    lost_ratio: float | None
+    lost_gpu_seconds: float
+    lost_money: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goodput:
+    """Where the time of all ranks went between their first and last recorded step.
+
+    Attributes:
+        seconds: by state, summed over the ranks; the states exclude each other.
+        covered_seconds: sum of the states.
+        ratio: productive share of it; None when nothing is covered.
+    """
+
+    seconds: dict[str, float]
+    covered_seconds: float
+    ratio: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """GPU time of one state, its share of all covered time, and its price; None without a price."""
+
+    cause: str
+    gpu_hours: float
+    ratio: float
+    money: float | None
+
+
+def cost(
+    steps: Steps,
+    scores: Scores,
+    episodes: Sequence[Episode],
+    price_per_gpu_hour: float | None = None,
+) -> Cost:
+    """What the episodes cost the whole job."""
+    lost = sum(episode.lost_seconds for episode in episodes)
+    # A column of means covers several steps, and so do its seconds.
+    covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
+    # Ranks without a readable page waited too.
+    gpu_seconds = lost * steps.world_size
+    money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour
+    return Cost(
+        lost_seconds=lost,
+        lost_ratio=lost / covered if covered > 0 else None,
+        lost_gpu_seconds=gpu_seconds,
+        lost_money=None if money is None else money / SECONDS_PER_HOUR,
+    )
+
+
+def goodput(
+    steps: Steps, episodes: Sequence[Episode], standstills: Sequence[Standstill] = ()
+) -> Goodput:
+    """Seconds of all ranks by state.
+
+    In an episode every other rank waits out its cost. That wait is part of their communication
+    and is moved to straggler_wait. The culprit's own longer work stays in the state of its phase.
+    Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
+    of each rank's page to its first recorded step. Standstills are lost time of all ranks, of
+    which the steps hold nothing.
+    """
+    seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
+    for phase in STEP_PHASES:
+        total = float(np.nansum(steps.sum_over_columns(steps.phases[phase])))
+        seconds[STATE_BY_PHASE[phase]] += total
+    _move_host_bound(steps, seconds)
+    # Nobody waits for himself: the culprits are not counted.
+    wait = sum(
+        episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
+    )
+    # The states sum to the covered time, so the wait takes no more than communication holds.
+    seconds["straggler_wait"] = min(wait, seconds["communication"])
+    seconds["communication"] -= seconds["straggler_wait"]
+    stood = {
+        lasted: len(steps.members) * sum(s.seconds for s in standstills if s.lasted == lasted)
+        for lasted in (False, True)
+    }
+    seconds["hang"] = stood[False]
+    seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
+    # After unknown: start-up lies before the first row, outside that span.
+    seconds["startup"] = _startup_seconds(steps)
+    # After the last step, as start-up is before the first.
+    seconds["hang"] += stood[True]
+    covered = sum(seconds.values())
+    return Goodput(
+        seconds=seconds,
+        covered_seconds=covered,
+        ratio=seconds["productive"] / covered if covered > 0 else None,
+    )
+
+
+def _move_host_bound(steps: Steps, seconds: dict[str, float]) -> None:
+    """Moves time in which a device waited for the host out of other, the rest out of the work."""
+    if steps.host_bound is None:
+        return
+    held_up = np.nan_to_num(steps.host_bound)
+    # A row has no phases of it. After the optimizer nothing is launched: what lasts there is that.
+    in_other = np.minimum(held_up, np.nan_to_num(steps.phases["other"]))
+    from_other = min(float(steps.sum_over_columns(in_other).sum()), seconds["other"])
+    from_work = min(
+        float(steps.sum_over_columns(held_up).sum()) - from_other, seconds["productive"]
+    )
+    seconds["other"] -= from_other
+    seconds["productive"] -= from_work
+    seconds["host_bound"] = from_other + from_work
+
+
+def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause, ...]:
+    """Cost of each state but the productive one, costliest first; states without time left out."""
+    spent = [(state, seconds) for state, seconds in statement.seconds.items() if seconds > 0]
+    return tuple(
+        Cause(
+            cause=state,
+            gpu_hours=seconds / SECONDS_PER_HOUR,
+            ratio=seconds / statement.covered_seconds,
+            money=None
+            if price_per_gpu_hour is None
+            else seconds / SECONDS_PER_HOUR * price_per_gpu_hour,
+        )
+        for state, seconds in sorted(spent, key=lambda pair: -pair[1])
+        if state != "productive"
+    )
+
+
+def _startup_seconds(steps: Steps) -> float:
+    first = nan_stats.lowest(steps.start, axis=1)
+    created = np.array([member.page_created_seconds or np.nan for member in steps.members])
+    # A window, or a ring that has wrapped, does not begin with the first step.
+    has_first_step = len(steps.numbers) > 0 and steps.numbers[0] <= 1
+    return float(np.nansum(np.maximum(first - created, 0.0))) if has_first_step else 0.0
+
+
+def _first_to_last_seconds(steps: Steps) -> float:
+    """From the begin of the first to the end of the last recorded step, summed over the ranks."""
+    begin = nan_stats.lowest(steps.start, axis=1)
+    end = nan_stats.highest(steps.start + steps.sum_over_columns(steps.seconds), axis=1)
+    return float(np.nansum(end - begin))

@@ -1,0 +1,205 @@
+"""The analysis of recorded steps: alignment, scores, verdict, cost, in one frozen value."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lockstep_catalogue.vocabulary import OutcomeOrRunning
+from lockstep_records.job_goodput import WholeJob, whole_job
+from lockstep_reports import nan_stats
+from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
+from lockstep_reports.analysis.ends import (
+    NotFinite,
+    Resume,
+    Times,
+    final_outcome,
+    find_not_finite,
+    find_older_resume,
+    measure_times,
+)
+from lockstep_reports.analysis.standstills import Standstill, split_standstills
+from lockstep_reports.analysis.summary import (
+    Ending,
+    RankSummary,
+    StepSummary,
+    summarize_endings,
+    summarize_ranks,
+    summarize_steps,
+)
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.align import Alignment, align
+from lockstep_reports.search.score import Scores, score
+from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.verdict.dispatch import align_by_collectives, judge_recording
+from lockstep_reports.verdict.verdict import Episode, Verdict
+from lockstep_reports.whatif.replayed import Replayed, realign, replay_trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StepAnalysis:
+    """Everything that a report on steps shows.
+
+    Attributes:
+        recording: what was read, without the steps that stood still.
+        ranks: every rank over the steps of the costliest episode; over all steps without episodes.
+        ranks_over: first and last step that ``ranks`` covers; None without steps.
+        price_per_gpu_hour: price behind all amounts of money; None without a price.
+        replayed: result of the replay of operation rows; None without such rows.
+        job: where the allocated time of all attempts went; None where no launcher reported it.
+        standstills: stretches without progress, which are no part of ``steps``.
+        not_finite: steps whose loss was not finite; None without.
+        resume: resume from an older checkpoint; None without.
+    """
+
+    recording: Recording
+    outcome: OutcomeOrRunning
+    scores: Scores
+    alignment: Alignment
+    verdict: Verdict
+    episodes: tuple[Episode, ...]
+    summary: StepSummary
+    ranks: tuple[RankSummary, ...]
+    ranks_over: tuple[int | None, int | None]
+    cost: Cost
+    goodput: Goodput
+    times: Times
+    endings: tuple[Ending, ...]
+    price_per_gpu_hour: float | None
+    replayed: Replayed | None
+    job: WholeJob | None
+    standstills: tuple[Standstill, ...]
+    not_finite: NotFinite | None
+    resume: Resume | None
+
+    @property
+    def steps(self) -> Steps:
+        """The judged steps."""
+        return self.recording.steps
+
+    @property
+    def other_attempts(self) -> tuple[Attempt, ...]:
+        """The attempts that this report is not about."""
+        return tuple(a for a in self.recording.attempts if a.number != self.steps.attempt)
+
+    @property
+    def covered_seconds(self) -> float:
+        """Wall time of the judged steps."""
+        return float(np.nansum(self.steps.sum_over_columns(self.scores.job_seconds)))
+
+    @property
+    def costliest_episode(self) -> Episode | None:
+        """The episode with the largest loss, of those that accuse where any do; None without."""
+        return _find_costliest(self.episodes)
+
+    @property
+    def accused_episode(self) -> Episode | None:
+        """The costliest episode in which somebody was slow; None where hosts were busy instead."""
+        costliest = self.costliest_episode
+        return None if costliest is None or costliest.busy_host else costliest
+
+    @property
+    def accused_lost_seconds(self) -> float:
+        """Wall time that was lost to whom the verdict accuses."""
+        return sum(episode.lost_seconds for episode in self.episodes if not episode.busy_host)
+
+    @property
+    def accused_lost_ratio(self) -> float | None:
+        """The same as a share of the run; None without steps."""
+        covered = self.covered_seconds
+        return self.accused_lost_seconds / covered if covered > 0 else None
+
+    def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
+        """Wall clock in seconds of an episode's begin and end; None where unknown."""
+        begin, last = self.alignment.start[:, episode.columns.start], episode.columns.stop - 1
+        # The begin is that of the first rank, the end that of the last one.
+        end = self.alignment.start[:, last] + self.steps.seconds[:, last]
+        return nan_stats.quantile_number(begin, 0), nan_stats.quantile_number(end, 1)
+
+    def lost_step_ratio(self, episode: Episode) -> float | None:
+        """Mean loss of an episode's steps as a share of their mean duration; None without time."""
+        # The loss sums over all steps of a column, and so must the duration.
+        covered = self.steps.sum_over_columns(self.scores.job_seconds)
+        seconds = float(np.nansum(covered[episode.columns]))
+        return episode.lost_seconds / seconds if seconds > 0 else None
+
+
+def analyse(
+    recording: Recording,
+    *,
+    thresholds: Thresholds | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> StepAnalysis:
+    """Aligns, scores and judges a recording; reads nothing, neither files nor clocks.
+
+    Args:
+        recording: what a reader returned.
+        thresholds: limits above which lateness counts; the defaults when left out.
+        price_per_gpu_hour: price of one GPU, in any currency.
+    """
+    outcome, all_steps = final_outcome(recording), recording.steps
+    recording, standstills = split_standstills(recording, is_over=outcome != "running")
+    steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
+    replayed, verdict, episodes = _judge(recording, scores, thresholds)
+    alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
+    columns = _find_covered_columns(steps, episodes)
+    return StepAnalysis(
+        recording=recording,
+        outcome=outcome,
+        scores=scores,
+        alignment=alignment,
+        verdict=verdict,
+        episodes=episodes,
+        summary=_summarize(recording, scores),
+        ranks=summarize_ranks(steps, scores, alignment, columns),
+        ranks_over=_read_numbers(steps, columns),
+        cost=cost(steps, scores, episodes, price_per_gpu_hour),
+        goodput=goodput(steps, episodes, standstills),
+        times=measure_times(recording, alignment),
+        endings=summarize_endings(steps, recording.events),
+        price_per_gpu_hour=price_per_gpu_hour,
+        replayed=replayed,
+        job=whole_job(recording.events),
+        standstills=standstills,
+        not_finite=find_not_finite(all_steps),
+        resume=find_older_resume(recording),
+    )
+
+
+def _judge(
+    recording: Recording, scores: Scores, thresholds: Thresholds | None
+) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
+    """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
+    # A replay knows what each operation waited for, so it names stages and single operations.
+    if recording.operations is not None:
+        replayed = replay_trace(recording.operations)
+        return replayed, replayed.verdict, replayed.episodes
+    verdict, episodes = judge_recording(recording, scores, thresholds)
+    if (weights := recording.steps.stands_for) is not None:
+        episodes = tuple(
+            replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
+        )
+    return None, verdict, episodes
+
+
+def _summarize(recording: Recording, scores: Scores) -> StepSummary:
+    summary = summarize_steps(recording.steps, scores)
+    # Between collectives lies whatever the job did then, so none of them is a slow step.
+    return summary if recording.collectives is None else replace(summary, losses=())
+
+
+def _find_costliest(episodes: tuple[Episode, ...]) -> Episode | None:
+    return max(episodes, key=lambda e: (not e.busy_host, e.lost_seconds), default=None)
+
+
+def _find_covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
+    """Columns that the table of ranks covers: the costliest episode's, or all."""
+    costliest = _find_costliest(episodes)
+    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
+    return costliest.columns if costliest else slice(0, len(steps.numbers))
+
+
+def _read_numbers(steps: Steps, columns: slice) -> tuple[int | None, int | None]:
+    if not len(steps.numbers):
+        return None, None
+    return int(steps.numbers[columns.start]), int(steps.numbers[columns.stop - 1])

@@ -1,0 +1,1 @@
+"""The one document of a report: sentences, tables and figures, which all renderers show."""

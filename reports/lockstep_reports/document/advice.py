@@ -1,0 +1,146 @@
+"""What to do next: a few plain steps that follow from the verdict."""
+
+from lockstep_records.hang_events import rank_words
+from lockstep_reports.analysis.logs import LogAnalysis
+from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.wording import list_ranks
+
+_ADVICE_BY_PHASE = {
+    "data": (
+        "Look at the loader there: workers, storage and CPU pressure of the node.",
+        "Compare the node's disk and network reads with those of a healthy node.",
+    ),
+    "forward": (
+        "Look at clocks, temperature, power and throttling there, from before the first late step.",
+        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
+    ),
+    "backward": (
+        "Look at clocks, temperature, power and throttling there, from before the first late step.",
+        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
+    ),
+    "optimizer": (
+        "Look at the host memory and the CPU of that node; an offloaded optimizer runs there.",
+    ),
+    "other": (
+        "Look for garbage collection and logging in the loop of that rank; profile its host side.",
+    ),
+}
+# Ranks without a GPU compute on the CPU.
+_ADVICE_WITHOUT_GPU = (
+    "Look at CPU clocks, throttling and other processes there, from before the first late step.",
+    "Run a short matrix multiplication there and on a healthy node, and compare.",
+)
+_DRAIN_NODE = (
+    "If the signs stay with the node, drain it and start the job again from its checkpoint."
+)
+_ADVICE_BY_WORKLOAD = {
+    "": ("No node is to blame: look at sequence lengths, pauses and shared storage then.",),
+    "sequence_lengths": (
+        "Sort or pack sequences so that micro-batches take equally long; no node is to blame.",
+    ),
+    "tokens": ("Give all ranks as many tokens a step; no node is to blame.",),
+    "rotating": (
+        "No single node is to blame: look for what moves from rank to rank, such as long samples.",
+    ),
+}
+_ADVICE_FOR_STAGE = (
+    "Move layers from the heavy stage to lighter ones, or give it less of the embedding and loss.",
+    "No node is at fault: another one would be as slow with these layers.",
+)
+_ADVICE_FOR_BUSY_HOST = (
+    "Look what else runs on that node, other jobs and the job's own loaders among it.",
+    "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
+)
+_ADVICE_BY_FAILURE = {
+    "infra": "Keep the node out of the pool until its hardware and driver are checked.",
+    "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
+    "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
+}
+_ADVICE_BY_FAILURE_CLASS = {
+    "infra": _ADVICE_BY_FAILURE["infra"],
+    "user": "Send it to the job's owner; a restart will fail in the same way.",
+}
+
+
+def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
+    """What to do after a failure, or a slow or silent rank; empty when nobody was slow."""
+    if analysis.outcome == "failed" and analysis.recording.end:
+        return _advise_on_failure(analysis)
+    if analysis.verdict.cause == "busy_host":
+        return _ADVICE_FOR_BUSY_HOST
+    if analysis.verdict.kind == "nobody":
+        return ()
+    # No advice on a node without evidence: only on what to record.
+    if analysis.verdict.kind == "unknown":
+        return _ask_for_more(analysis)
+    return _advise_on_the_slow(analysis.verdict, has_gpus=_has_gpus(analysis))
+
+
+def _has_gpus(analysis: StepAnalysis) -> bool:
+    """Whether the ranks have GPUs; a source that does not tell is of a GPU cluster."""
+    members = analysis.steps.members
+    return analysis.recording.source_kind != "pages" or any(member.gpu_uuid for member in members)
+
+
+def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
+    # A process that is killed takes its stacks with it.
+    if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
+        return (
+            "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
+            "Compare the code path and the data of the named ranks with a rank that waits.",
+        )
+    if verdict.kind == "workload":
+        return _ADVICE_BY_WORKLOAD.get(verdict.cause or "", _ADVICE_BY_WORKLOAD[""])
+    if verdict.cause == "stage_imbalance":
+        return _ADVICE_FOR_STAGE
+    steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
+    if not has_gpus and verdict.phase in {"forward", "backward"}:
+        steps = _ADVICE_WITHOUT_GPU
+    if not steps:
+        steps = ("No phase explains it: look at the network port and link errors of that node.",)
+    return (*steps, _DRAIN_NODE)
+
+
+def _advise_on_failure(analysis: StepAnalysis) -> tuple[str, ...]:
+    """Where to read on, and who has to act; what is slow comes after what fails."""
+    ranks = analysis.recording.end.get("culprit_ranks") or []
+    named = rank_words(ranks) if ranks else ""
+    if analysis.recording.end.get("cause") == "hang":
+        first = f"Read the stacks of {named or 'all ranks'}, then those of a rank that waits."
+    elif named:
+        first = f"Begin with the last output of {named}; what other ranks say came after it."
+    else:
+        first = "Read the last output of the ranks: most of them failed alike."
+    by_class = _ADVICE_BY_FAILURE_CLASS.get(str(analysis.recording.end.get("failure_class")))
+    return (first,) if by_class is None else (first, by_class)
+
+
+def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
+    """What to do after a failed job; empty when it succeeded or runs."""
+    incident = analysis.incident
+    if incident.outcome in {"succeeded", "running"}:
+        return ()
+    sentences = []
+    # Ranks that fail later mostly report that a peer is gone.
+    if incident.ranks:
+        ranks = list_ranks(incident.ranks)
+        sentences.append(f"Begin with the log of rank {ranks}; what others say came after it.")
+    if incident.group:
+        sentences.append(f"Drain node {incident.group} before the next attempt.")
+    if incident.outcome == "time_limit":
+        sentences.append(
+            "Ask for more time, or write checkpoints more often and let the job requeue."
+        )
+    if incident.failure_class:
+        default = _ADVICE_BY_FAILURE["unknown"]
+        sentences.append(_ADVICE_BY_FAILURE.get(incident.failure_class, default))
+    return tuple(sentences)
+
+
+def _ask_for_more(analysis: StepAnalysis) -> tuple[str, ...]:
+    if len(analysis.steps.members) <= 1:
+        return ("Give the recordings of all ranks: put them into one folder and name that.",)
+    if analysis.steps.missing_ranks:
+        return ("Give the recordings of the missing ranks too.",)
+    return ("Record more steps, or rank pages: lockstep run writes them.",)

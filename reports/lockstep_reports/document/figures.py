@@ -1,0 +1,189 @@
+"""The figures of a page on steps, by plotly: heat map, step times, work against waiting."""
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_reports import nan_stats
+from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.document.missing_reasons import heat_map_quantity
+from lockstep_reports.document.palette import (
+    ACCENT,
+    GRID,
+    INK,
+    LATENESS_SCALE,
+    LAYOUT,
+    PHASE_COLOURS,
+    QUIET,
+)
+from lockstep_reports.document.whatif_figures import WHAT_IF_FIGURES
+
+# Bounds the page to a few megabytes, whatever the length of the job.
+MAX_COLUMNS, MAX_ROWS = 2000, 256
+_DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
+# With more ranks a label on each row would overlap its neighbours.
+_LABELLED_RANKS = 32
+_SPACE_ABOVE = 1.5
+_LONG_STEP_SECONDS = 10.0
+_CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}
+
+
+def draw_figure(name: str, analysis: StepAnalysis) -> str:
+    """A figure as an HTML fragment, which needs the script of plotly before it in the page."""
+    if name in WHAT_IF_FIGURES:
+        assert analysis.replayed is not None
+        assert analysis.replayed.what_if is not None
+        figure = WHAT_IF_FIGURES[name](analysis.replayed.what_if)
+    else:
+        draw = {"heat_map": _heat_map, "step_times": _step_times, "phases": _phases}[name]
+        figure = draw(analysis)
+    html: str = figure.to_html(
+        full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=_CONFIG
+    )
+    return html
+
+
+def binned(values: Matrix, max_bins: int, axis: int) -> Matrix:
+    """Means of neighbours along an axis, so that at most ``max_bins`` are left; NaN is ignored."""
+    size = -(-values.shape[axis] // max_bins)
+    if size <= 1:
+        return values
+    # The last bin is filled up with NaN, which its mean leaves out.
+    num_missing = -values.shape[axis] % size
+    pad = [(0, num_missing if at == axis % values.ndim else 0) for at in range(values.ndim)]
+    padded = np.pad(values, pad, constant_values=np.nan)
+    shape = list(padded.shape)
+    shape[axis : axis + 1] = [shape[axis] // size, size]
+    return nan_stats.mean(padded.reshape(shape), axis=axis + 1)
+
+
+def _heat_map(analysis: StepAnalysis) -> go.Figure:
+    values, least_maximum, unit, hover_text = _cells(analysis)
+    cells = binned(binned(values, MAX_COLUMNS, 1), MAX_ROWS, 0)
+    num_rows, num_columns = cells.shape
+    # The 99.5th percentile: one pause of seconds would leave all other cells white.
+    top = max(least_maximum, nan_stats.quantile_number(cells, 0.995) or 0.0)
+    figure = go.Figure(
+        go.Heatmap(
+            # Half the bytes in the page, and six digits are more than a colour shows.
+            z=cells.astype(np.float32),
+            x=_first_of_bins(analysis.steps.numbers, num_columns),
+            y=_first_of_bins(np.array(analysis.steps.ranks), num_rows),
+            zmin=0,
+            zmax=top,
+            colorscale=LATENESS_SCALE,
+            colorbar={
+                "title": {"text": unit, "side": "right"},
+                "thickness": 12,
+                "outlinewidth": 0,
+                "xpad": 4,
+            },
+            hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} " + hover_text + "<extra></extra>",
+        )
+    )
+    figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * num_rows)))
+    figure.update_xaxes(title="step", showgrid=False)
+    tick = {"dtick": 1} if num_rows <= _LABELLED_RANKS else {}
+    figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, **tick)
+    _outline_episodes(figure, analysis)
+    return figure
+
+
+def _cells(analysis: StepAnalysis) -> tuple[Matrix, float, str, str]:
+    """What the heat map draws.
+
+    Returns:
+        Values [ranks, steps]; the least value that may be drawn darkest; the unit of both; the text
+        after a value when the reader points at it.
+    """
+    if heat_map_quantity(analysis) == "lateness":
+        least_maximum = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
+        return (
+            analysis.scores.lateness * 1e3,
+            nan_stats.number(least_maximum) or 0.0,
+            "ms late",
+            "ms late",
+        )
+    seconds = analysis.steps.seconds
+    median = nan_stats.median(seconds, axis=1)[:, None]
+    beyond = np.maximum(100 * (seconds / np.where(median > 0, median, np.nan) - 1), 0.0)
+    return beyond, 100 * _DARKEST_STEP_RATIO, "% longer", "% longer than its median"
+
+
+def _outline_episodes(figure: go.Figure, analysis: StepAnalysis) -> None:
+    for episode in analysis.episodes:
+        for rank in episode.ranks[:MAX_ROWS]:
+            figure.add_shape(
+                type="rect",
+                # Cells are centred on their step and rank.
+                x0=episode.start_step - 0.5,
+                x1=episode.end_step + 0.5,
+                y0=rank - 0.5,
+                y1=rank + 0.5,
+                line={"color": INK, "width": 2},
+            )
+
+
+def _step_times(analysis: StepAnalysis) -> go.Figure:
+    is_long = (nan_stats.number(analysis.scores.median_step_seconds) or 0.0) >= _LONG_STEP_SECONDS
+    unit, factor = ("s", 1.0) if is_long else ("ms", 1e3)
+    actual = analysis.scores.step_seconds * factor
+    lost = np.zeros_like(actual)
+    # The curve shows single steps, the loss sums over those of a column.
+    stands_for = analysis.steps.sum_over_columns(np.ones_like(actual))
+    for episode in analysis.episodes:
+        lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
+    measured, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
+    numbers = _first_of_bins(analysis.steps.numbers, len(measured))
+    figure = go.Figure()
+    if analysis.episodes:
+        figure.add_scatter(
+            x=numbers, y=ideal, name="without the episodes", line={"color": QUIET, "width": 1.2}
+        )
+    figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": INK, "width": 1.4})
+    for episode in analysis.episodes:
+        figure.add_vrect(
+            x0=episode.start_step, x1=episode.end_step, fillcolor=ACCENT, opacity=0.12, line_width=0
+        )
+    figure.update_layout(**LAYOUT, height=280)
+    figure.update_xaxes(title="step", gridcolor=GRID)
+    # A single long step would press the curve flat; it is cut off instead.
+    top = _SPACE_ABOVE * (nan_stats.quantile_number(measured, 0.98) or 1.0)
+    figure.update_yaxes(title=f"{unit} a step", range=[0, top], gridcolor=GRID)
+    return figure
+
+
+def _phases(analysis: StepAnalysis) -> go.Figure:
+    summaries = analysis.ranks[:MAX_ROWS]
+    figure = go.Figure()
+    ranks = [f"rank {summary.rank}" for summary in summaries]
+    # Waiting comes last: the bars before it show each rank's own work from one line.
+    for phase in (*(name for name in STEP_PHASES if name != "sync"), "sync"):
+        seconds = [summary.phase_seconds[phase] or 0.0 for summary in summaries]
+        if any(seconds):
+            figure.add_bar(
+                y=ranks,
+                x=[value * 1e3 for value in seconds],
+                name="sync (waits)" if phase == "sync" else phase,
+                orientation="h",
+                marker={
+                    "color": PHASE_COLOURS[phase],
+                    "pattern": {"shape": "/" if phase == "sync" else "", "fgcolor": QUIET},
+                },
+                hovertemplate="%{y}: %{x:.1f} ms " + phase + "<extra></extra>",
+            )
+    figure.update_layout(
+        **LAYOUT, barmode="stack", bargap=0.25, height=min(900, 120 + 30 * len(summaries))
+    )
+    figure.update_xaxes(title="mean ms a step", gridcolor=GRID)
+    figure.update_yaxes(autorange="reversed", title=None)
+    return figure
+
+
+def _first_of_bins(values: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[int]:
+    """The first value of each bin of neighbours, as ``binned`` makes ``count`` bins."""
+    size = max(1, -(-len(values) // max(1, count)))
+    return [int(value) for value in values[::size]]

@@ -1,0 +1,237 @@
+"""The first line of a report on steps: of all that is true of the job the gravest, by severity."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lockstep_catalogue.vocabulary import Severity
+from lockstep_records.hang_events import rank_words
+from lockstep_records.outcomes.first_line import first_line
+from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
+from lockstep_reports.analysis.step_losses import loss_sentence
+from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.verdict.busy_host import busy_nodes
+from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.wording import duration, percent, plural
+
+# What cost less of the run is a remark: it names nobody in the first line.
+MIN_SHARE = 0.01
+# A job straggles from a slowdown of 1.1 on (the published what-if analysis), and a rank that has
+# three quarters of the others' speed or less is NVRx's straggler.
+_MODERATE_RATIO, _SEVERE_RATIO = 1 - 1 / 1.1, 0.25
+_OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})
+_ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One truth about a job: its severity, a sentence, and the sentences that belong to it."""
+
+    severity: Severity
+    sentence: str
+    details: tuple[str, ...] = ()
+
+
+def findings(analysis: StepAnalysis) -> tuple[Finding, ...]:
+    """What is true of the job, the gravest first; the first one is the headline."""
+    return tuple(_list_findings(analysis))
+
+
+def _list_findings(analysis: StepAnalysis) -> Iterator[Finding]:
+    yield from _failures(analysis)
+    yield from _standstills(analysis)
+    yield from _not_finite(analysis)
+    yield from _resumed(analysis)
+    # Who stops a job asks why it ended, and not whom to blame.
+    if analysis.outcome in _ENDED_BY_SOMEBODY and analysis.recording.end:
+        yield Finding("stopped", first_line(analysis.recording.end))
+    slow = tuple(_slow(analysis)) or tuple(_one_sided_pauses(analysis))
+    yield from slow
+    # Whether somebody was slow has an answer also where it is not the news.
+    if not slow:
+        yield _who_was_slow(analysis)
+
+
+def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
+    if analysis.outcome != "failed":
+        return
+    if not analysis.recording.end:
+        yield Finding("failed", "The job failed, and nothing tells why.")
+        return
+    cause = analysis.recording.end.get("cause")
+    severity: Severity = "failed"
+    if cause == "hang":
+        severity = "hung"
+    elif cause in _OUT_OF_MEMORY:
+        severity = "out_of_memory"
+    stands = tuple(standstill_sentence(s) for s in analysis.standstills if s.lasted)
+    details = (*stands, *stack_sentences(analysis)) if cause == "hang" else ()
+    yield Finding(severity, first_line(analysis.recording.end), details)
+
+
+def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Standstills that cost a share of the run, the longest in words."""
+    is_failure = analysis.outcome == "failed" and analysis.recording.end.get("cause") == "hang"
+    stands = [s for s in analysis.standstills if not (is_failure and s.lasted)]
+    if not stands:
+        return
+    longest = max(stands, key=lambda s: (s.is_now, s.seconds))
+    share = _share(sum(s.seconds for s in stands), analysis)
+    if not longest.is_now and share is not None and share < MIN_SHARE:
+        return
+    begin = "The job hangs" if longest.is_now else "The job stood still"
+    details = [_standing_words(longest, share)]
+    if len(stands) > 1:
+        total = sum(s.seconds for s in stands)
+        details.append(f"It stood still {len(stands)} times, {duration(total)} in all.")
+    sentence = f"{begin} for {duration(longest.seconds)}: {longest.words}."
+    yield Finding("hung", sentence, (*details, *stack_sentences(analysis)))
+
+
+def _standing_words(standstill: Standstill, share: float | None) -> str:
+    end = "It moved again"
+    if standstill.is_now:
+        end = "It has not moved yet"
+    elif standstill.lasted:
+        end = "It did not move again"
+    return f"{end}." if share is None else f"{end}; {percent(share)} of the run was lost so."
+
+
+def _share(seconds: float, analysis: StepAnalysis) -> float | None:
+    """A part of the run: of its steps and its standstills."""
+    stood = sum(s.seconds for s in analysis.standstills)
+    run = stood + analysis.covered_seconds
+    return seconds / run if run > 0 else None
+
+
+def _not_finite(analysis: StepAnalysis) -> Iterator[Finding]:
+    losses = analysis.not_finite
+    if losses is None or (losses.share < MIN_SHARE and not losses.at_end):
+        return
+    until = "to the end" if losses.at_end else f"to step {losses.last_step}"
+    ranks = "" if losses.ranks is None else f" on {rank_words(losses.ranks)}"
+    yield Finding(
+        "not_finite",
+        f"The loss is not finite from step {losses.first_step} {until}{ranks}: "
+        f"{plural(losses.count, 'step')}, {percent(losses.share)} of the run.",
+    )
+
+
+def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
+    """An attempt that went on from an older checkpoint than there was, or than was asked for."""
+    resume = analysis.resume
+    if resume is None:
+        return
+    passed = "" if not resume.passed_over else (
+        f"; {plural(resume.passed_over, 'newer one')} could not be used"
+    )  # fmt: skip
+    lost = "" if not resume.steps_lost else f"; {plural(resume.steps_lost, 'step')} were done again"
+    yield Finding("resumed", f"Resumed from an older checkpoint, step {resume.step}{passed}{lost}.")
+
+
+def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Who was slow, where it cost a share of the run worth a headline."""
+    costliest = analysis.accused_episode
+    if costliest is None:
+        verdict = analysis.verdict
+        if verdict.ranks:
+            ranks = rank_words(verdict.ranks)
+            if verdict.cause in _HANG_CAUSES:
+                sentence = f"The job hung: {ranks} held it up."
+                yield Finding("hung", sentence, verdict.evidence[:1])
+                return
+            verb = "was" if len(verdict.ranks) == 1 else "were"
+            effect = "held up the job" if verdict.cause else f"{verb} slow"
+            yield Finding("slow", f"{ranks[:1].upper()}{ranks[1:]} {effect}.")
+        elif verdict.kind == "workload":
+            yield Finding("slow", "The workload was slow, no rank.")
+        return
+    lost = analysis.accused_lost_ratio
+    if lost is None or lost >= MIN_SHARE:
+        share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
+        yield Finding(
+            "slow", f"{culprits(costliest)} was slow{_name_phase(costliest.phase)}{share}."
+        )
+
+
+def loss_word(lost_ratio: float) -> str:
+    """Slight, moderate or severe: how bad a lost share of a run is."""
+    if lost_ratio >= _SEVERE_RATIO:
+        return "severe"
+    return "moderate" if lost_ratio >= _MODERATE_RATIO else "slight"
+
+
+def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Planned pauses of a few ranks, every so many steps, for which all others wait."""
+    for loss in analysis.summary.losses:
+        share = _share(loss.lost_seconds, analysis)
+        is_one_sided = loss.phase is not None and len(loss.ranks) < len(analysis.steps.members)
+        if loss.kind == "periodic" and is_one_sided and share is not None and share >= MIN_SHARE:
+            noun = {"checkpoint": "checkpoints", "eval": "evaluations"}[loss.phase or ""]
+            yield Finding(
+                "slow",
+                f"All waited for {noun} of {rank_words(loss.ranks)}, every {loss.period_steps:,} "
+                f"steps: {percent(share)} of the run.",
+                (loss_sentence(loss),),
+            )
+            return
+
+
+_HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})
+
+
+def _name_phase(phase: str | None) -> str:
+    if phase is None:
+        return ""
+    return " outside the marked phases" if phase == "other" else f" in {phase}"
+
+
+def _who_was_slow(analysis: StepAnalysis) -> Finding:
+    """The answer where nobody cost a share of the run."""
+    if analysis.verdict.cause == "busy_host":
+        return _busy_host(analysis)
+    costliest = analysis.accused_episode
+    if costliest is not None:
+        remark = (
+            f"{culprits(costliest)} was late{_name_phase(costliest.phase)} from step "
+            f"{costliest.start_step} to {costliest.end_step}: "
+            f"{duration(analysis.accused_lost_seconds)} lost, "
+            f"{percent(analysis.accused_lost_ratio)} of the run."
+        )
+        return Finding("nobody", "Nobody was slow by more than 1 % of the run.", (remark,))
+    if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.recording.end:
+        return Finding("unknown", "No step was completed.")
+    evidence = analysis.verdict.evidence[:1]
+    if analysis.verdict.kind == "nobody":
+        return Finding("nobody", "Nobody was slow.", evidence)
+    if analysis.verdict.cause == "hang":
+        return Finding("hung", "The job hangs; which rank holds it up is not recorded.", evidence)
+    return Finding("unknown", "Cannot tell who was slow.", evidence)
+
+
+def _busy_host(analysis: StepAnalysis) -> Finding:
+    """Ranks were late, and other processes had their cores."""
+    costliest, evidence = analysis.costliest_episode, analysis.verdict.evidence[:1]
+    if costliest is None:
+        return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
+    nodes = busy_nodes(analysis.steps, costliest)
+    were = "were" if nodes.startswith("nodes") else "was"
+    return Finding(
+        "nobody",
+        f"Nobody was slow: {nodes} {were} busy with other work, which cost "
+        f"{percent(analysis.cost.lost_ratio)} of the run.",
+        evidence,
+    )
+
+
+def stack_sentences(analysis: StepAnalysis) -> tuple[str, ...]:
+    """Where the stacks of the ranks lie, and which rank left none."""
+    stacks = analysis.recording.stacks
+    if not stacks or not analysis.standstills:
+        return ()
+    ranks = rank_words([rank for rank, _ in stacks])
+    left = {rank for rank, _ in stacks}
+    without = [member.rank for member in analysis.steps.members if member.rank not in left]
+    none = ""
+    if without:
+        none = f"; {rank_words(without)} left none: a stopped or killed process cannot write them"
+    return (f"Stacks of {ranks}: {stacks[0][1].parent}/*.stacks{none}.",)

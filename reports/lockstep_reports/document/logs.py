@@ -1,0 +1,289 @@
+"""Builds the document on a log from its analysis: the end, the first lines, the step times."""
+
+import math
+from functools import partial
+
+import numpy as np
+
+from lockstep_catalogue.vocabulary import Severity
+from lockstep_records.hang_events import rank_words
+from lockstep_records.joblogs.outcome import Incident
+from lockstep_reports.analysis.logs import LogAnalysis
+from lockstep_reports.analysis.step_losses import loss_sentence
+from lockstep_reports.document.advice import log_advice
+from lockstep_reports.document.missing_reasons import log_missing_reasons
+from lockstep_reports.document.model import (
+    Block,
+    Card,
+    Document,
+    Figure,
+    Row,
+    Section,
+    Share,
+    Shares,
+    Table,
+)
+from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
+from lockstep_reports.document.timeline import log_trace_events
+from lockstep_reports.wording import clock, duration, list_ranks, plural
+
+_MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
+_STATE_COLOURS = {
+    "startup": "#e69f00",
+    "run": "#009e73",
+    "after_last_progress": "#a3264a",
+    "unknown": "#ffffff",
+}
+_OUTCOME_SENTENCES = {
+    "succeeded": "The job succeeded",
+    "failed": "The job failed",
+    "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
+    "time_limit": "The job ran into its time limit",
+    "not_converged": "The job did not converge",
+    "running": "The job is running",
+    "unknown": "The log does not tell how the job ended",
+}
+_SEVERITY_BY_OUTCOME: dict[str, Severity] = {
+    "succeeded": "nobody",
+    "running": "nobody",
+    "failed": "failed",
+    "cancelled": "stopped",
+    "preempted": "stopped",
+    "time_limit": "stopped",
+    "not_converged": "stopped",
+    "unknown": "unknown",
+}
+_SEVERITY_BY_CAUSE: dict[str, Severity] = {
+    "gpu_oom": "out_of_memory",
+    "host_oom": "out_of_memory",
+}
+
+
+def _log_severity(analysis: LogAnalysis) -> Severity:
+    """What the headline is about."""
+    incident = analysis.incident
+    if _is_hang(analysis):
+        return "hung"
+    by_outcome = _SEVERITY_BY_OUTCOME[incident.outcome]
+    is_failure = by_outcome == "failed"
+    return _SEVERITY_BY_CAUSE.get(incident.cause or "", by_outcome) if is_failure else by_outcome
+
+
+def _log_headline(analysis: LogAnalysis) -> str:
+    """The outcome, and who is blamed for it."""
+    incident = analysis.incident
+    if _is_hang(analysis):
+        return _hang_words(incident)
+    outcome = _OUTCOME_SENTENCES[incident.outcome]
+    if incident.blame == "rank":
+        return f"{outcome}: rank {list_ranks(incident.ranks)} was the first cause."
+    if incident.blame == "group":
+        return f"{outcome}: node {incident.group} was the first cause."
+    # A cancelled or finished job has nobody to blame, so only a failure is explained.
+    if incident.outcome == "failed":
+        causes = {"workload": "the workload's own fault", "nobody": "no rank is to blame"}
+        return f"{outcome}: {causes.get(incident.blame, 'which rank began it cannot be told')}."
+    return f"{outcome}."
+
+
+def _is_hang(analysis: LogAnalysis) -> bool:
+    """Whether the log shows a job that stood still, whatever became of it."""
+    return analysis.incident.cause == "hang"
+
+
+def _hang_words(incident: Incident) -> str:
+    """The reason of a hang with the job as its subject, and the ranks that were missing."""
+    reason = incident.reason
+    ranks = f"; {rank_words(incident.ranks)} did not come" if incident.ranks else ""
+    begin = reason.removeprefix("It hung")
+    if begin == reason:
+        return f"The job hung{ranks}: {reason}"
+    return f"The job hung{begin.rstrip('.')}{ranks}."
+
+
+def _explain_end(analysis: LogAnalysis) -> str:
+    """The reason, and how much of the time passed after the last progress."""
+    incident = analysis.incident
+    # Of a hang the headline is the reason itself.
+    parts = [] if _is_hang(analysis) else [incident.reason]
+    if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
+        parts.append(
+            f"{duration(incident.seconds_after_last_progress)} of "
+            f"{duration(incident.wall_seconds)} passed after the last progress."
+        )
+    return " ".join(parts)
+
+
+def document_log(analysis: LogAnalysis) -> Document:
+    """The document."""
+    log, incident = analysis.log, analysis.incident
+    facts = [plural(log.lines, "line")]
+    facts += [] if log.first_sign is None else [f"first sign {clock(log.first_sign)} UTC"]
+    facts.append(f"outcome {incident.outcome.replace('_', ' ')}")
+    facts += [f"failure class {incident.failure_class}"] if incident.failure_class else []
+    return Document(
+        name=analysis.path.name,
+        headline=_log_headline(analysis),
+        severity=_log_severity(analysis),
+        story=_explain_end(analysis),
+        facts=tuple(facts),
+        cards=_log_cards(analysis),
+        sections=_log_sections(analysis),
+        advice=log_advice(analysis),
+        remarks=analysis.notes,
+        published=_publish(analysis),
+        durations={"step": np.array(log.step_seconds, dtype=np.float64)},
+        key_figures={"seconds_after_last_progress": incident.seconds_after_last_progress},
+        trace_events=partial(log_trace_events, analysis),
+    )
+
+
+def _log_cards(analysis: LogAnalysis) -> tuple[Card, ...]:
+    """Spans of the job, median step and number of ranks, where the log has them."""
+    incident, summary, log = analysis.incident, analysis.summary, analysis.log
+    spans = (
+        (incident.startup_seconds, "start-up", "first sign to start of training"),
+        (incident.run_seconds, "run", "start of training to its end"),
+        (incident.wall_seconds, "wall clock", "first to last sign of the ranks"),
+        (incident.seconds_after_last_progress, "after the last progress", ""),
+        (summary.median_seconds, "median step", plural(summary.count, "recorded time")),
+    )
+    cards = [Card(duration(span), *words) for span, *words in spans if span is not None]
+    if log.world_size:
+        cards.append(Card(f"{log.world_size:,}", "ranks", plural(log.lines, "line")))
+    return tuple(cards)
+
+
+def _log_sections(analysis: LogAnalysis) -> tuple[Section, ...]:
+    summary, log, first = analysis.summary, analysis.log, analysis.incident.first
+    sections = []
+    if shares := _share_wall_clock(analysis.incident):
+        sections.append(Section(title="Where the wall clock went", blocks=(Shares(shares),)))
+    table = Table(("when (UTC)", "where", "rank", "what", "line"), _list_lines(analysis), 5)
+    hint = "The first line of each kind, in the order of the log."
+    hint += " Highlighted: the first cause." if first else ""
+    sections.append(
+        Section(
+            title="What the log shows",
+            hint=hint,
+            blocks=(table if table.rows else ("Nothing beyond ordinary output.",),),
+        )
+    )
+    blocks: list[Block] = []
+    if len(log.step_seconds) > 1:
+        draw = partial(_draw_step_times, analysis)
+        blocks = [Figure("step_times", draw, by_plotly=False)]
+    if summary.losses:
+        blocks.append(tuple(map(loss_sentence, summary.losses)))
+    if blocks:
+        hint = (
+            f"{summary.count:,} recorded times; median {duration(summary.median_seconds)}, drawn"
+            " from zero, cut off at three times the median."
+        )
+        sections.append(Section(title="Step time", hint=hint, blocks=tuple(blocks)))
+    return tuple(sections)
+
+
+def _list_lines(analysis: LogAnalysis) -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            (
+                "" if line.time is None else clock(line.time),
+                f"{line.file}:{line.number}",
+                "" if line.rank is None else str(line.rank),
+                line.kind.replace("_", " "),
+                line.text,
+            ),
+            is_marked=line == analysis.incident.first,
+        )
+        for line in analysis.first_lines
+    )
+
+
+def _share_wall_clock(incident: Incident) -> tuple[Share, ...]:
+    """Parts of the wall clock, in the order of time."""
+    wall = incident.wall_seconds
+    return tuple(
+        Share(state.replace("_", " "), _STATE_COLOURS[state], seconds, seconds / wall)
+        for state, seconds in _sum_wall_clock(incident).items()
+        if wall and seconds and state != "ratio"
+    )
+
+
+def _draw_step_times(analysis: LogAnalysis) -> str:
+    """Step times as a line in a box of 1000 x 160; the highest of each bin."""
+    seconds = analysis.log.step_seconds
+    size = -(-len(seconds) // _MAX_POINTS)
+    # The highest of each bin and not the mean: a single slow step must stay visible.
+    tops = [max(seconds[begin : begin + size]) for begin in range(0, len(seconds), size)]
+    ordered = sorted(seconds)
+    median = ordered[len(ordered) // 2]
+    # A pause is cut off at three medians, and an even curve keeps air above it.
+    ceiling = max(1.5 * median, min(ordered[-1], 3 * median)) or 1.0
+    spacing = _WIDTH / max(1, len(tops) - 1)
+    points = " ".join(
+        f"{index * spacing:.1f},{_HEIGHT * (1 - min(1.0, top / ceiling)):.1f}"
+        for index, top in enumerate(tops)
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" class="line" preserveAspectRatio="none"'
+        f' role="img" aria-label="step times"><polyline points="{points}" fill="none"'
+        ' stroke="#1c2733" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
+    )
+
+
+def _publish(analysis: LogAnalysis) -> LogReport:
+    incident, log, lost = analysis.incident, analysis.log, analysis.lost_by_step
+    return LogReport(
+        headline=_log_headline(analysis),
+        severity=_log_severity(analysis),
+        source=LogSource(kind=analysis.source_kind, files=len(log.files), lines=log.lines),
+        world_size=log.world_size,
+        outcome=incident.outcome,
+        failure_class=incident.failure_class,
+        reason=incident.reason,
+        verdict=analysis.verdict,
+        episodes=tuple(
+            SlowStretch(start_step=index, end_step=index, ranks=(), lost_seconds=seconds)
+            for index, seconds in lost.items()
+        ),
+        steps=analysis.summary,
+        first_sign=log.first_sign,
+        last_progress=log.last_progress,
+        last_sign=log.last_sign,
+        startup_seconds=incident.startup_seconds,
+        run_seconds=incident.run_seconds,
+        wall_seconds=incident.wall_seconds,
+        seconds_after_last_progress=incident.seconds_after_last_progress,
+        # Without step times nothing is known of a loss, which is not a loss of 0.
+        lost_seconds=sum(lost.values()) if analysis.summary.count else None,
+        events=analysis.first_lines,
+        first_cause=incident.first,
+        goodput=_sum_wall_clock(incident),
+        notes=analysis.notes,
+        unknown=log_missing_reasons(analysis),
+    )
+
+
+def _sum_wall_clock(incident: Incident) -> dict[str, float | None]:
+    """Seconds of wall clock by what the job did, with ``unknown`` for the rest.
+
+    ``ratio`` is the share of the run. A log shows when training began and ended, not the phases.
+    """
+    parts = {
+        "startup": incident.startup_seconds,
+        "run": incident.run_seconds,
+        "after_last_progress": incident.seconds_after_last_progress,
+    }
+    wall, run = incident.wall_seconds, incident.run_seconds
+    if wall is None:
+        return {**parts, "unknown": None, "ratio": None}
+    covered = sum(seconds for seconds in parts.values() if seconds is not None)
+    is_measured = run is not None and math.isfinite(wall) and wall > 0
+    return {
+        **parts,
+        # Overlapping clocks of several files can make the parts longer than the whole.
+        "unknown": max(0.0, wall - covered),
+        "ratio": min(1.0, run / wall) if is_measured and run is not None else None,
+    }

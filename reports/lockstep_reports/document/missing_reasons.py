@@ -1,0 +1,126 @@
+"""Why a report leaves out what it leaves out: every null of the JSON has its reason here."""
+
+import numpy as np
+
+from lockstep_reports.analysis.logs import LogAnalysis
+from lockstep_reports.analysis.steps import StepAnalysis
+
+_NO_LEDGER = "no ledger was asked: lockstep ledger has the objectives of jobs"
+_NO_PRICE = "no price was given; give --price-per-gpu-hour"
+_NOT_IN_LOG = "a log does not record it"
+# A kind that records neither phases nor arrivals has one reason for all it lacks.
+_REASON_BY_KIND = {
+    "step_series": "one series represents the job; ranks cannot be told apart in it",
+    "worker_times": "only the duration of each step was recorded for each worker",
+    "kineto": "a profiler trace shows collectives, not the phases of a step",
+    "flight_recorder": "a flight recorder keeps the last collectives, no steps",
+    "prometheus": "series hold sums over many steps and no time of arrival",
+}
+
+
+def step_missing_reasons(analysis: StepAnalysis) -> dict[str, str]:
+    """Reason by name of the JSON field that is null, in the order of the JSON."""
+    values_and_reasons = {
+        "steps.median_seconds": (analysis.summary.median_seconds, _why_no_steps(analysis)),
+        "steps.p95_seconds": (analysis.summary.p95_seconds, _why_no_tail(analysis)),
+        "startup_seconds": (
+            analysis.times.startup_seconds,
+            "no sign of a rank before its first step was recorded",
+        ),
+        "seconds_after_last_progress": (
+            analysis.times.seconds_after_last_progress,
+            "nothing was recorded after the last progress of a rank",
+        ),
+        "wall_seconds": (
+            analysis.times.wall_seconds,
+            "no first and last sign of the ranks were recorded",
+        ),
+        "lost_money": (analysis.cost.lost_money, _NO_PRICE),
+        "goodput.ratio": (
+            analysis.goodput.ratio,
+            why_no_phases(analysis) or "no time is covered by steps",
+        ),
+        "job_goodput": (analysis.job, "no launcher reported where the time of the job went"),
+        "alignment.residual_seconds": (
+            analysis.alignment.residual_seconds,
+            why_no_arrivals(analysis),
+        ),
+        "collectives": (analysis.recording.collectives, "collectives were not recorded one by one"),
+        "what_if": (
+            None if analysis.replayed is None else analysis.replayed.what_if,
+            _why_no_replay(analysis),
+        ),
+        "slo": (None, _NO_LEDGER),
+    }
+    return {
+        name: reason
+        for name, (value, reason) in values_and_reasons.items()
+        if reason and value is None
+    }
+
+
+def log_missing_reasons(analysis: LogAnalysis) -> dict[str, str]:
+    """The same for a report on a log."""
+    incident = analysis.incident
+    values_and_reasons = {
+        "world_size": (analysis.log.world_size, "no line has the number of ranks"),
+        "verdict.phase": (None, _NOT_IN_LOG),
+        "verdict.confidence": (None, "lines are judged by rules and not by chance"),
+        "steps.median_seconds": (analysis.summary.median_seconds, "no line has a step time"),
+        "startup_seconds": (incident.startup_seconds, "no line shows when training began"),
+        "run_seconds": (incident.run_seconds, "no line shows when training began or ended"),
+        "wall_seconds": (incident.wall_seconds, "no line has a time"),
+        "seconds_after_last_progress": (
+            incident.seconds_after_last_progress,
+            "no line with a time shows progress",
+        ),
+        "collectives": (None, _NOT_IN_LOG),
+        "what_if": (None, _NOT_IN_LOG),
+        "alignment": (None, _NOT_IN_LOG),
+        "slo": (None, _NO_LEDGER),
+    }
+    return {name: reason for name, (value, reason) in values_and_reasons.items() if value is None}
+
+
+def _why_no_steps(analysis: StepAnalysis) -> str:
+    return _REASON_BY_KIND.get(analysis.recording.source_kind, "no steps were recorded")
+
+
+def _why_no_tail(analysis: StepAnalysis) -> str:
+    if analysis.steps.stands_for is not None:
+        return "means over many steps hide the tail, and no counts by duration were recorded"
+    return _why_no_steps(analysis)
+
+
+def why_no_phases(analysis: StepAnalysis) -> str | None:
+    """Why a report has no phases of a step; None when it has them."""
+    if any(rank.own_work_seconds or rank.sync_seconds for rank in analysis.ranks):
+        return None
+    default = "the recording does not tell the phases of a step"
+    return _REASON_BY_KIND.get(analysis.recording.source_kind, default)
+
+
+def why_no_arrivals(analysis: StepAnalysis) -> str | None:
+    """Why a report has no arrivals at the synchronisation; None when it has them."""
+    if any(rank.lag_seconds is not None for rank in analysis.ranks):
+        return None
+    # A replay has arrivals at every operation, so no single one represents the step.
+    if analysis.replayed is not None:
+        return "operations record their own starts, not arrivals at one synchronisation"
+    return _REASON_BY_KIND.get(
+        analysis.recording.source_kind, "no rank recorded an arrival at a collective"
+    )
+
+
+def _why_no_replay(analysis: StepAnalysis) -> str | None:
+    if analysis.replayed is None:
+        return "no operation rows were recorded"
+    return analysis.replayed.why_not
+
+
+def heat_map_quantity(analysis: StepAnalysis) -> str:
+    """What the heat map shows: ``lateness``, ``own`` times beyond their median, or ``nothing``."""
+    several = len(analysis.steps.members) > 1 and len(analysis.steps.numbers) > 1
+    if several and not np.isnan(analysis.scores.lateness).all():
+        return "lateness"
+    return "own" if several and not np.isnan(analysis.steps.seconds).all() else "nothing"

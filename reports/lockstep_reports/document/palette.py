@@ -1,0 +1,47 @@
+"""Colours and layout that all figures of a page share."""
+
+from typing import Any
+
+INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
+# One hue path, light to dark in even steps of lightness, so that it also reads in grey.
+LATENESS_SCALE = ["#fbf6ea", "#fbdc9d", "#f6ab5e", "#dd6a4c", "#a3264a", "#4a0d3f"]
+# The colours of Okabe and Ito stay apart with any colour vision; waiting is grey.
+PHASE_COLOURS = {
+    "data": "#56b4e9",
+    "forward": "#0072b2",
+    "backward": "#009e73",
+    "sync": "#d5dbe2",
+    "optimizer": "#e69f00",
+    "checkpoint": "#cc79a7",
+    "eval": "#f0e442",
+    "other": "#7f7f7f",
+}
+SEVERITY_COLOURS = {
+    **dict.fromkeys(("failed", "hung", "out_of_memory", "not_finite", "slow"), "red"),
+    **dict.fromkeys(("resumed", "stopped", "unknown"), "yellow"),
+    "nobody": "green",
+}
+"""Of a headline in the terminal; the style sheet of the pages has the same three groups."""
+STATE_COLOURS = {
+    "productive": "#009e73",
+    "startup": "#e69f00",
+    "straggler_wait": "#a3264a",
+    "host_bound": "#8a6d1d",
+    "communication": "#d5dbe2",
+    "data_wait": "#56b4e9",
+    "checkpoint": "#cc79a7",
+    "evaluation": "#f0e442",
+    "hang": "#4a0d3f",
+    "restore": "#8d6cab",
+    "rework": "#d55e00",
+    "recovery": "#b8860b",
+    "idle": "#eef1f4",
+    "other": "#7f7f7f",
+    "unknown": "#ffffff",
+}
+LAYOUT: dict[str, Any] = {
+    "template": "plotly_white",
+    "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+    "margin": {"l": 64, "r": 24, "t": 16, "b": 48},
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+}

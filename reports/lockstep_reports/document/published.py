@@ -1,0 +1,204 @@
+"""The JSON of a report, field by field: docs/report.schema.json follows from these dataclasses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep_catalogue import vocabulary
+from lockstep_records.joblogs.model import Line
+from lockstep_reports.analysis.compare import Change
+from lockstep_reports.analysis.cost import Cause
+from lockstep_reports.analysis.standstills import Standstill
+from lockstep_reports.analysis.summary import Ending, RankSummary, StepSummary
+from lockstep_reports.document.what_if import WhatIfFigures
+from lockstep_reports.recording.collectives import Collective
+from lockstep_reports.recording.recording import Attempt
+from lockstep_reports.signs.sign import Sign
+from lockstep_reports.verdict.verdict import Verdict
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What the report was made from.
+
+    Attributes:
+        kind: name of the reader, such as pages, operations, log.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSource(Source):
+    """The log that the report was made from, with its numbers of files and lines."""
+
+    files: int
+    lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowStretch:
+    """A stretch of steps that was slow; a log names nobody for it.
+
+    Attributes:
+        lost_seconds: wall time that the job lost.
+    """
+
+    start_step: int
+    end_step: int
+    ranks: tuple[int, ...]
+    lost_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowEpisode(SlowStretch):
+    """A stretch of steps in which some ranks kept all others waiting.
+
+    Attributes:
+        ongoing: still late at the last recorded step.
+        group: a node or another group whose ranks were all late together.
+        phase_seconds: how much longer the phase was than the others' median.
+        late_seconds: by how much the ranks came after all others, median over the steps.
+        last_share: share of the steps in which no other rank came later.
+        confidence: one minus the bound of the probability of such an episode in a healthy run.
+        busy_host: other processes had the ranks' cores: nobody is accused.
+        lost_ratio: loss as a share of the duration of its steps.
+    """
+
+    ongoing: bool
+    group: str | None
+    phase: str | None
+    phase_seconds: float | None
+    late_seconds: float
+    last_share: float
+    confidence: float
+    evidence: tuple[str, ...]
+    busy_host: bool
+    start_time: float | None
+    end_time: float | None
+    lost_ratio: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """Offsets of the clocks that were corrected, and the error that is left.
+
+    Attributes:
+        offsets: seconds ahead, by node or rank.
+        drifts: seconds gained a second, by node or rank.
+    """
+
+    offsets: Mapping[str, float | None]
+    drifts: Mapping[str, float | None]
+    residual_seconds: float | None
+    residual_p95_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobGoodput:
+    """Where the allocated time of a whole job went, over all its attempts."""
+
+    attempts: int
+    elapsed_seconds: float | None
+    allocated_gpu_seconds: float | None
+    productive_ratio: float | None
+    ettr_ratio: float | None
+    gpu_seconds: Mapping[vocabulary.GoodputState, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Comparison of the report with another one."""
+
+    against: str
+    verdict_changed: bool
+    verdict_before: Verdict
+    changes: tuple[Change, ...]
+    figures: Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What every report holds; an unknown value is null, and ``unknown`` has the reason.
+
+    Attributes:
+        headline: the gravest truth about the job, one sentence.
+        severity: what the headline is about.
+        first_sign: wall clock, seconds since the epoch.
+        goodput: seconds by state, unknown among them; ratio: the productive share.
+        unknown: why a field is null, by its name.
+    """
+
+    schema: int = SCHEMA_VERSION
+    headline: str
+    severity: vocabulary.Severity
+    world_size: int | None
+    outcome: vocabulary.OutcomeOrRunning
+    verdict: Verdict
+    steps: StepSummary
+    startup_seconds: float | None
+    run_seconds: float | None
+    wall_seconds: float | None
+    seconds_after_last_progress: float | None
+    first_sign: float | None
+    last_progress: float | None
+    last_sign: float | None
+    lost_seconds: float | None
+    goodput: Mapping[str, float | None]
+    collectives: tuple[Collective, ...] | None = None
+    what_if: WhatIfFigures | None = None
+    alignment: Clocks | None = None
+    slo: None = None
+    comparison: Compared | None = None
+    notes: tuple[str, ...]
+    unknown: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsReport(Report):
+    """A report on recorded steps.
+
+    Attributes:
+        attempts: the attempts that the report is not about.
+        first_step: start of the first step, as ``first_sign``.
+        ranks_over: first and last step that ``ranks`` covers.
+    """
+
+    source: Source
+    job_id: str
+    cluster: str
+    project: str
+    attempt: int
+    attempts: tuple[Attempt, ...]
+    missing_ranks: tuple[int, ...]
+    episodes: tuple[SlowEpisode, ...]
+    standstills: tuple[Standstill, ...]
+    signs: tuple[Sign, ...]
+    ranks: tuple[RankSummary, ...]
+    ranks_over: tuple[int | None, ...]
+    endings: tuple[Ending, ...]
+    first_step: float | None
+    lost_ratio: float | None
+    lost_gpu_seconds: float | None
+    lost_money: float | None
+    price_per_gpu_hour: float | None
+    causes: tuple[Cause, ...]
+    job_goodput: JobGoodput | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReport(Report):
+    """A report on the log of a job.
+
+    Attributes:
+        reason: the verdict on the end in a sentence.
+        events: the first line of each finding.
+    """
+
+    source: LogSource
+    episodes: tuple[SlowStretch, ...]
+    failure_class: vocabulary.FailureClass | None
+    reason: str
+    events: tuple[Line, ...]
+    first_cause: Line | None

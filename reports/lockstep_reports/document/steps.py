@@ -1,0 +1,159 @@
+"""Builds the document on recorded steps from their analysis."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep_records.job_goodput import WholeJob
+from lockstep_reports import nan_stats
+from lockstep_reports.analysis.cost import causes
+from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.document.advice import step_advice
+from lockstep_reports.document.headline import findings
+from lockstep_reports.document.missing_reasons import step_missing_reasons
+from lockstep_reports.document.model import Document
+from lockstep_reports.document.published import (
+    Clocks,
+    JobGoodput,
+    SlowEpisode,
+    Source,
+    StepsReport,
+)
+from lockstep_reports.document.step_sentences import (
+    describe_end,
+    list_caveats,
+    step_cards,
+    write_story,
+)
+from lockstep_reports.document.steps_sections import step_sections
+from lockstep_reports.document.timeline import step_trace_events
+from lockstep_reports.document.what_if import WhatIfFigures, describe_replay
+from lockstep_reports.signs.sign import Sign
+from lockstep_reports.verdict.verdict import Episode
+from lockstep_reports.wording import clock, plural
+
+_MAX_COLLECTIVES = 1000
+_OF_THE_JOB = (
+    "job_id", "cluster", "project", "attempt", "world_size", "missing_ranks", "notes",
+)  # fmt: skip
+_COPIED = (
+    "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
+    "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "busy_host",
+)  # fmt: skip
+
+
+def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Document:
+    """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
+    replay = None if analysis.replayed is None else analysis.replayed.what_if
+    what_if = None
+    if replay is not None:
+        price = analysis.price_per_gpu_hour
+        what_if = describe_replay(replay, analysis.steps.world_size, price)
+    truths = findings(analysis)
+    published = _publish(analysis, signs, what_if)
+    stacks = analysis.recording.stacks if analysis.standstills else ()
+    steps = analysis.steps
+    return Document(
+        name=f"job {steps.job_id}, attempt {steps.attempt}",
+        headline=truths[0].sentence,
+        severity=truths[0].severity,
+        story=write_story(analysis, truths),
+        facts=_list_facts(analysis),
+        cards=step_cards(analysis),
+        sections=step_sections(analysis, signs, what_if),
+        advice=step_advice(analysis),
+        remarks=tuple(filter(None, (describe_end(analysis), *list_caveats(analysis)))),
+        links=tuple((f"stacks of rank {rank}", path.as_uri()) for rank, path in stacks),
+        published=published,
+        durations=_measure_durations(analysis),
+        key_figures=_list_key_figures(analysis),
+        trace_events=partial(step_trace_events, analysis),
+    )
+
+
+def _list_facts(analysis: StepAnalysis) -> tuple[str, ...]:
+    steps, begin = analysis.steps, analysis.times.first_step
+    facts = [plural(steps.world_size, "rank")]
+    facts += [f"cluster {steps.cluster}"] if steps.cluster else []
+    facts += [] if begin is None else [f"began {clock(begin)} UTC"]
+    return (*facts, f"read from {analysis.recording.source_kind.replace('_', ' ')}")
+
+
+def _measure_durations(analysis: StepAnalysis) -> Mapping[str, Matrix]:
+    """Seconds [steps] of the whole step and, as medians over the ranks, of its phases."""
+    phases = analysis.steps.phases.items()
+    medians = {phase: nan_stats.median(seconds, axis=0) for phase, seconds in phases}
+    spent = {phase: seconds for phase, seconds in medians.items() if np.nansum(seconds) > 0}
+    return {"step": analysis.scores.step_seconds, **spent}
+
+
+def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
+    """Goodput and loss; amounts per step, because two runs differ in length."""
+    cost, count = analysis.cost, analysis.summary.count
+    lost_money = cost.lost_money
+    return {
+        "goodput_ratio": analysis.goodput.ratio,
+        "lost_ratio": cost.lost_ratio,
+        "lost_gpu_seconds_per_step": cost.lost_gpu_seconds / count if count else None,
+        "lost_money_per_step": None if lost_money is None or not count else lost_money / count,
+    }
+
+
+def _publish(
+    analysis: StepAnalysis, signs: Sequence[Sign], what_if: WhatIfFigures | None
+) -> StepsReport:
+    steps, truth, alignment = analysis.steps, findings(analysis)[0], analysis.alignment
+    log = analysis.recording.collectives
+    return StepsReport(
+        headline=truth.sentence,
+        severity=truth.severity,
+        source=Source(kind=analysis.recording.source_kind),
+        **{name: getattr(steps, name) for name in _OF_THE_JOB},
+        attempts=analysis.other_attempts,
+        outcome=analysis.outcome,
+        verdict=analysis.verdict,
+        standstills=analysis.standstills,
+        episodes=tuple(_publish_episode(analysis, episode) for episode in analysis.episodes),
+        steps=analysis.summary,
+        **asdict(analysis.times),
+        **asdict(analysis.cost),
+        price_per_gpu_hour=analysis.price_per_gpu_hour,
+        causes=causes(analysis.goodput, analysis.price_per_gpu_hour),
+        goodput={**analysis.goodput.seconds, "ratio": analysis.goodput.ratio},
+        job_goodput=publish_goodput(analysis.job),
+        signs=tuple(signs),
+        ranks=analysis.ranks,
+        ranks_over=analysis.ranks_over,
+        endings=analysis.endings,
+        alignment=Clocks(
+            **{field.name: getattr(alignment, field.name) for field in fields(Clocks)}
+        ),
+        collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
+        what_if=what_if,
+        unknown=step_missing_reasons(analysis),
+    )
+
+
+def publish_goodput(job: WholeJob | None) -> JobGoodput | None:
+    """Allocated GPU seconds of all attempts by state; None where no launcher reported them."""
+    if job is None:
+        return None
+    return JobGoodput(
+        attempts=job.num_attempts,
+        elapsed_seconds=job.elapsed_seconds,
+        allocated_gpu_seconds=job.goodput.allocated_gpu_seconds,
+        productive_ratio=job.goodput.productive_ratio,
+        ettr_ratio=job.goodput.ettr_ratio,
+        gpu_seconds=job.goodput.gpu_seconds,
+    )
+
+
+def _publish_episode(analysis: StepAnalysis, episode: Episode) -> SlowEpisode:
+    begin, end = analysis.episode_span(episode)
+    copied: dict[str, Any] = {name: getattr(episode, name) for name in _COPIED}
+    ratio = analysis.lost_step_ratio(episode)
+    return SlowEpisode(**copied, start_time=begin, end_time=end, lost_ratio=ratio)

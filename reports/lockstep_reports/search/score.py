@@ -1,0 +1,143 @@
+"""Scores every rank at every step: own work, lateness, and what its lateness cost the job.
+
+A rank that comes late waits least, so the shortest synchronisation names it. Its cost is what the
+job would have gained had it come as early as the second-latest. No clock is compared (TraceLens
+and DDP's logger use the same sign; tools that take the longest collective name the victims).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
+
+_PLANNED_PHASES = ("checkpoint", "eval")
+# A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
+# half of the margin or more is the reason, and the step says nothing about the rank.
+_PLANNED_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Waiting:
+    """How long one unit, a rank or a node, kept all others waiting.
+
+    Attributes:
+        margin: shortest synchronisation of the others minus the longest of the unit's own:
+            positive when all of the unit came after all others: seconds, [units, steps]; NaN where
+            either is unknown, or where planned work explains the lateness.
+        cost: what the job would have gained had the unit come with the next one: seconds,
+            [units, steps]; zero where unknown.
+    """
+
+    margin: Matrix
+    cost: Matrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scores:
+    """The figures that verdicts rest on.
+
+    Attributes:
+        own_work: data, forward, backward, optimizer and other together: seconds, [ranks, steps].
+        lateness: longest synchronisation of all ranks minus the own one: seconds, [ranks, steps].
+        ranks: waiting for each rank.
+        nodes: waiting for each node, in the order of ``Steps.nodes``; None on one node.
+        last_share: share of the steps in which the rank came last [ranks].
+        step_seconds: duration of each step, median over the ranks: seconds, [steps].
+        job_seconds: how long each step took the job: that of the slowest rank where times are
+            the ranks' own, else ``step_seconds``: seconds, [steps].
+    """
+
+    own_work: Matrix
+    lateness: Matrix
+    ranks: Waiting
+    nodes: Waiting | None
+    last_share: Matrix
+    step_seconds: Matrix
+    job_seconds: Matrix
+
+    @property
+    def median_step_seconds(self) -> float:
+        """Median duration of a step."""
+        return float(nan_stats.median(self.step_seconds))
+
+
+def score(steps: Steps, *, own_times: bool = False) -> Scores:
+    """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
+    sync, planned = steps.sync, _planned(steps)
+    step_seconds = nan_stats.median(steps.seconds, axis=0)
+    ranks = _waiting(sync, sync, planned)
+    return Scores(
+        own_work=np.sum([steps.phases[phase] for phase in OWN_WORK_PHASES], axis=0),
+        lateness=nan_stats.highest(sync, axis=0) - sync,
+        ranks=ranks,
+        nodes=_waiting_of_nodes(steps, sync, planned),
+        last_share=last_share(ranks.margin),
+        step_seconds=step_seconds,
+        job_seconds=nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds,
+    )
+
+
+def last_share(margin: Matrix) -> Matrix:
+    """Share of the steps in which each unit came after all others [units].
+
+    Args:
+        margin: as in ``Waiting``: seconds, [units, steps].
+    """
+    return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
+
+
+def excess(values: Matrix, rows: list[int]) -> Matrix:
+    """Mean of some rows [ranks, steps] beyond the median of the other rows [steps]."""
+    others = np.delete(values, rows, axis=0)
+    beyond: Matrix = nan_stats.mean(values[rows], axis=0) - nan_stats.median(others, axis=0)
+    return beyond
+
+
+def _waiting_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Waiting | None:
+    if len(steps.nodes) <= 1:
+        return None
+    members = [steps.rows_on_node(node) for node in steps.nodes]
+    return _waiting(
+        np.array([nan_stats.lowest(sync[rows], axis=0) for rows in members]),
+        np.array([nan_stats.highest(sync[rows], axis=0) for rows in members]),
+        np.array([nan_stats.highest(planned[rows], axis=0) for rows in members]),
+    )
+
+
+def _waiting(shortest: Matrix, longest: Matrix, planned: Matrix) -> Waiting:
+    """Waiting for units whose ranks synchronise for ``shortest`` to ``longest`` seconds.
+
+    All three are seconds, [units, steps].
+    """
+    others = _smallest_of_others(shortest)
+    margin, cost = others - longest, np.maximum(others - shortest, 0.0)
+    is_planned = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
+    return Waiting(
+        margin=np.where(is_planned, np.nan, margin),
+        cost=np.where(is_planned, 0.0, np.nan_to_num(cost)),
+    )
+
+
+def _smallest_of_others(values: Matrix) -> Matrix:
+    """For each unit the smallest value of all others in that step [units, steps]; NaN if none."""
+    if len(values) <= 1:
+        return np.full_like(values, np.nan)
+    filled = np.where(np.isnan(values), np.inf, values)
+    lowest = np.argmin(filled, axis=0)
+    first, second = np.partition(filled, 1, axis=0)[:2]
+    others = np.where(np.arange(len(values))[:, None] == lowest, second, first)
+    return np.where(np.isinf(others) | np.isnan(values), np.nan, others)
+
+
+def _planned(steps: Steps) -> Matrix:
+    """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
+    own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in _PLANNED_PHASES], axis=0)
+    beyond: Matrix = own - own.min(axis=0, initial=np.inf)
+    # A loop may write its checkpoint in the step that it delays, or after the last collective of
+    # the step before.
+    before = np.pad(beyond, ((0, 0), (1, 0)))[:, :-1]
+    return np.maximum(beyond, before)

@@ -52,7 +52,6 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/process_job": PROC,
     "agent/lockstep_agent/sources/rdma": PROC,
     "agent/lockstep_agent/sources/sysfs": PROC,
-    "agent/lockstep_agent/web/admission": "credentials " + USERS,
     "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
     "agent/lockstep_agent/web/tls": "certificates " + USERS,
 }

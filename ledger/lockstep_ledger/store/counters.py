@@ -144,7 +144,8 @@ class Counters:
             return group
         group = tuple(self._name(position, name) for position, name in enumerate(group))
         is_full = self._only_groups is not None or len(self._groups) >= MAX_GROUPS
-        if is_full and group not in self._groups:
+        # A cluster that is not configured takes no names from those that are.
+        if group[0] == OTHER or (is_full and group not in self._groups):
             return (group[0], OTHER, OTHER, OTHER)
         return group
 

@@ -183,6 +183,7 @@ def _event(
         time=incident["first_seconds"],
         id=stable_id(node, job.job_id, attempt, labels, incident["first_seconds"]),
         node=node,
+        owner=job.owner,
     )
 
 

@@ -1,4 +1,4 @@
-"""Format v4 of the rank page, byte by byte: a change of it needs a new version."""
+"""Format v5 of the rank page, byte by byte: what is added needs a new version."""
 
 import struct
 
@@ -15,6 +15,7 @@ from lockstep_records.page.layout import (
     PERIODIC,
     PERIODIC_OFFSETS,
     PHASES,
+    READABLE_VERSIONS,
     RING_OFFSET,
     ROW,
     SLOT,
@@ -26,7 +27,8 @@ from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 
-# Offset, struct format and name of every field of version 4.
+FROZEN_VERSION = 5
+# Offset, struct format and name of every field of that version.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -229,15 +231,31 @@ def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
 
 
 def test_version_five_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (5, b"LKSTPAGE")
-    assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
+    assert MAGIC == b"LKSTPAGE"
+    frozen = {section.name: section.at(FROZEN_VERSION) for section in SECTIONS}
+    assert {name: field_formats(section) for name, section in frozen.items()} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
-    assert {
-        section.name: tuple(section.presence) for section in (SLOT, PERIODIC, ROW)
-    } == GOLDEN_PRESENCE
+    assert {name: tuple(frozen[name].presence) for name in GOLDEN_PRESENCE} == GOLDEN_PRESENCE
     assert (HEARTBEAT_OFFSET, *SLOT_OFFSETS) == (4096, 8192, 12288)
     assert (*PERIODIC_OFFSETS, RING_OFFSET) == (16384, 20480, 24576)
     assert page_bytes(65_536) == 8_413_184
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_a_later_version_moves_no_field_but_the_checksum(section: Section) -> None:
+    for name, at in section.at(FROZEN_VERSION).offsets.items():
+        assert name in {"checksum", "reserved"} or section.offsets[name] == at
+
+
+def test_the_version_is_that_of_the_newest_field_and_all_versions_have_rows_of_one_size() -> None:
+    assert max(field.since for section in SECTIONS for field in section.fields) == VERSION
+    assert {ROW.at(version).size for version in READABLE_VERSIONS} == {128}
+
+
+def test_a_field_of_a_later_version_comes_after_those_of_the_versions_before() -> None:
+    newer, older = Field("newer", "Q", "", since=5), Field("older", "Q", "")
+    with pytest.raises(AssertionError, match="comes after the others"):
+        Section("mixed", "", newer, older, Field("checksum", "Q", ""))
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

@@ -237,7 +237,9 @@ class Rows:
         device_rows = self.device_rows
         if device_rows is not None and device_rows.end_step(now, parts, total):
             flags |= _PENDING_FLAG
-        present |= self._run_queue.take(now)
+        if now >= self._run_queue.due_ns:
+            self._run_queue.take(now)
+        present |= page.take_noted()
         (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = numbers, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts

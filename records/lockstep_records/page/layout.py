@@ -1,9 +1,12 @@
-"""The one table of the rank page, format v5: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, from which follow writer, reader, C header and docs/format.md.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
 eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unless a name says wall;
 the identity holds a pair of both to convert with.
+
+A new number is one entry with the next version as its ``since``: ``VERSION`` follows, and pages of
+the versions before, from ``OLDEST_VERSION`` on, are read as pages that do not know it.
 """
 
 from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
@@ -17,10 +20,9 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.parts import PART
 from lockstep_catalogue.training import STEP_SECONDS
-from lockstep_records.page.section import Field, Section
+from lockstep_records.page.section import OLDEST_VERSION, Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 5
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -234,7 +236,13 @@ PERIODIC = Section(
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
-    Field("run_queue_seconds", "d", "seconds the loop's threads waited for a core", optional=True),
+    Field(
+        "run_queue_seconds",
+        "d",
+        "seconds the loop's threads waited for a core",
+        optional=True,
+        since=5,
+    ),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -272,10 +280,16 @@ ROW = Section(
         "f",
         "for which the loop's threads waited for a core since the row before that has them",
         optional=True,
+        since=5,
     ),
-    _text("reserved", 4, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
+    size=128,
 )
+_FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
+STEP_FIELDS = ROW.names[_FROM : _TO + 1]
+"""Fields of a row that the end of a step fills; ``PageWriter.know_in_row`` sets others before."""
+VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
+READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)

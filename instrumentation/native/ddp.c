@@ -97,7 +97,7 @@ PyObject *end_gradient_wait(PyObject *self)
 {
     GradientWait *wait = (GradientWait *)self;
     StepRecorder *recorder = (StepRecorder *)wait->recorder;
-    int code = (int)recorder->layout.code_other;
+    int code = PHASE_OTHER;
     int ended = wait->interrupted == NOT_WAITING
                     ? recorder_enter(recorder, code)
                     : recorder_wait_ended(recorder, code, &wait->collectives);

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,14 +20,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.recorder import native
+from lockstep.recorder.c_header import fingerprint, render
 from lockstep.recorder.phases import CODE
 from lockstep.recorder.recorder import StepRecorder
 from lockstep.recorder.rows import LOSSES
-from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES
+from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES, ROW, STEP_FIELDS
 from lockstep_records.page.reader import read_page, read_rows
 
 from .recorder_fixture import RecorderFixture
 
+NOTED_FIELDS = sorted(set(ROW.presence) - set(STEP_FIELDS))
 OPEN = [*PHASES[:10]]
 needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
 
@@ -52,8 +55,16 @@ def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
 
 def test_a_recorder_of_older_sources_is_not_used() -> None:
     methods = {name: None for name in dir(StepRecorder) if name != "watch_run_queue"}
-    assert not native._has_all_methods(type("Older", (), methods))
-    assert native.compiled is None or native._has_all_methods(native.compiled.StepRecorder)
+    older = type("Older", (), methods)
+    for layout, recorder in ((fingerprint(), older), ("0", StepRecorder)):
+        module = SimpleNamespace(PAGE_LAYOUT=layout, StepRecorder=recorder)
+        assert not native._is_of_these_sources(module)
+    assert native.compiled is None or native._is_of_these_sources(native.compiled)
+
+
+def test_the_c_header_is_that_of_the_table_of_the_page() -> None:
+    header = Path(__file__).parents[2] / "instrumentation" / "native" / "page_layout.h"
+    assert header.read_text(encoding="utf-8") == render()
 
 
 numbers = st.one_of(
@@ -132,6 +143,25 @@ def both_recorders(memory: Path) -> tuple[RecorderFixture, RecorderFixture]:
     fixtures = RecorderFixture(memory, "python"), RecorderFixture(memory, "c")
     assert type(fixtures[0].recorder) is not type(fixtures[1].recorder)
     return fixtures
+
+
+@needs_c
+@given(known=st.sets(st.sampled_from(NOTED_FIELDS)), loss=numbers)
+@settings(max_examples=30, deadline=None)
+def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
+    known: set[str], loss: Any
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
+        for fixture in both_recorders(Path(folder) / "pages"):
+            fixture.recorder.step()
+            for name in known:
+                fixture.page.know_in_row(name, 0.5)
+            fixture.recorder.step(loss=loss)
+            fixture.recorder.step()
+            rows = read_rows(read_page(fixture.path))
+            assert [row[name] for row in rows for name in known] == len(known) * [None] + len(
+                known
+            ) * [0.5] + len(known) * [None]
 
 
 Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags

@@ -21,7 +21,7 @@ def record_last_error(page: Path, parts: Parts) -> None:
     passed_on, process = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
-        # A forked child has the hook too, and an interrupt is no failure.
+        # A forked child has the hook too, and an interrupt does not count as a failure.
         if os.getpid() == process and issubclass(kind, Exception):
             parts.run("last_error", _write, page, error, stack)
         passed_on(kind, error, stack)

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "65a1016d"
+#define PAGE_LAYOUT "767a2838"
 
 #include <stdint.h>
 
@@ -61,7 +61,7 @@ typedef struct {
     uint64_t resident_peak_bytes;
     uint64_t allocator_retries;
     uint64_t out_of_memory;
-    uint64_t asked_bytes;
+    uint64_t requested_bytes;
     uint64_t collections;
     double collection_seconds;
     uint64_t measured_steps;
@@ -75,7 +75,7 @@ typedef struct {
     uint64_t restores[3];
     double restore_seconds;
     uint64_t passed_over;
-    int64_t restore_asked;
+    int64_t restore_requested;
     int64_t restored_step;
     double rework_seconds[8];
     double hang_seconds[8];
@@ -113,10 +113,10 @@ enum {
     PERIODIC_HAS_DEVICE_PEAK_BYTES = 64,
     PERIODIC_HAS_RESIDENT_BYTES = 128,
     PERIODIC_HAS_RESIDENT_PEAK_BYTES = 256,
-    PERIODIC_HAS_ASKED_BYTES = 512,
+    PERIODIC_HAS_REQUESTED_BYTES = 512,
     PERIODIC_HAS_WRITE_STEP = 1024,
     PERIODIC_HAS_WRITE_SECONDS = 2048,
-    PERIODIC_HAS_RESTORE_ASKED = 4096,
+    PERIODIC_HAS_RESTORE_REQUESTED = 4096,
     PERIODIC_HAS_RESTORED_STEP = 8192,
     PERIODIC_HAS_HANG_TIMEOUT_SECONDS = 16384,
     PERIODIC_HAS_PAUSE_TIMEOUT_SECONDS = 32768,

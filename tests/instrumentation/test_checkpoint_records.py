@@ -88,7 +88,7 @@ def test_a_restore_records_the_checkpoint_it_fell_back_to(
         raise OSError("gone")
     periodic = page_of(root).periodic
     assert periodic["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
-    assert (periodic["restore_asked"], periodic["restored_step"], periodic["passed_over"]) == (
+    assert (periodic["restore_requested"], periodic["restored_step"], periodic["passed_over"]) == (
         40,
         20,
         2,

@@ -156,7 +156,7 @@ def test_the_start_of_a_job_says_who_runs_what_where(
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [("--deadline tomorrow", "'tomorrow' is no time"), ("--declared-tokens 0", "0 is not in")],
+    [("--deadline tomorrow", "'tomorrow' is not a time"), ("--declared-tokens 0", "0 is not in")],
 )
 def test_a_bad_description_is_refused(arguments: str, words: str) -> None:
     @click.command()
@@ -170,7 +170,7 @@ def test_a_bad_description_is_refused(arguments: str, words: str) -> None:
 
 
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--ledger 'nowhere' is no address"):
+    with pytest.raises(ValueError, match="--ledger 'nowhere' is not an address"):
         Job(program=("x",), root=tmp_path, ledger=LedgerAddress(url="nowhere"))
 
 

@@ -73,12 +73,12 @@ def test_a_rank_for_each_processor_where_there_is_no_gpu(tmp_path: Path, jobs: l
     ("options", "message"),
     [
         (("--tee", "3"), "No such option"),
-        (("--nproc-per-node", "0"), "'0' is no number of ranks"),
-        (("--nproc-per-node", "many"), "'many' is no number of ranks"),
+        (("--nproc-per-node", "0"), "'0' is not a number of ranks"),
+        (("--nproc-per-node", "many"), "'many' is not a number of ranks"),
         (("--nnodes", "1:4"), "'1:4': give one number of nodes"),
         (("--nnodes", "2", "--standalone"), "--standalone is one node, and --nnodes is 2"),
         (("--master-addr", "a", "--endpoint", "b:1"), "name the same; leave one out"),
-        (("--rdzv-conf", "timeout"), "--rdzv-conf: 'timeout' is no KEY=VALUE"),
+        (("--rdzv-conf", "timeout"), "--rdzv-conf: 'timeout' is not KEY=VALUE"),
         (("--nnodes", "2", "--rdzv-backend", "static", "--master-addr", "a"), "needs --node-rank"),
     ],
 )  # fmt: skip

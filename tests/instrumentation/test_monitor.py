@@ -232,7 +232,7 @@ def test_close_says_done_and_later_calls_do_nothing(root: Path) -> None:
     ("environment", "message"),
     [
         ({"RANK": "4", "WORLD_SIZE": "4"}, "rank 4 is outside the world of 4"),
-        ({"RANK": "two"}, "RANK='two' is no whole number"),
+        ({"RANK": "two"}, "RANK='two' is not a whole number"),
         ({"LOCKSTEP_JOB_ID": "../etc"}, "job id '../etc' must be"),
     ],
 )

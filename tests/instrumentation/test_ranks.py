@@ -74,7 +74,7 @@ def test_a_rank_of_which_a_launcher_tells_a_part_is_not_known_yet(
 
 
 def test_a_rank_that_is_no_number_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match="OMPI_COMM_WORLD_RANK='x' is no whole number"):
+    with pytest.raises(ValueError, match="OMPI_COMM_WORLD_RANK='x' is not a whole number"):
         find_position(VARIABLES["Open MPI"] | {"OMPI_COMM_WORLD_RANK": "x"})
 
 

@@ -186,7 +186,7 @@ def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
     [row] = read_rows(page_of(root))
     periodic = closed(root, monitor)
     assert "out_of_memory" in flags(row)
-    assert (periodic["out_of_memory"], periodic["asked_bytes"]) == (1, 4 * 10**15)
+    assert (periodic["out_of_memory"], periodic["requested_bytes"]) == (1, 4 * 10**15)
 
 
 def test_numbers_for_mfu_are_in_the_page_or_are_refused(

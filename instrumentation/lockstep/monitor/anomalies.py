@@ -32,7 +32,7 @@ class AnomalyDetector:
     Args:
         page: of the rank.
         periodic: its slot for what is not of each step.
-        hang_timeout_seconds: a shorter phase is no hang.
+        hang_timeout_seconds: a shorter phase does not count as a hang.
 
     Attributes:
         judge: of the loss.

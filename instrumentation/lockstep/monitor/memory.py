@@ -61,7 +61,7 @@ class Memory:
         if not (on_device and torch is not None and torch.cuda.is_initialized()):
             self._slots.count("out_of_memory")
         if requested_bytes is not None:
-            self._slots.know("asked_bytes", requested_bytes)
+            self._slots.know("requested_bytes", requested_bytes)
 
 
 assert all(name in PERIODIC.presence for name in _ON_DEVICE)

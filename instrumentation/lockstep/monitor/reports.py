@@ -86,7 +86,7 @@ class PageReports(NoopReports):
 
     @part_of("forks")
     def fork(self) -> None:
-        """Counts it; loaders fork their workers too, so it is no warning."""
+        """Counts it; loaders fork their workers too, so it does not warn."""
         self._periodic.report_trouble(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )

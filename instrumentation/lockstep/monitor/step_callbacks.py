@@ -77,7 +77,7 @@ class StepCallbacks:
         self._threads = LoopThreads()
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
-        parts.at_end("anomalies", self._judge_nothing)
+        parts.call_when_off("anomalies", self._judge_nothing)
         self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
 
     def tick(self, now_ns: int) -> int:

@@ -1,12 +1,10 @@
-"""Writes the C header of the page: ``python -m lockstep.recorder.c_header FILE``.
+"""The C header of the page, ``instrumentation/native/page_layout.h``: `make generate` writes it.
 
-The structs, bits, codes and sizes that ``instrumentation/native`` uses follow from the table of
-the page. Its fingerprint says of which table a compiled module is.
+The structs, bits, codes and sizes that the C code uses follow from the table of the page. Its
+fingerprint says of which table a compiled module is.
 """
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from zlib import crc32
 
 from lockstep.recorder.phases import CODE, IN_STEP
@@ -102,7 +100,3 @@ def render() -> str:
 {_body()}
 #endif
 """
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

@@ -201,7 +201,7 @@ class Rows:
         floats[_EVAL] += scoring
 
     def _end_phases(self) -> StepSeconds:
-        """The same, but for the totals, where it adds only what is no part of a step."""
+        """Seconds of the step's phases; adds to the totals only what is outside of steps."""
         init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
             self._spent_ns
         )

@@ -75,7 +75,7 @@ def read_identity(data: bytes, path: Path) -> Values:
     values = unpack(IDENTITY, data)
     if values["magic"] != MAGIC:
         raise PageError(
-            "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
+            "identity", f"{path} is not a rank page: magic is {values['magic']!r}, not {MAGIC!r}"
         )
     if values["version"] not in _PERIODIC_BY_VERSION:
         readable = " and ".join(map(str, _PERIODIC_BY_VERSION))

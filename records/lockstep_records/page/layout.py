@@ -186,7 +186,7 @@ PERIODIC = Section(
     Field("resident_peak_bytes", "Q", "highest resident so far", optional=True),
     Field("allocator_retries", "Q", "times that the GPU's allocator freed its cache and retried"),
     Field("out_of_memory", "Q", "allocations that failed"),
-    Field("asked_bytes", "Q", "requested by the last allocation that failed", optional=True),
+    Field("requested_bytes", "Q", "requested by the last allocation that failed", optional=True),
     Field("collections", "Q", "runs of Python's garbage collector"),
     Field("collection_seconds", "d", "seconds in these runs"),
     Field("measured_steps", "Q", "steps in which the monitor timed its own calls"),
@@ -200,7 +200,7 @@ PERIODIC = Section(
     _by(RESTORE_OUTCOMES, "restores", "Q", "restores by outcome"),
     Field("restore_seconds", "d", "seconds in restores"),
     Field("passed_over", "Q", "invalid checkpoints that a restore skipped"),
-    Field("restore_asked", "q", "step that the last restore was to load", optional=True),
+    Field("restore_requested", "q", "step that the last restore was to load", optional=True),
     Field("restored_step", "q", "step that it loaded, 0 for a fresh start", optional=True),
     _by(
         STEP_PHASES,

@@ -21,10 +21,10 @@ def prefetch(batches: Iterable[T], depth: int) -> Iterable[T]:
     An error in the thread is raised in the loop at the batch where it occurred. The thread ends
     with the loop, finished or not.
     """
-    return _in_thread(batches, depth) if depth else batches
+    return _prefetch_in_thread(batches, depth) if depth else batches
 
 
-def _in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
+def _prefetch_in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
     source = iter(batches)
     # One worker: with two, batches could be drawn from the iterator out of order.
     thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")

@@ -1,4 +1,9 @@
-/* Calls of the recorder's callbacks in Python, each where one comparison says that it is due. */
+/* Calls of the recorder's callbacks in Python, each where one comparison says that it is due.
+ *
+ * Each may re-enter the recorder: `tick` and `step_ended` commit the periodic slot, `fail` stops the
+ * recorder, and the user's close releases it. The recorder lives on: its caller holds a reference.
+ * Objects that are made for a call are released here, with or without an error.
+ */
 #include "recorder.h"
 
 /* The error that is set, as an object of its own; none is set afterwards. */

@@ -1,4 +1,9 @@
-/* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python. */
+/* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python.
+ *
+ * Two lists own all events and their bound methods `record`, made once; items are borrowed for a call.
+ * A device's own error ends its part (`failed`), never the step. What has run Python returns -1 only
+ * for an interrupt, and its caller looks at `on` and `failed` again.
+ */
 #include "device.h"
 
 /* The device, or our use of it, has failed: rows are the host's from now on. -1 for an interrupt. */

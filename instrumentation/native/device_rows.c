@@ -1,4 +1,9 @@
-/* Rows that wait for the device; lockstep/recorder/device_rows.py does the same in Python. */
+/* Rows that wait for the device; lockstep/recorder/device_rows.py does the same in Python.
+ *
+ * `pending` is a ring that only the end of a step fills. A query of an event can run a step or a
+ * `settle` from inside this one, so a row is copied before the first query; the dictionary of
+ * callbacks gives up its entry before it is called.
+ */
 #include "device.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
-/* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python. */
+/* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python.
+ *
+ * The row is built on the stack and no pointer into the page outlives a call into Python: a tensor's
+ * item(), an index, a callback or an event may close the page. From `write_step` to `commit_state` of
+ * a host's step nothing calls Python, so that row and totals never disagree.
+ */
 #include "device.h"
 
 #include <math.h>

@@ -155,7 +155,7 @@ def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
         for fixture in both_recorders(Path(folder) / "pages"):
             fixture.recorder.step()
             for name in known:
-                fixture.page.know_in_row(name, 0.5)
+                fixture.page.add_to_row(name, 0.5)
             fixture.recorder.step(loss=loss)
             fixture.recorder.step()
             rows = read_rows(read_page(fixture.path))

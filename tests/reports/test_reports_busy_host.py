@@ -141,7 +141,7 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     path = folder / "0" / "rank-00002.page"
     path.unlink()
     page = PageWriter(path, SyntheticJob().identity_of(2), rows=32)
-    page.know_in_row("run_queue_seconds", 0.25)
+    page.add_to_row("run_queue_seconds", 0.25)
     page.append((3, 1, 1, 1, 0.5, *[0.0] * 8, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
     page.commit(1)
     page.close()

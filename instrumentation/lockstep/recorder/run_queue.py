@@ -52,7 +52,7 @@ class RunQueueWait:
         if before < 0 or waited_ns < before:
             return
         seconds = (waited_ns - before) * _NS
-        self._page.know_in_row("run_queue_seconds", seconds)
+        self._page.add_to_row("run_queue_seconds", seconds)
         self._page.periodic.floats[_TOTAL] += seconds
         self._page.periodic.words[_PRESENT] |= _TOTAL_BIT
 

@@ -287,7 +287,7 @@ ROW = Section(
 )
 _FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
 STEP_FIELDS = ROW.names[_FROM : _TO + 1]
-"""Fields of a row that the end of a step fills; ``PageWriter.know_in_row`` sets others before."""
+"""Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
 VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
 READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 

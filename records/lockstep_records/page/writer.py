@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from lockstep_records.page.layout import (
@@ -128,7 +129,8 @@ class PageWriter:
         self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
         self._row_words = memoryview(self.row).cast("I")
         self.noted = bytearray(ROW.size)
-        self._noted_words = memoryview(self.noted).cast("I")
+        self._noted_words: memoryview[Any] = memoryview(self.noted).cast("I")
+        self._noted_floats: memoryview[Any] = memoryview(self.noted).cast("f")
         self.heartbeat_word = memoryview(self.file)[HEARTBEAT_OFFSET : HEARTBEAT_OFFSET + 8].cast(
             "Q"
         )
@@ -177,15 +179,16 @@ class PageWriter:
         self._row_words[_ROW_PRESENT] |= self.take_noted()
         return self.checksum_row()
 
-    def know_in_row(self, name: str, value: float) -> None:
-        """Sets an optional field behind ``STEP_FIELDS`` of the row that is written next."""
-        struct.pack_into("<" + ROW.codes[name], self.noted, ROW.offsets[name], value)
+    def add_to_row(self, name: str, number: float) -> None:
+        """Adds to an optional field behind ``STEP_FIELDS`` of the row that is written next."""
+        words = self._noted_floats if ROW.codes[name] == "f" else self._noted_words
+        words[ROW.offsets[name] // 4] += number
         self._noted_words[_ROW_PRESENT] |= ROW.presence[name]
 
     def take_noted(self) -> int:
         """Copies what is noted into ``row``, once; returns its presence bits."""
         self.row[_NOTED] = self.noted[_NOTED]
-        present = self._noted_words[_ROW_PRESENT]
+        present: int = self._noted_words[_ROW_PRESENT]
         if present:
             self.noted[:] = _NOTHING_NOTED
         return present
@@ -232,8 +235,10 @@ class PageWriter:
 
     def close(self) -> None:
         """Releases the mapping and the lock; the file stays."""
-        for view in (self.heartbeat_word, self._row_body, self._row_words, self._noted_words):
+        for view in (self.heartbeat_word, self._row_body, self._row_words):
             view.release()
+        self._noted_words.release()
+        self._noted_floats.release()
         self.now.release()
         self.periodic.release()
         self.lock.release()

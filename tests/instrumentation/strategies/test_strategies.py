@@ -17,7 +17,7 @@ import pytest
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_records.page.reader import read_page, read_rows
 
-from .torch_versions import IS_TORCH_2_7, hangs_in_pipelines
+from ..torch_versions import IS_TORCH_2_7, hangs_in_pipelines
 
 LOOP = Path(__file__).with_name("strategies_loop.py")
 ON_TWO = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")

@@ -2,13 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,13 +48,6 @@ monitor.close()
 OUTSIDE = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
 
 
-@pytest.fixture(name="root", scope="module")
-def _root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -> tuple[int, str]:
     """Exit status and stderr of ``lockstep run`` of a loop."""
     script = root / f"{job_id}.py"
@@ -75,11 +65,11 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
 
 
 @pytest.fixture(name="received", scope="module")
-def _received(root: Path) -> Received:
+def _received(module_root: Path) -> Received:
     """A job of two ranks, restarted once, whose launcher was itself started inside a trace."""
     with receiver() as received:
         exit_code, stderr = run(
-            root,
+            module_root,
             "job-a",
             LOOP,
             *("--nproc-per-node", "2", "--max-restarts", "1", "--cluster", "east", "--log-json"),

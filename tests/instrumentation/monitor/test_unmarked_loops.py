@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import lockstep
 from lockstep_records.page.reader import read_rows
 
-from .rank_page import ENVIRONMENT, page_of
+from ..rank_page import ENVIRONMENT, page_of
 
 WAIT_SECONDS = 0.02
 

@@ -11,7 +11,7 @@ import lockstep
 from lockstep.launch.claim import LOCK_NAME, claim_job
 from lockstep.launch.job import Job
 
-from .rank_page import ENVIRONMENT
+from ..rank_page import ENVIRONMENT
 
 STRANGER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")

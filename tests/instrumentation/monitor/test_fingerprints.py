@@ -17,7 +17,7 @@ from lockstep.strategies.hooks import watch_optimizer
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import fingerprints_of
 
-from .rank_page import ENVIRONMENT, page_of
+from ..rank_page import ENVIRONMENT, page_of
 
 
 def watch_optimizer_steps(

@@ -15,7 +15,7 @@ from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.recorder.run_queue import RUN_QUEUE_EVERY_NS
 from lockstep_records.page.reader import read_page, read_rows
 
-from .rank_page import page_of
+from ..rank_page import page_of
 from .recorder_fixture import RecorderFixture
 from .test_native import both_recorders, needs_c
 

@@ -11,7 +11,7 @@ from lockstep.monitor.fingerprints import Fingerprints
 from lockstep.recorder import device
 from lockstep_records.switches import ProfileRequest, Switches, write_switches
 
-from .fake_device import FakeEvent, FakeStream, fake_module
+from ..fake_device import FakeEvent, FakeStream, fake_module
 
 Break = Callable[[pytest.MonkeyPatch, Path], None]
 

@@ -21,7 +21,7 @@ from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import HangTimeouts, find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
 
-from .torch_versions import without_flight_recorder
+from ..torch_versions import without_flight_recorder
 
 TIMEOUT_SECONDS = 0.4
 TIMEOUTS = HangTimeouts(step_seconds=TIMEOUT_SECONDS)

@@ -1,8 +1,6 @@
 """Compiled regions and replayed graphs on a device that goes on when the test says so."""
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,10 @@ from lockstep.patches.graphs import wrap_replay
 from lockstep.recorder.row_flags import FLAG
 from lockstep_records.page.reader import read_page, read_rows
 
-from .fake_device import FakeStream, fake_device
+from ..fake_device import FakeStream, fake_device
 
 FORWARD_MS, BACKWARD_MS, GRAPH_MS, LAG_MS = 4.0, 8.0, 13.0, 1.0
 STEPS = 4
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Kernels(torch.autograd.Function):

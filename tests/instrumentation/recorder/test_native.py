@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -44,7 +43,7 @@ def test_the_module_is_compiled_wherever_it_can_be() -> None:
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="a compiler of another year may warn of more")
 def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
-    sources = sorted((Path(__file__).parents[2] / "instrumentation" / "native").glob("*.c"))
+    sources = sorted((Path(__file__).parents[3] / "instrumentation" / "native").glob("*.c"))
     compiler = shlex.split(sysconfig.get_config_var("CC"))
     strict = ("-O3", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wshadow", "-Werror")
     headers = f"-I{sysconfig.get_path('include')}"
@@ -63,7 +62,7 @@ def test_a_recorder_of_older_sources_is_not_used() -> None:
 
 
 def test_the_c_header_is_that_of_the_table_of_the_page() -> None:
-    header = Path(__file__).parents[2] / "instrumentation" / "native" / "page_layout.h"
+    header = Path(__file__).parents[3] / "instrumentation" / "native" / "page_layout.h"
     assert header.read_text(encoding="utf-8") == render()
 
 
@@ -129,18 +128,9 @@ def act(fixture: RecorderFixture, kind: str, argument: Any) -> None:
         fixture.wait(*argument)
 
 
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    folder = Path(
-        tempfile.mkdtemp(prefix="lockstep-test-recorders-", dir="/dev/shm")
-    )  # pages lie on a tmpfs
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def both_recorders(memory: Path) -> tuple[RecorderFixture, RecorderFixture]:
-    shutil.rmtree(memory, ignore_errors=True)
-    fixtures = RecorderFixture(memory, "python"), RecorderFixture(memory, "c")
+def both_recorders(root: Path) -> tuple[RecorderFixture, RecorderFixture]:
+    shutil.rmtree(root, ignore_errors=True)
+    fixtures = RecorderFixture(root, "python"), RecorderFixture(root, "c")
     assert type(fixtures[0].recorder) is not type(fixtures[1].recorder)
     return fixtures
 
@@ -155,13 +145,13 @@ def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
         for fixture in both_recorders(Path(folder) / "pages"):
             fixture.recorder.step()
             for name in known:
-                fixture.page.add_to_row(name, 0.5)
+                fixture.page.add_to_row(name, 1)
             fixture.recorder.step(loss=loss)
             fixture.recorder.step()
             rows = read_rows(read_page(fixture.path))
             assert [row[name] for row in rows for name in known] == len(known) * [None] + len(
                 known
-            ) * [0.5] + len(known) * [None]
+            ) * [1] + len(known) * [None]
 
 
 Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags
@@ -182,9 +172,9 @@ def examples(number: int) -> settings:
 @examples(100)
 @scripts
 def test_both_recorders_write_the_same_whatever_a_loop_does(
-    memory: Path, bounds: Bounds, usual: bool, script: Script
+    root: Path, bounds: Bounds, usual: bool, script: Script
 ) -> None:
-    check_that_both_write_the_same(memory, bounds, usual, script)
+    check_that_both_write_the_same(root, bounds, usual, script)
 
 
 @needs_c
@@ -193,15 +183,13 @@ def test_both_recorders_write_the_same_whatever_a_loop_does(
 @examples(3000)
 @scripts
 def test_both_recorders_write_the_same_in_thousands_of_loops(
-    memory: Path, bounds: Bounds, usual: bool, script: Script
+    root: Path, bounds: Bounds, usual: bool, script: Script
 ) -> None:
-    check_that_both_write_the_same(memory, bounds, usual, script)
+    check_that_both_write_the_same(root, bounds, usual, script)
 
 
-def check_that_both_write_the_same(
-    memory: Path, bounds: Bounds, usual: bool, script: Script
-) -> None:
-    fixtures = both_recorders(memory)
+def check_that_both_write_the_same(root: Path, bounds: Bounds, usual: bool, script: Script) -> None:
+    fixtures = both_recorders(root)
     for fixture in fixtures:
         fixture.recorder.loss_floor, fixture.recorder.loss_bound, fixture.recorder.lasting_flags = (
             bounds
@@ -232,9 +220,9 @@ def check_that_both_write_the_same(
     ],
 )
 def test_both_recorders_write_a_step_without_the_number_that_no_row_can_hold(
-    memory: Path, arguments: dict[str, Any]
+    root: Path, arguments: dict[str, Any]
 ) -> None:
-    for fixture in both_recorders(memory):
+    for fixture in both_recorders(root):
         fixture.call("step", tokens=5, samples=2, loss=1.0)
         fixture.call("step", **arguments)
         assert (fixture.callbacks.failures, fixture.raised) == (0, [])
@@ -249,8 +237,8 @@ def test_both_recorders_write_a_step_without_the_number_that_no_row_can_hold(
 
 @needs_c
 @pytest.mark.parametrize("steps", [0, 5, 127, 128, 129, 300])
-def test_both_recorders_keep_the_last_losses_until_they_are_taken(memory: Path, steps: int) -> None:
-    for fixture in both_recorders(memory):
+def test_both_recorders_keep_the_last_losses_until_they_are_taken(root: Path, steps: int) -> None:
+    for fixture in both_recorders(root):
         for number in range(steps):
             fixture.recorder.step(loss=float(number))
         assert (
@@ -262,9 +250,9 @@ def test_both_recorders_keep_the_last_losses_until_they_are_taken(memory: Path, 
 @needs_c
 @pytest.mark.parametrize("wait", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
 def test_both_recorders_end_a_wait_that_cannot_be_counted(
-    memory: Path, wait: tuple[Any, ...]
+    root: Path, wait: tuple[Any, ...]
 ) -> None:
-    for fixture in both_recorders(memory):
+    for fixture in both_recorders(root):
         fixture.call("enter_phase", "forward")
         fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)
         assert fixture.callbacks.failures == 1
@@ -293,12 +281,12 @@ def test_the_tests_of_instrumentation_pass_without_the_compiled_module(
 ) -> None:
     if native.compiled is None:
         pytest.skip("it runs so already")
-    files = [path for name in names for path in Path(__file__).parent.glob(f"test_{name}.py")]
+    files = [path for name in names for path in Path(__file__).parents[1].rglob(f"test_{name}.py")]
     assert len(files) >= len(names), "a file has another name"
     completed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-m", _QUICK, *map(str, files)],
         env={**os.environ, native.SWITCH: "off"},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,

@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
 
-from .rank_page import page_of
-from .torch_versions import needs_async_save_of_one_process
+from ..rank_page import page_of
+from ..torch_versions import needs_async_save_of_one_process
 
 
 def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(

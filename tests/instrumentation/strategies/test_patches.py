@@ -15,7 +15,7 @@ from lockstep.patches.install import install, install_on, uninstall
 from lockstep.patches.points import ORIGINAL, InstrumentationPoint, find, is_present, owner_of
 from lockstep.patches.table import COLLECTIVES, REPLACED, TABLE
 
-from .torch_versions import IS_TORCH_2_7
+from ..torch_versions import IS_TORCH_2_7
 
 GROUPS = sorted({point.group for point in REPLACED})
 

@@ -16,7 +16,7 @@ from lockstep.patches.install import uninstall
 from lockstep.ranks import RankPosition, find_position
 from lockstep_records.page.reader import read_page
 
-from .rank_page import ENVIRONMENT, page_of
+from ..rank_page import ENVIRONMENT, page_of
 
 VARIABLES = {
     "torchrun": {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},

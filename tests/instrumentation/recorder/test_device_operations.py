@@ -1,10 +1,7 @@
 """Operations of sampled steps on a device, and its numbers, by events that nothing waits for."""
 
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep_records.operations import FROM_PHASES, ON_DEVICE, operation_values, read_operations
 from lockstep_records.page.reader import read_page
 
-from .fake_device import FakeEvent, FakeStream, fake_device
+from ..fake_device import FakeEvent, FakeStream, fake_device
 
 LAG_MS = 5.0
 
@@ -27,22 +24,15 @@ class OnDevice(torch.Tensor):
     is_cuda = True
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def on_fake_device(monitor: lockstep.LiveMonitor, stream: FakeStream) -> None:
     """Gives a monitor a device whose events pass as the stream says."""
     watch = monitor.observer
     assert isinstance(watch, StepWatch)
     monitor.recorder.use_device(fake_device(stream))
-    memory = torch.zeros((3, 3))
+    root = torch.zeros((3, 3))
     watch._has_device = True
     watch._numbers = monitor.recorder.numbers = DeviceNumbers(  # as the watch itself does
-        lambda: FakeEvent(stream), memory, lambda value: isinstance(value, OnDevice)
+        lambda: FakeEvent(stream), root, lambda value: isinstance(value, OnDevice)
     )
 
 

@@ -16,7 +16,7 @@ import lockstep
 from lockstep.patches import waits
 from lockstep_records.page.reader import read_page, read_rows
 
-from .sleep_ledger import SleepLedger
+from ..sleep_ledger import SleepLedger
 
 FORWARD_SECONDS, BACKWARD_SECONDS, OPTIMIZER_SECONDS = 0.004, 0.007, 0.003
 STEPS = 12

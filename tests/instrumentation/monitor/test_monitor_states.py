@@ -7,7 +7,7 @@ import pytest
 
 import lockstep
 
-from .rank_page import page_of
+from ..rank_page import page_of
 
 
 def public_names(monitor: object) -> set[str]:

@@ -1,9 +1,7 @@
 """Rows are written with the host's times and once more with the device's, by either recorder."""
 
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +16,11 @@ from lockstep.recorder.row_flags import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.reader import read_page, read_rows
 
-from .fake_device import FakeStream, fake_device
+from ..fake_device import FakeStream, fake_device
 from .recorder_fixture import RecorderFixture
 
 LAG_MS = 5.0
 RECORDERS = ["python", *(["c"] if native.compiled is not None else [])]
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-device-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 class DeviceFixture(RecorderFixture):
@@ -70,8 +61,8 @@ class DeviceFixture(RecorderFixture):
 
 
 @pytest.fixture(params=RECORDERS)
-def fixture(request: pytest.FixtureRequest, memory: Path) -> DeviceFixture:
-    return DeviceFixture(memory, request.param)
+def fixture(request: pytest.FixtureRequest, root: Path) -> DeviceFixture:
+    return DeviceFixture(root, request.param)
 
 
 def clocks(fixture: DeviceFixture) -> str:
@@ -167,7 +158,7 @@ def test_rows_are_the_hosts_again_when_the_device_fails(
         fixture.step()
 
     def fail(*_: object) -> bool:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        raise RuntimeError("CUDA error: an illegal root access was encountered")
 
     monkeypatch.setattr(FakeStream, "query", fail)
     for _ in range(3):
@@ -179,8 +170,8 @@ def test_rows_are_the_hosts_again_when_the_device_fails(
 
 
 @pytest.mark.parametrize("name", RECORDERS)
-def test_a_collective_that_is_started_in_another_stream_is_no_wait(memory: Path, name: str) -> None:
-    fixture, streams = RecorderFixture(memory, name), [FakeStream(), FakeStream()]
+def test_a_collective_that_is_started_in_another_stream_is_no_wait(root: Path, name: str) -> None:
+    fixture, streams = RecorderFixture(root, name), [FakeStream(), FakeStream()]
     current = [streams[0]]
     device = replace(fake_device(streams[0]), current_stream=lambda: current[0])
     fixture.recorder.use_device(device)
@@ -264,12 +255,12 @@ def outcome(fixture: DeviceFixture) -> Any:
 )
 @given(script=st.lists(actions, max_size=40))
 def test_both_recorders_follow_a_device_in_the_same_way(
-    memory: Path, script: list[tuple[str, Any, float]]
+    root: Path, script: list[tuple[str, Any, float]]
 ) -> None:
     outcomes = []
     for name in ("python", "c"):
-        shutil.rmtree(memory, ignore_errors=True)
-        fixture = DeviceFixture(memory, name)
+        shutil.rmtree(root, ignore_errors=True)
+        fixture = DeviceFixture(root, name)
         for action in script:
             act(fixture, *action)
         outcomes.append(outcome(fixture))

@@ -17,7 +17,7 @@ from lockstep_records.goodput import goodput_ns
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_rows
 
-from .rank_page import ENVIRONMENT, page_of
+from ..rank_page import ENVIRONMENT, page_of
 
 
 def closed(root: Path, monitor: lockstep.Monitor) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 import io
 import json
 import logging
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,6 @@ import lockstep
 from lockstep_records.trace import trace_of
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-@pytest.fixture(name="root")
-def _root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(name="stream")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.goodput import REWORK_PHASES
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, hang_limit_seconds, median_step_seconds

@@ -14,7 +14,7 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import FLAG
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 

@@ -7,8 +7,7 @@ fingerprint says of which table a compiled module is.
 from collections.abc import Iterable
 from zlib import crc32
 
-from lockstep.recorder.phases import CODE, IN_STEP
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import CODE, FLAG, IN_STEP
 from lockstep.recorder.rows import LOSSES
 from lockstep.recorder.run_queue import MAX_RUN_QUEUES, RUN_QUEUE_EVERY_NS
 from lockstep_records.page.layout import (

@@ -10,8 +10,7 @@ from lockstep.guard import outcome_of
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep.recorder.device_rows import DeviceRows
 from lockstep.recorder.lengths import MAX_COUNT, NO_LENGTHS, Lengths, lengths_of
-from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import DATA, FLAG, INIT, NUM_PHASES, OTHER
 from lockstep.recorder.run_queue import RunQueueWait
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PHASES, ROW, SLOT
@@ -234,8 +233,7 @@ class Rows:
             self._first_arrival_ns = 0
         if lengths is not NO_LENGTHS:
             present |= LENGTH_BITS
-        device_rows = self.device_rows
-        if device_rows is not None and device_rows.end_step(now, parts, total):
+        if self.device_rows is not None and self.device_rows.end_step(now, parts, total):
             flags |= _PENDING_FLAG
         if now >= self._run_queue.due_ns:
             self._run_queue.take(now)

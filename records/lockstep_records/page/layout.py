@@ -68,6 +68,10 @@ ROW_FLAGS = (
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
 
 
+def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
+    return Field(name, code, help_, len(items), items=items)
+
+
 def _text(name: str, size: int, help_: str) -> Field:
     return Field(name, f"{size}s", help_)
 
@@ -126,28 +130,15 @@ SLOT = Section(
     Field("tokens", "Q", "tokens trained on"),
     Field("nonfinite_steps", "Q", "steps whose loss or gradient norm was NaN or infinite"),
     Field("internal_errors", "Q", "errors of the monitor that it caught"),
-    Field("phase_seconds", "d", "seconds by phase", len(PHASES), items=PHASES),
-    Field(
-        "checkpoints",
-        "Q",
-        "checkpoint attempts by outcome",
-        len(CHECKPOINT_OUTCOMES),
-        items=CHECKPOINT_OUTCOMES,
-    ),
-    Field("collectives", "Q", "collectives by kind", len(COLLECTIVE_KINDS), items=COLLECTIVE_KINDS),
-    Field(
-        "collective_bytes",
-        "Q",
-        "bytes handed to collectives by kind",
-        len(COLLECTIVE_KINDS),
-        items=COLLECTIVE_KINDS,
-    ),
-    Field(
+    _by(PHASES, "phase_seconds", "d", "seconds by phase"),
+    _by(CHECKPOINT_OUTCOMES, "checkpoints", "Q", "checkpoint attempts by outcome"),
+    _by(COLLECTIVE_KINDS, "collectives", "Q", "collectives by kind"),
+    _by(COLLECTIVE_KINDS, "collective_bytes", "Q", "bytes handed to collectives by kind"),
+    _by(
+        COLLECTIVE_KINDS,
         "collective_seconds",
         "d",
         "exposed seconds from this rank's arrival to completion, by kind",
-        len(COLLECTIVE_KINDS),
-        items=COLLECTIVE_KINDS,
     ),
     Field("step_seconds_sum", "d", "sum of the durations of steps"),
     Field(
@@ -160,10 +151,6 @@ SLOT = Section(
     Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
-
-
-def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
-    return Field(name, code, help_, len(items), items=items)
 
 
 PERIODIC = Section(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import lockstep
 from lockstep.patches.graphs import wrap_replay
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import FLAG
 from lockstep_records.page.reader import read_page, read_rows
 
 from ..fake_device import FakeStream, fake_device

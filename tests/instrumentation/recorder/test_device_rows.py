@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.recorder import native
-from lockstep.recorder.phases import CODE, NOT_WAITING
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import CODE, FLAG, NOT_WAITING
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.reader import read_page, read_rows
 

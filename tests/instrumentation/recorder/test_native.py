@@ -136,22 +136,22 @@ def both_recorders(root: Path) -> tuple[RecorderFixture, RecorderFixture]:
 
 
 @needs_c
-@given(known=st.sets(st.sampled_from(NOTED_FIELDS)), loss=numbers)
+@given(names=st.sets(st.sampled_from(NOTED_FIELDS)), loss=numbers)
 @settings(max_examples=30, deadline=None)
 def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
-    known: set[str], loss: Any
+    names: set[str], loss: Any
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
         for fixture in both_recorders(Path(folder) / "pages"):
             fixture.recorder.step()
-            for name in known:
+            for name in names:
                 fixture.page.add_to_row(name, 1)
             fixture.recorder.step(loss=loss)
             fixture.recorder.step()
             rows = read_rows(read_page(fixture.path))
-            assert [row[name] for row in rows for name in known] == len(known) * [None] + len(
-                known
-            ) * [1] + len(known) * [None]
+            assert [row[name] for row in rows for name in names] == len(names) * [None] + len(
+                names
+            ) * [1] + len(names) * [None]
 
 
 Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags

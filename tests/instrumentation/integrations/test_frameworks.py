@@ -61,7 +61,13 @@ class InOrder(Trainer):
 
 
 def train_transformers(root: Path, job_id: str, out: Path, fails_at: int = NEVER) -> None:
-    size = {"vocab_size": 32, "n_positions": LENGTH, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    size: dict[str, Any] = {
+        "vocab_size": 32,
+        "n_positions": LENGTH,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+    }
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=STEPS,

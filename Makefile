@@ -109,7 +109,7 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	lint-imports
 	$(BIN)/python tests/architecture/house_rules.py
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code --stat -- docs catalogue deploy alerts/generated dashboards/generated \
+	@git diff --exit-code --stat -- docs catalogue deploy instrumentation/native alerts/generated dashboards/generated \
 		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }
 	lockstep alerts test
 
@@ -120,6 +120,7 @@ format: $(READY) ## Format the code and fix what the linter can
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
 	$(BIN)/python -m lockstep_records.docs docs/format.md
+	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	$(BIN)/python -m lockstep_records.event_schema docs
 	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs

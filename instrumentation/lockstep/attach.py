@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.identity import identity_from, mesh_with_stage
-from lockstep.last_error import record_last_error
 from lockstep.monitor.deferred import DeferredMonitor
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
-from lockstep.process_exit import wait_for_gloo
+from lockstep.process_exit import record_last_error, wait_for_gloo
 from lockstep.ranks import RankPosition, find_position, is_group_ready
 from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.shared_ids import announce_job, check_page_is_free

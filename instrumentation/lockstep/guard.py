@@ -33,7 +33,7 @@ LOST = {
     "operations": "operations inside sampled steps are not recorded",
     "switches": "switches that are set during the run have no effect",
     "hang_watch": "no stacks are written in a hang",
-    "flight_recorder": "there is no Flight Recorder in a hang",
+    "flight_recorder": "a hang leaves no Flight Recorder dump",
     "profiler": "no traces are taken on request",
     "forward": "forward and backward count as other",
     "backward": "the backward counts as other work",
@@ -58,7 +58,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._errors = dict.fromkeys(LOST, 0)
-        self._at_end: dict[str, Callable[[], object]] = {}
+        self._removals: dict[str, Callable[[], object]] = {}
         self._page: PageWriter | None = None
 
     def is_off(self, part: str) -> bool:
@@ -92,13 +92,13 @@ class Parts:
             LOST[part],
             error,
         )
-        remove = self._at_end.pop(part, None)
+        remove = self._removals.pop(part, None)
         if remove is not None:
             outcome_of(remove)
 
-    def at_end(self, part: str, remove: Callable[[], object]) -> None:
+    def call_when_off(self, part: str, remove: Callable[[], object]) -> None:
         """Calls ``remove`` once, when the part goes off."""
-        self._at_end[part] = remove
+        self._removals[part] = remove
 
     def write_to(self, page: PageWriter | None) -> None:
         """Counts errors in a page, also those from before; None once the page is closed."""

@@ -1,15 +1,20 @@
-"""Waits at the end of a process until gloo's threads are idle.
+"""The end of a rank: its last exception goes beside its page, and it waits for gloo's threads.
 
 A thread of gloo that drops a tensor of Python's while the interpreter ends makes torch abort the
 process ("terminate called without an active exception", pytorch/pytorch#190489), where a loop has
 not destroyed its process group. A rank that has trained to its end would be one that failed.
 """
 
+import os
 import sys
 import time
+import traceback
 from pathlib import Path
+from types import TracebackType
 
+from lockstep.guard import Parts
 from lockstep.ranks import is_group_ready
+from lockstep_records.last_output import RankError, write_error
 
 _THREADS = Path("/proc/self/task")
 _NAME = "pt_gloo_runloop"
@@ -42,3 +47,40 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:  # the thread has ended
         return ""
+
+
+def record_last_error(page: Path, parts: Parts) -> None:
+    """Sets a hook in front of ``sys.excepthook``, which still gets the exception.
+
+    Args:
+        page: path of the rank's page; the error goes beside it.
+        parts: of the monitor; an error of ours must not hide that of the user.
+    """
+    passed_on, process = sys.excepthook, os.getpid()
+
+    def hook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
+        # A forked child has the hook too, and an interrupt does not count as a failure.
+        if os.getpid() == process and issubclass(kind, Exception):
+            parts.run("last_error", _write, page, error, stack)
+        passed_on(kind, error, stack)
+
+    sys.excepthook = hook
+
+
+def _write(page: Path, error: BaseException, stack: TracebackType | None) -> None:
+    frames = traceback.extract_tb(stack)
+    innermost = frames[-1] if frames else None
+    kind = type(error)
+    # As the interpreter prints it: a built-in has no module before its name.
+    prefix = "" if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}."
+    rank_error = RankError(
+        source="except_hook",
+        type=f"{prefix}{kind.__qualname__}",
+        message=str(error),
+        file=innermost.filename if innermost else None,
+        line=innermost.lineno if innermost else None,
+        function=innermost.name if innermost else None,
+        traceback="".join(traceback.format_exception(error)),
+        time=time.time(),
+    )
+    write_error(page, rank_error)

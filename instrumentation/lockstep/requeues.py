@@ -20,14 +20,14 @@ def read_integer(environment: Mapping[str, str], name: str, default: int) -> int
     """A whole number of the environment.
 
     Raises:
-        ValueError: the variable is no whole number; the text names it.
+        ValueError: the variable is not a whole number; the text names it.
     """
     text = environment.get(name, "")
     if not text:
         return default
     if not text.lstrip("-").isdigit():
         raise ValueError(
-            f"{name}={text!r} is no whole number; a launcher sets it, do not set it by hand"
+            f"{name}={text!r} is not a whole number; a launcher sets it, do not set it by hand"
         )
     return int(text)
 

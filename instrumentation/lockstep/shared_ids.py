@@ -1,4 +1,4 @@
-"""A job id between launches: what rank 0 says of it, and why a page cannot be had under it."""
+"""A job id between launches: what rank 0 says of it, and why no page can be created under it."""
 
 import os
 import sys

@@ -1,4 +1,10 @@
-/* Replaces torch.autograd.backward; lockstep/patches/backward.py does the same in Python. */
+/* Replaces torch.autograd.backward; lockstep/patches/backward.py does the same in Python.
+ *
+ * torch.autograd owns the listener, which owns the original, its recorder and what waits for the end.
+ * The original runs hooks of any kind, so the listener is called again from inside itself (`inside`,
+ * `nests`) and from autograd's threads (`thread`): those calls pass through. `wait` and `ended` are
+ * taken out before they are called, for what they call may set them anew.
+ */
 #include "recorder.h"
 
 #include "type_tables.h"

@@ -1,4 +1,9 @@
-/* Calls of the recorder's callbacks in Python, each where one comparison says that it is due. */
+/* Calls of the recorder's callbacks in Python, each where one comparison says that it is due.
+ *
+ * Each may re-enter the recorder: `tick` and `step_ended` commit the periodic slot, `fail` stops the
+ * recorder, and the user's close releases it. The recorder lives on: its caller holds a reference.
+ * Objects that are made for a call are released here, with or without an error.
+ */
 #include "recorder.h"
 
 /* The error that is set, as an object of its own; none is set afterwards. */
@@ -95,7 +100,7 @@ int call_inspect_step(StepRecorder *recorder, Row *row, const double seconds[STE
         else
             PyTuple_SET_ITEM(parts, n, part);
     }
-    PyObject *number = PyLong_FromLongLong(row->number), *result = NULL;
+    PyObject *number = PyLong_FromLongLong(row->step), *result = NULL;
     if (parts != NULL && number != NULL)
         result = PyObject_CallMethodObjArgs(recorder->callbacks, name_inspect_step, number, parts, NULL);
     Py_XDECREF(parts);
@@ -103,14 +108,14 @@ int call_inspect_step(StepRecorder *recorder, Row *row, const double seconds[STE
     return add_flags(result, &row->flags);
 }
 
-int call_step_ended(StepRecorder *recorder, const Row *row, int64_t now_ns, int64_t steps)
+int call_step_ended(StepRecorder *recorder, int64_t number, double seconds, int64_t now_ns, int64_t steps)
 {
     /* Each 256th step goes through, for the running median of slow steps. */
-    if (steps < recorder->wake_rows && row->number < recorder->wake_step && now_ns < recorder->wake_ns
-        && !(row->seconds > recorder->slow_seconds) && (row->number & 255))
+    if (steps < recorder->wake_rows && number < recorder->wake_step && now_ns < recorder->wake_ns
+        && !(seconds > recorder->slow_seconds) && (number & 255))
         return 0;
-    PyObject *values[4] = {PyLong_FromLongLong(now_ns), PyLong_FromLongLong(row->number),
-                           PyLong_FromLongLong(steps), PyFloat_FromDouble(row->seconds)};
+    PyObject *values[4] = {PyLong_FromLongLong(now_ns), PyLong_FromLongLong(number),
+                           PyLong_FromLongLong(steps), PyFloat_FromDouble(seconds)};
     PyObject *result = NULL;
     if (values[0] && values[1] && values[2] && values[3])
         result = PyObject_CallMethodObjArgs(recorder->callbacks, name_step_ended, values[0],

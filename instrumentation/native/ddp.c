@@ -1,6 +1,10 @@
 /* DDP's wait at the end of an ordinary backward: one that is seen from outside, on one thread.
  *
  * Any other goes to the methods of lockstep/strategies/hooks.py, which also explains why.
+ *
+ * The gradient's hook runs inside torch.autograd.backward, while the engine holds the GIL for it. It
+ * lends itself to the listener as `wait` (a reference of the listener's), which gives it back when
+ * the backward has ended. The model is held weakly: a watch must not keep it.
  */
 #include "recorder.h"
 
@@ -97,7 +101,7 @@ PyObject *end_gradient_wait(PyObject *self)
 {
     GradientWait *wait = (GradientWait *)self;
     StepRecorder *recorder = (StepRecorder *)wait->recorder;
-    int code = (int)recorder->layout.code_other;
+    int code = PHASE_OTHER;
     int ended = wait->interrupted == NOT_WAITING
                     ? recorder_enter(recorder, code)
                     : recorder_wait_ended(recorder, code, &wait->collectives);

@@ -1,4 +1,9 @@
-/* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python. */
+/* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python.
+ *
+ * Two lists own all events and their bound methods `record`, made once; items are borrowed for a call.
+ * A device's own error ends its part (`failed`), never the step. What has run Python returns -1 only
+ * for an interrupt, and its caller looks at `on` and `failed` again.
+ */
 #include "device.h"
 
 /* The device, or our use of it, has failed: rows are the host's from now on. -1 for an interrupt. */
@@ -43,7 +48,7 @@ static int record(StepRecorder *recorder, int64_t now_ns, int phase, bool is_fir
         return capturing < 0 ? -1 : 0;
     int caught_up = 0;
     /* An empty stream: the device has done all it was given, and waits for the host. */
-    if (clock->phases[(count + POOL_EVENTS - 1) % POOL_EVENTS] != recorder->layout.code_sync)
+    if (clock->phases[(count + POOL_EVENTS - 1) % POOL_EVENTS] != PHASE_SYNC)
         caught_up = is_true(recorder, PyObject_CallMethodNoArgs(recorder->stream, name_query));
     if (caught_up < 0 || clock->failed)
         return caught_up < 0 ? -1 : 0;
@@ -85,7 +90,7 @@ int device_boundary(StepRecorder *recorder, int64_t now_ns, int phase)
     DeviceClock *clock = recorder->clock;
     if (clock->first < 0)
         return 0;
-    if (phase == recorder->layout.code_sync) {
+    if (phase == PHASE_SYNC) {
         clock->waits++;
         clock->is_skipping = clock->waits % clock->stride != 0;
         if (clock->is_skipping)
@@ -134,7 +139,7 @@ void device_wait_ended(StepRecorder *recorder, const Collectives *collectives, d
         clock->collective[collectives->kind] += seconds;
     int64_t before = clock->count - 2;
     if (clock->first < 0 || before < clock->first
-        || clock->phases[before % POOL_EVENTS] != recorder->layout.code_sync)
+        || clock->phases[before % POOL_EVENTS] != PHASE_SYNC)
         return;
     clock->marks[(before + 1) % POOL_EVENTS]
         |= (uint8_t)((collectives->is_pairwise ? 0 : GROUP_END) | (collectives->kind + 1) << KIND_SHIFT);
@@ -148,7 +153,7 @@ int device_end(StepRecorder *recorder, int64_t now_ns, int64_t *first, int64_t *
     *last = clock->count - 1;
     if (set_stream(recorder, &is_same) < 0)
         return -1;
-    int64_t index = *last % POOL_EVENTS, other = recorder->layout.code_other;
+    int64_t index = *last % POOL_EVENTS, other = PHASE_OTHER;
     bool has_event = *first >= 0 && is_same && *last > *first && clock->host_ns[index] == now_ns
                      && clock->phases[index] == other;
     if (!has_event) {
@@ -210,6 +215,6 @@ int device_measure(StepRecorder *recorder, const PendingRow *row, int64_t now_ns
     }
     clock->passed = last;
     clock->passed_ns = *begin + position_ns;
-    divide_step(clock, &recorder->layout, first, last, *begin, times);
+    divide_step(clock, first, last, *begin, times);
     return 1;
 }

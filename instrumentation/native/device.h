@@ -9,7 +9,6 @@ enum {
     POOL_EVENTS = 4 * MAX_EVENTS,
     MAX_PENDING = 64,
     MOST_AT_ONCE = 4,
-    MAX_KINDS = 8,
     NOT_TIMED = -1,
     CAUGHT_UP = 1,
     ARRIVAL = 2,
@@ -20,13 +19,13 @@ enum {
 /* A row whose time is not in the totals yet; first and last are events, or NOT_TIMED. */
 typedef struct {
     int64_t number, first, last;
-    double parts[STEP_PHASES], total, collective[MAX_KINDS];
+    double parts[STEP_PHASES], total, collective[NUM_KINDS];
 } PendingRow;
 
 /* A step as the device went through it. */
 typedef struct {
     int64_t begin_ns, first_arrival_ns, last_arrival_ns;
-    double seconds[MAX_PHASES], idle[MAX_PHASES], total, collective[MAX_KINDS];
+    double seconds[NUM_PHASES], idle[NUM_PHASES], total, collective[NUM_KINDS];
     bool is_launch_bound;
 } DeviceTimes;
 
@@ -41,7 +40,7 @@ struct DeviceClock {
     int8_t usual_phase[MAX_EVENTS + 1];
     PendingRow pending[MAX_PENDING + 2];
     int64_t num_pushed, num_settled;
-    double collective[MAX_KINDS]; /* of the running step, by the host */
+    double collective[NUM_KINDS]; /* of the running step, by the host */
 };
 
 /* device.c. Functions that return int return -1 with an error set. */
@@ -63,7 +62,7 @@ int device_settle(StepRecorder *recorder, int64_t now_ns, int64_t keep);
 int device_settle_all(StepRecorder *recorder, int64_t now_ns);
 
 /* device_times.c */
-void divide_step(DeviceClock *clock, const Layout *layout, int64_t first, int64_t last, double begin,
+void divide_step(DeviceClock *clock, int64_t first, int64_t last, double begin,
                  DeviceTimes *times);
 
 #endif

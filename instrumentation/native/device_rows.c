@@ -1,9 +1,12 @@
-/* Rows that wait for the device; lockstep/recorder/device_rows.py does the same in Python. */
+/* Rows that wait for the device; lockstep/recorder/device_rows.py does the same in Python.
+ *
+ * `pending` is a ring that only the end of a step fills. A query of an event can run a step or a
+ * `settle` from inside this one, so a row is copied before the first query; the dictionary of
+ * callbacks gives up its entry before it is called.
+ */
 #include "device.h"
 
 #include <string.h>
-
-#define PUT(bytes, offset, type, value) (*(type *)((char *)(bytes) + (offset)) = (type)(value))
 
 static PendingRow *pending_at(DeviceClock *clock, int64_t number)
 {
@@ -14,15 +17,13 @@ int device_end_step(StepRecorder *recorder, int64_t now_ns, const double parts[S
                     bool *is_timed)
 {
     DeviceClock *clock = recorder->clock;
-    const Layout *layout = &recorder->layout;
     int64_t first, last;
     if (device_end(recorder, now_ns, &first, &last) < 0)
         return -1;
     if (!recorder->on)
         return 0;
     PendingRow *row = pending_at(clock, clock->num_pushed++);
-    uint64_t *words = recorder->slot.buf, *periodic = recorder->periodic.buf;
-    row->number = (int64_t)words[layout->slot_steps];
+    row->number = (int64_t)((Slot *)recorder->slot.buf)->steps;
     row->first = first;
     row->last = last;
     row->total = total;
@@ -31,8 +32,9 @@ int device_end_step(StepRecorder *recorder, int64_t now_ns, const double parts[S
     memset(clock->collective, 0, sizeof clock->collective);
     if (clock->stride != clock->written_stride) {
         clock->written_stride = clock->stride;
-        periodic[layout->periodic_stride] = (uint64_t)clock->stride;
-        periodic[layout->periodic_present] |= (uint64_t)layout->bit_stride;
+        Periodic *periodic = recorder->periodic.buf;
+        periodic->device_stride = (uint64_t)clock->stride;
+        periodic->present |= PERIODIC_HAS_DEVICE_STRIDE;
     }
     *is_timed = first >= 0;
     return 0;
@@ -40,12 +42,10 @@ int device_end_step(StepRecorder *recorder, int64_t now_ns, const double parts[S
 
 static void count_row(StepRecorder *recorder, const double *phases, const double *collective, double total)
 {
-    const Layout *layout = &recorder->layout;
-    double *floats = recorder->slot.buf;
-    for (int n = 0; n < STEP_PHASES; n++)
-        floats[layout->slot_phases + layout->code_first + n] += phases[n];
-    for (int64_t kind = 0; kind < layout->kinds; kind++)
-        floats[layout->slot_seconds + kind] += collective[kind];
+    Slot *slot = recorder->slot.buf;
+    count_phases(recorder, phases);
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        slot->collective_seconds[kind] += collective[kind];
     settle_step(recorder, total);
 }
 
@@ -53,7 +53,7 @@ static void settle_by_host(StepRecorder *recorder, const PendingRow *row)
 {
     DeviceClock *clock = recorder->clock;
     count_row(recorder, row->parts, row->collective, row->total);
-    ((uint64_t *)recorder->periodic.buf)[recorder->layout.periodic_dropped]++;
+    ((Periodic *)recorder->periodic.buf)->device_dropped++;
     clock->num_settled++;
     if (row->last >= 0)
         clock->oldest = row->last;
@@ -62,47 +62,38 @@ static void settle_by_host(StepRecorder *recorder, const PendingRow *row)
 /* Writes the row once more, unless the ring holds a newer one in its place. */
 static void rewrite(StepRecorder *recorder, int64_t number, const DeviceTimes *times)
 {
-    const Layout *layout = &recorder->layout;
-    uint64_t bytes[MAX_ROW_BYTES / 8] = {0};
-    char *place = (char *)recorder->file.buf + layout->offset_ring + number % layout->rows * layout->row_size;
-    memcpy(bytes, place, (size_t)layout->row_size);
-    if (*(int64_t *)((char *)bytes + layout->row_number) != number)
+    Row *place = row_in_ring(recorder, (uint64_t)number), row;
+    memcpy(&row, place, sizeof row);
+    if ((int64_t)row.number != number)
         return;
-    uint32_t present = *(uint32_t *)((char *)bytes + layout->row_present);
-    uint32_t flags = *(uint32_t *)((char *)bytes + layout->row_flags);
-    present &= ~(uint32_t)(layout->row_bit_first | layout->row_bit_last);
-    present |= (uint32_t)layout->row_bit_idle;
+    row.present &= ~(uint32_t)(ROW_HAS_FIRST_ARRIVAL_NS | ROW_HAS_LAST_ARRIVAL_NS);
+    row.present |= ROW_HAS_HOST_BOUND_SECONDS;
     if (times->first_arrival_ns)
-        present |= (uint32_t)layout->row_bit_first;
+        row.present |= ROW_HAS_FIRST_ARRIVAL_NS;
     if (times->last_arrival_ns)
-        present |= (uint32_t)layout->row_bit_last;
-    flags = (flags & ~(uint32_t)layout->flag_pending) | (uint32_t)layout->flag_device;
-    PUT(bytes, layout->row_start, int64_t, times->begin_ns);
-    PUT(bytes, layout->row_first, int64_t, times->first_arrival_ns);
-    PUT(bytes, layout->row_last, int64_t, times->last_arrival_ns);
-    PUT(bytes, layout->row_seconds, float, times->total);
-    for (int n = 0; n < STEP_PHASES; n++)
-        PUT(bytes, layout->row_phases + 4 * n, float, times->seconds[layout->code_first + n]);
-    PUT(bytes, layout->row_present, uint32_t, present);
-    PUT(bytes, layout->row_flags, uint32_t, flags);
-    PUT(bytes, layout->row_idle, float,
-        times->idle[layout->code_forward] + times->idle[layout->code_backward]
-            + times->idle[layout->code_optimizer] + times->idle[layout->code_other]);
-    PUT(bytes, layout->row_checksum, uint32_t, checksum_of(bytes, (size_t)layout->row_checksum / 4));
-    memcpy(place, bytes, (size_t)layout->row_size);
+        row.present |= ROW_HAS_LAST_ARRIVAL_NS;
+    row.flags = (row.flags & ~(uint32_t)FLAG_DEVICE_PENDING) | FLAG_DEVICE;
+    row.start_ns = times->begin_ns;
+    row.first_arrival_ns = times->first_arrival_ns;
+    row.last_arrival_ns = times->last_arrival_ns;
+    row.seconds = (float)times->total;
+    put_phases(&row, times->seconds + FIRST_STEP_PHASE);
+    row.host_bound_seconds = (float)(times->idle[PHASE_FORWARD] + times->idle[PHASE_BACKWARD]
+                                     + times->idle[PHASE_OPTIMIZER] + times->idle[PHASE_OTHER]);
+    row.checksum = checksum_of_row(&row);
+    memcpy(place, &row, sizeof row);
 }
 
 static void settle_by_device(StepRecorder *recorder, const PendingRow *row, const DeviceTimes *times)
 {
-    const Layout *layout = &recorder->layout;
     DeviceClock *clock = recorder->clock;
     rewrite(recorder, row->number, times);
-    count_row(recorder, times->seconds + layout->code_first, times->collective, times->total);
-    uint64_t *periodic = recorder->periodic.buf;
+    count_row(recorder, times->seconds + FIRST_STEP_PHASE, times->collective, times->total);
+    Periodic *periodic = recorder->periodic.buf;
     for (int n = 0; n < STEP_PHASES; n++)
-        ((double *)periodic)[layout->periodic_idle + n] += times->idle[layout->code_first + n];
-    periodic[layout->periodic_device_steps]++;
-    periodic[layout->periodic_launch_bound] += times->is_launch_bound;
+        periodic->host_bound_seconds[n] += times->idle[FIRST_STEP_PHASE + n];
+    periodic->device_steps++;
+    periodic->launch_bound_steps += times->is_launch_bound;
     clock->num_settled++;
     clock->oldest = row->last;
 }

@@ -26,14 +26,14 @@ static double lower(double a, double b)
 }
 
 /* Nanoseconds of a segment with work in which the stream waited for the host. */
-static double idle_of(DeviceClock *clock, const Layout *layout, int64_t place, int64_t number, double until_host)
+static double idle_of(DeviceClock *clock, int64_t place, int64_t number, double until_host)
 {
     int64_t index = (number + 1) % POOL_EVENTS, before = number % POOL_EVENTS;
     int phase = clock->phases[before], mark = clock->marks[index];
     double span = clock->spans[place];
     bool is_known = clock->usual_phase[place] == phase;
-    bool is_inside = phase == layout->code_backward || phase == layout->code_optimizer
-                     || clock->phases[index] == layout->code_sync;
+    bool is_inside = phase == PHASE_BACKWARD || phase == PHASE_OPTIMIZER
+                     || clock->phases[index] == PHASE_SYNC;
     if (mark & CAUGHT_UP && (is_inside || mark & ARRIVAL)) {
         double idle = span - (is_known ? clock->usual_device[place] : 0.0);
         return idle > 0 ? idle : 0;
@@ -48,22 +48,22 @@ static double idle_of(DeviceClock *clock, const Layout *layout, int64_t place, i
     return idle;
 }
 
-static void finish(const Layout *layout, double begin, double unexplained, DeviceTimes *times)
+static void finish(double begin, double unexplained, DeviceTimes *times)
 {
-    int64_t forward = layout->code_forward, backward = layout->code_backward;
+    int64_t forward = PHASE_FORWARD, backward = PHASE_BACKWARD;
     if (times->idle[backward] > times->seconds[backward] / 2 && times->idle[forward] == 0)
         times->idle[forward] = unexplained;
-    double before = times->seconds[layout->code_init] + times->seconds[layout->code_restore];
+    double before = times->seconds[PHASE_INIT] + times->seconds[PHASE_RESTORE];
     double all = 0;
-    for (int phase = 0; phase < MAX_PHASES; phase++)
+    for (int phase = 0; phase < NUM_PHASES; phase++)
         all += times->seconds[phase];
     times->begin_ns = (int64_t)begin + (int64_t)(before * 1e9);
     times->total = all - before;
-    double launches = times->idle[forward] + times->idle[backward] + times->idle[layout->code_optimizer];
+    double launches = times->idle[forward] + times->idle[backward] + times->idle[PHASE_OPTIMIZER];
     times->is_launch_bound = times->total > 0 && launches >= LEAST_SHARE * times->total;
 }
 
-void divide_step(DeviceClock *clock, const Layout *layout, int64_t first, int64_t last, double begin,
+void divide_step(DeviceClock *clock, int64_t first, int64_t last, double begin,
                  DeviceTimes *times)
 {
     double at = begin, unexplained = 0;
@@ -75,23 +75,23 @@ void divide_step(DeviceClock *clock, const Layout *layout, int64_t first, int64_
         double span = clock->spans[place], until_host = (double)clock->host_ns[index] - at;
         at += span;
         times->seconds[phase] += span * 1e-9;
-        is_optimized = is_optimized || phase == layout->code_optimizer;
-        if (!times->first_arrival_ns && (mark & ARRIVAL || clock->phases[index] == layout->code_sync))
+        is_optimized = is_optimized || phase == PHASE_OPTIMIZER;
+        if (!times->first_arrival_ns && (mark & ARRIVAL || clock->phases[index] == PHASE_SYNC))
             times->first_arrival_ns = (int64_t)at;
         if (mark & GROUP_END)
-            times->last_arrival_ns = (int64_t)(at - times->seconds[layout->code_sync] * 1e9);
+            times->last_arrival_ns = (int64_t)(at - times->seconds[PHASE_SYNC] * 1e9);
         if (mark >> KIND_SHIFT)
             times->collective[(mark >> KIND_SHIFT) - 1] += span * 1e-9;
-        if (phase == layout->code_first || (phase == layout->code_other && is_optimized)) {
+        if (phase == FIRST_STEP_PHASE || (phase == PHASE_OTHER && is_optimized)) {
             /* Nothing is launched here, so what lasts until the host comes is waiting. */
             times->idle[phase] += lower(span, until_host > 0 ? until_host : 0) * 1e-9;
-        } else if (phase == layout->code_forward || phase == layout->code_backward
-                   || phase == layout->code_optimizer || phase == layout->code_other) {
-            double idle = idle_of(clock, layout, place, number, until_host);
+        } else if (phase == PHASE_FORWARD || phase == PHASE_BACKWARD
+                   || phase == PHASE_OPTIMIZER || phase == PHASE_OTHER) {
+            double idle = idle_of(clock, place, number, until_host);
             times->idle[phase] += idle * 1e-9;
-            if (phase == layout->code_forward && mark & CAUGHT_UP && idle == 0)
+            if (phase == PHASE_FORWARD && mark & CAUGHT_UP && idle == 0)
                 unexplained += span * 1e-9;
         }
     }
-    finish(layout, begin, unexplained, times);
+    finish(begin, unexplained, times);
 }

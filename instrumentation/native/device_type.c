@@ -55,16 +55,12 @@ PyObject *recorder_use_device(StepRecorder *recorder, PyObject *device)
 {
     if (!recorder->on || recorder->clock != NULL)
         Py_RETURN_NONE;
-    if (recorder->layout.kinds > MAX_KINDS) {
-        PyErr_SetString(PyExc_ValueError, "there are more kinds of collectives than an array holds");
-        return NULL;
-    }
     if (take_device(recorder, device) < 0)
         return NULL;
     DeviceClock *clock = PyMem_Calloc(1, sizeof *clock);
     if (clock == NULL)
         return PyErr_NoMemory();
-    memset(clock->phases, (int)recorder->layout.code_other, sizeof clock->phases);
+    memset(clock->phases, PHASE_OTHER, sizeof clock->phases);
     memset(clock->usual_phase, NOT_TIMED, sizeof clock->usual_phase);
     clock->first = clock->passed = NOT_TIMED;
     clock->stride = clock->written_stride = 1;

@@ -27,7 +27,8 @@ PyMODINIT_FUNC PyInit__native(void)
             || add_type(module, &phase_hook_spec, &PhaseHook_Type) < 0
             || add_type(module, &backward_spec, &Backward_Type) < 0
             || add_type(module, &gradient_wait_spec, &GradientWait_Type) < 0
-            || add_type(module, &forward_spec, &Forward_Type) < 0))
+            || add_type(module, &forward_spec, &Forward_Type) < 0
+            || PyModule_AddStringConstant(module, "PAGE_LAYOUT", PAGE_LAYOUT) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -57,7 +57,7 @@ static PyObject *enter(StepRecorder *recorder, int code)
 static int parse_code(PyObject *number)
 {
     long code = PyLong_AsLong(number);
-    if (code >= 0 && code < MAX_PHASES)
+    if (code >= 0 && code < NUM_PHASES)
         return (int)code;
     if (!PyErr_Occurred())
         PyErr_Format(PyExc_ValueError, "%R is the code of no phase", number);
@@ -125,7 +125,7 @@ int recorder_wait_begins(StepRecorder *recorder, int *interrupted)
 {
     int64_t now_ns;
     *interrupted = NOT_WAITING;
-    if (!recorder->on || recorder->held || recorder->phase == recorder->layout.code_sync)
+    if (!recorder->on || recorder->held || recorder->phase == PHASE_SYNC)
         return 0;
     if (recorder->clock != NULL) {
         int is_on_stream = device_is_on_stream(recorder);
@@ -133,7 +133,7 @@ int recorder_wait_begins(StepRecorder *recorder, int *interrupted)
             return is_on_stream; /* a collective that is started in another stream: nobody waits */
     }
     int code = recorder->phase;
-    if (recorder_switch_phase(recorder, (int)recorder->layout.code_sync, &now_ns) < 0)
+    if (recorder_switch_phase(recorder, PHASE_SYNC, &now_ns) < 0)
         return -1;
     if (!recorder->first_arrival_ns)
         recorder->first_arrival_ns = now_ns;
@@ -180,15 +180,14 @@ int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Co
 
 int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *collectives)
 {
-    const Layout *layout = &recorder->layout;
-    if (interrupted == NOT_WAITING || !recorder->on || recorder->phase != layout->code_sync)
+    if (interrupted == NOT_WAITING || !recorder->on || recorder->phase != PHASE_SYNC)
         return 0;
     int64_t began_ns = recorder->since_ns, now_ns;
     if (recorder_switch_phase(recorder, interrupted, &now_ns) < 0)
         return -1;
     if (!collectives->is_pairwise)
         /* As if all waiting of the step came last: docs/decisions/0006-*.md. */
-        recorder->last_arrival_ns = now_ns - recorder->spent_ns[layout->code_sync];
+        recorder->last_arrival_ns = now_ns - recorder->spent_ns[PHASE_SYNC];
     double seconds = (double)(now_ns - began_ns) * 1e-9;
     if (recorder->clock != NULL) {
         device_wait_ended(recorder, collectives, seconds);
@@ -196,12 +195,12 @@ int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectiv
     }
     if (collectives->kind < 0 || !recorder->on)
         return 0;
-    uint64_t *words = recorder->slot.buf;
-    words[layout->slot_calls + collectives->kind] += (uint64_t)collectives->calls;
-    words[layout->slot_bytes + collectives->kind] += (uint64_t)collectives->size_bytes;
-    ((double *)words)[layout->slot_seconds + collectives->kind] += seconds;
-    ((uint64_t *)recorder->periodic.buf)[layout->periodic_bus + collectives->kind]
-        += (uint64_t)collectives->bus_bytes;
+    Slot *slot = recorder->slot.buf;
+    Periodic *periodic = recorder->periodic.buf;
+    slot->collectives[collectives->kind] += (uint64_t)collectives->calls;
+    slot->collective_bytes[collectives->kind] += (uint64_t)collectives->size_bytes;
+    slot->collective_seconds[collectives->kind] += seconds;
+    periodic->bus_bytes[collectives->kind] += (uint64_t)collectives->bus_bytes;
     return 0;
 }
 
@@ -244,7 +243,7 @@ static PyObject *method_restart(StepRecorder *recorder, PyObject *moment)
         return NULL;
     recorder->on = recorder->file.buf != NULL;
     memset(recorder->spent_ns, 0, sizeof recorder->spent_ns);
-    recorder->phase = (int)recorder->layout.code_other;
+    recorder->phase = PHASE_OTHER;
     recorder->since_ns = now_ns;
     recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
     recorder->waited_ns = -1;
@@ -274,11 +273,10 @@ static PyObject *method_take_phases(StepRecorder *recorder, PyObject *unused)
 static PyObject *method_take_losses(StepRecorder *recorder, PyObject *unused)
 {
     (void)unused;
-    int64_t capacity = recorder->layout.losses;
-    int64_t count = recorder->num_losses < capacity ? recorder->num_losses : capacity;
+    int64_t count = recorder->num_losses < LOSSES ? recorder->num_losses : LOSSES;
     PyObject *losses = PyList_New((Py_ssize_t)count);
     for (int64_t n = 0; losses != NULL && n < count; n++) {
-        int64_t index = (recorder->num_losses - count + n) % capacity;
+        int64_t index = (recorder->num_losses - count + n) % LOSSES;
         PyObject *loss = PyFloat_FromDouble(recorder->losses[index]);
         if (loss == NULL)
             Py_CLEAR(losses);

@@ -5,72 +5,26 @@
 
 PyTypeObject *StepRecorder_Type;
 
-static int parse_layout(Layout *layout, PyObject *table)
-{
-    static const struct {
-        const char *name;
-        size_t offset;
-    } fields[] = {
-#define LAYOUT_ENTRY(field, name) {name, offsetof(Layout, field)},
-        LAYOUT(LAYOUT_ENTRY)
-#undef LAYOUT_ENTRY
-    };
-    for (size_t n = 0; n < sizeof fields / sizeof *fields; n++) {
-        PyObject *value = PyDict_GetItemString(table, fields[n].name);
-        if (value == NULL) {
-            PyErr_Format(PyExc_KeyError, "the layout has no entry %s", fields[n].name);
-            return -1;
-        }
-        int64_t number = PyLong_AsLongLong(value);
-        if (number == -1 && PyErr_Occurred())
-            return -1;
-        *(int64_t *)((char *)layout + fields[n].offset) = number;
-    }
-    return 0;
-}
-
-static int parse_buckets(StepRecorder *recorder, PyObject *bounds)
-{
-    recorder->num_buckets = PyTuple_Size(bounds);
-    if (recorder->num_buckets < 0)
-        return -1;
-    recorder->buckets = PyMem_Calloc((size_t)recorder->num_buckets, sizeof *recorder->buckets);
-    if (recorder->buckets == NULL)
-        return PyErr_NoMemory(), -1;
-    for (Py_ssize_t n = 0; n < recorder->num_buckets; n++) {
-        recorder->buckets[n] = PyFloat_AsDouble(PyTuple_GET_ITEM(bounds, n));
-        if (PyErr_Occurred())
-            return -1;
-    }
-    return 0;
-}
-
 /* Whether everything that is written lies inside the buffers. */
 static int check_sizes(const StepRecorder *recorder)
 {
-    const Layout *layout = &recorder->layout;
-    bool fits = layout->offset_ring + layout->rows * layout->row_size <= recorder->file.len
-                && layout->rows > 0 && layout->losses > 0 && layout->row_size <= MAX_ROW_BYTES
-                && layout->slot_size <= recorder->slot.len
-                && layout->offset_slot_0 + layout->slot_size <= layout->offset_ring
-                && layout->offset_slot_1 + layout->slot_size <= layout->offset_ring
-                && layout->offset_heartbeat % 8 == 0
-                && layout->slot_checksum * 8 < layout->slot_size
-                && layout->periodic_size <= recorder->periodic.len;
+    bool fits = recorder->rows > 0 && recorder->slot.len >= (Py_ssize_t)sizeof(Slot)
+                && recorder->file.len >= (Py_ssize_t)(RING_OFFSET + recorder->rows * (int64_t)sizeof(Row))
+                && recorder->periodic.len >= (Py_ssize_t)sizeof(Periodic)
+                && recorder->noted.len >= (Py_ssize_t)sizeof(Row);
     if (!fits)
         PyErr_SetString(PyExc_ValueError, "the page is smaller than its layout");
     return fits ? 0 : -1;
 }
 
-static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwargs, PyObject *buffers[3],
-                         PyObject **layout, PyObject **buckets)
+static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwargs, PyObject *buffers[4])
 {
-    static char *names[] = {"file",      "slot",  "periodic", "layout",  "buckets",    "heartbeat",
-                            "callbacks", "codes", "kinds",    "code_of", "bus_factor", "figures_of",
-                            "ignored",   NULL};
+    static char *names[] = {"file",  "slot",  "periodic", "noted",      "rows",       "heartbeat", "callbacks",
+                            "codes", "kinds", "code_of",  "bus_factor", "figures_of", "ignored",   NULL};
+    long long rows;
     bool is_parsed = PyArg_ParseTupleAndKeywords(
-        args, kwargs, "$OOOO!O!OOO!O!OOOO:StepRecorder", names, &buffers[0], &buffers[1],
-        &buffers[2], &PyDict_Type, layout, &PyTuple_Type, buckets, &recorder->heartbeat,
+        args, kwargs, "$OOOOLOOO!O!OOOO:StepRecorder", names, &buffers[0], &buffers[1],
+        &buffers[2], &buffers[3], &rows, &recorder->heartbeat,
         &recorder->callbacks, &PyDict_Type, &recorder->codes, &PyDict_Type, &recorder->kinds,
         &recorder->code_of, &recorder->bus_factor, &recorder->figures_of, &recorder->ignored);
     if (!is_parsed) { /* the references parsed so far are borrowed */
@@ -78,6 +32,7 @@ static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwarg
         RECORDER_OBJECTS(FORGET)
         return -1;
     }
+    recorder->rows = rows;
     recorder->page_heartbeat = recorder->heartbeat;
     recorder->numbers = Py_None;
     recorder->is_capturing = recorder->current_stream = recorder->stream = Py_None;
@@ -89,24 +44,21 @@ static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwarg
 
 static int recorder_init(StepRecorder *recorder, PyObject *args, PyObject *kwargs)
 {
-    PyObject *buffers[3], *layout, *buckets;
+    PyObject *buffers[4];
     if (recorder->callbacks != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a recorder is initialised once");
         return -1;
     }
-    if (parse_objects(recorder, args, kwargs, buffers, &layout, &buckets) < 0
+    if (parse_objects(recorder, args, kwargs, buffers) < 0
         || PyObject_GetBuffer(buffers[0], &recorder->file, PyBUF_WRITABLE) < 0
         || PyObject_GetBuffer(buffers[1], &recorder->slot, PyBUF_WRITABLE) < 0
         || PyObject_GetBuffer(buffers[2], &recorder->periodic, PyBUF_WRITABLE) < 0
-        || parse_layout(&recorder->layout, layout) < 0 || parse_buckets(recorder, buckets) < 0
+        || PyObject_GetBuffer(buffers[3], &recorder->noted, PyBUF_WRITABLE) < 0
         || check_sizes(recorder) < 0)
         return -1;
-    recorder->losses = PyMem_Calloc((size_t)recorder->layout.losses, sizeof *recorder->losses);
-    if (recorder->losses == NULL)
-        return PyErr_NoMemory(), -1;
     char *file = recorder->file.buf;
-    recorder->heartbeat_word = (uint64_t *)(file + recorder->layout.offset_heartbeat);
-    recorder->phase = (int)recorder->layout.code_init;
+    recorder->heartbeat_word = (uint64_t *)(file + HEARTBEAT_OFFSET);
+    recorder->phase = PHASE_INIT;
     recorder->since_ns = recorder->step_began_ns = clock_ns();
     recorder->wake_rows = 1;
     recorder->wake_step = recorder->wake_ns = recorder->run_queue_due_ns = NEVER;
@@ -120,7 +72,7 @@ static int recorder_init(StepRecorder *recorder, PyObject *args, PyObject *kwarg
 /* Releases the page, which can be closed from then on: mmap refuses while a buffer is exported. */
 void recorder_release_page(StepRecorder *recorder)
 {
-    Py_buffer *buffers[] = {&recorder->file, &recorder->slot, &recorder->periodic};
+    Py_buffer *buffers[] = {&recorder->file, &recorder->slot, &recorder->periodic, &recorder->noted};
     recorder->on = 0;
     for (size_t n = 0; n < sizeof buffers / sizeof *buffers; n++) {
         if (buffers[n]->obj != NULL)
@@ -136,15 +88,13 @@ static int recorder_clear(StepRecorder *self)
     return 0;
 }
 
-static void free_arrays(StepRecorder *recorder)
+static void free_clock(StepRecorder *recorder)
 {
-    PyMem_Free(recorder->buckets);
-    PyMem_Free(recorder->losses);
     PyMem_Free(recorder->clock);
 }
 
 DEFINE_TRAVERSE(recorder, StepRecorder, RECORDER_OBJECTS)
-DEFINE_DEALLOC(recorder, StepRecorder, free_arrays)
+DEFINE_DEALLOC(recorder, StepRecorder, free_clock)
 
 static PyMemberDef recorder_members[] = {
     MEMBER("on", T_BOOL, StepRecorder, on, READONLY),

@@ -29,19 +29,19 @@ static int64_t read_waited_ns(const StepRecorder *recorder)
 
 void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row)
 {
-    const Layout *layout = &recorder->layout;
     if (now_ns < recorder->run_queue_due_ns)
         return;
     int64_t before = recorder->waited_ns, waited_ns = read_waited_ns(recorder);
     recorder->waited_ns = waited_ns;
-    recorder->run_queue_due_ns = waited_ns < 0 ? NEVER : now_ns + layout->run_queue_every;
+    recorder->run_queue_due_ns = waited_ns < 0 ? NEVER : now_ns + RUN_QUEUE_EVERY_NS;
     if (before < 0 || waited_ns < before)
         return;
-    uint64_t *periodic = recorder->periodic.buf;
-    row->waited = (double)(waited_ns - before) * 1e-9;
-    row->present |= (uint32_t)layout->row_bit_run_queue;
-    ((double *)periodic)[layout->periodic_run_queue] += row->waited;
-    periodic[layout->periodic_present] |= (uint64_t)layout->bit_run_queue;
+    Periodic *periodic = recorder->periodic.buf;
+    double seconds = (double)(waited_ns - before) * 1e-9;
+    row->run_queue_seconds = (float)seconds;
+    row->present |= ROW_HAS_RUN_QUEUE_SECONDS;
+    periodic->run_queue_seconds += seconds;
+    periodic->present |= PERIODIC_HAS_RUN_QUEUE_SECONDS;
 }
 
 PyObject *recorder_watch_run_queue(StepRecorder *recorder, PyObject *descriptors)

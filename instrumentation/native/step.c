@@ -1,4 +1,9 @@
-/* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python. */
+/* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python.
+ *
+ * The row is built on the stack and no pointer into the page outlives a call into Python: a tensor's
+ * item(), an index, a callback or an event may close the page. From `write_step` to `commit_state` of
+ * a host's step nothing calls Python, so that row and totals never disagree.
+ */
 #include "device.h"
 
 #include <math.h>
@@ -94,7 +99,7 @@ static int read_integer(PyObject *value, const char *name, int64_t least, int64_
     return 0;
 }
 
-/* As `parse_number` does: the number stays what it is where the value is no such integer. */
+/* As `parse_number` does: the number stays what it is where the value is another object. */
 static int parse_integer(StepRecorder *recorder, PyObject *value, const char *name, int64_t least,
                          int64_t most, int64_t *number)
 {
@@ -105,19 +110,18 @@ static int parse_integer(StepRecorder *recorder, PyObject *value, const char *na
     return 0;
 }
 
-static double to_row(double value)
+static float to_row(double value)
 {
-    return fabs(value) > LARGEST ? copysign(INFINITY, value) : value;
+    return fabs(value) > LARGEST ? (float)copysign(INFINITY, value) : (float)value;
 }
 
 static int take_loss(StepRecorder *recorder, double loss, Row *row)
 {
-    const Layout *layout = &recorder->layout;
-    ((double *)recorder->slot.buf)[layout->slot_loss] = loss;
+    ((Slot *)recorder->slot.buf)->loss = loss;
     row->loss = to_row(loss);
-    row->present |= (uint32_t)layout->row_bit_loss;
+    row->present |= ROW_HAS_LOSS;
     if (recorder->loss_floor < loss && loss <= recorder->loss_bound) {
-        recorder->losses[recorder->num_losses++ % layout->losses] = loss;
+        recorder->losses[recorder->num_losses++ % LOSSES] = loss;
         row->flags |= (uint32_t)recorder->lasting_flags;
         return 0;
     }
@@ -126,10 +130,9 @@ static int take_loss(StepRecorder *recorder, double loss, Row *row)
 
 static int take_norm(StepRecorder *recorder, double norm, Row *row)
 {
-    const Layout *layout = &recorder->layout;
-    ((double *)recorder->slot.buf)[layout->slot_norm] = norm;
-    row->norm = to_row(norm);
-    row->present |= (uint32_t)layout->row_bit_norm;
+    ((Slot *)recorder->slot.buf)->gradient_norm = norm;
+    row->gradient_norm = to_row(norm);
+    row->present |= ROW_HAS_GRADIENT_NORM;
     if (-LARGEST < norm && norm < LARGEST)
         return 0;
     return call_inspect_number(recorder, name_inspect_norm, norm, &row->flags);
@@ -138,9 +141,8 @@ static int take_norm(StepRecorder *recorder, double norm, Row *row)
 /* Takes loss, norm and rate into the row and the slot; 1 where the recorder went off meanwhile. */
 static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row *row)
 {
-    const Layout *layout = &recorder->layout;
     double loss, norm, rate;
-    int64_t present = layout->bit_step;
+    uint64_t present = SLOT_HAS_STEP;
     int has_loss = parse_number(recorder, arguments->loss, &loss);
     int has_norm = has_loss < 0 ? -1 : parse_number(recorder, arguments->norm, &norm);
     int has_rate = has_norm < 0 ? -1 : parse_number(recorder, arguments->rate, &rate);
@@ -150,26 +152,26 @@ static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row 
         return 1;
     row->flags = (uint32_t)recorder->flags;
     if (has_loss) {
-        present |= layout->bit_loss;
+        present |= SLOT_HAS_LOSS;
         if (take_loss(recorder, loss, row) < 0)
             return -1;
         if (!recorder->on)
             return 1;
     }
     if (has_norm) {
-        present |= layout->bit_norm;
+        present |= SLOT_HAS_GRADIENT_NORM;
         if (take_norm(recorder, norm, row) < 0)
             return -1;
         if (!recorder->on)
             return 1;
     }
     if (has_rate) {
-        ((double *)recorder->slot.buf)[layout->slot_rate] = rate;
-        present |= layout->bit_rate;
+        ((Slot *)recorder->slot.buf)->learning_rate = rate;
+        present |= SLOT_HAS_LEARNING_RATE;
     }
-    uint64_t *words = recorder->slot.buf;
-    words[layout->slot_present] |= (uint64_t)present;
-    words[layout->slot_nonfinite] += (row->flags & layout->flag_nonfinite) != 0;
+    Slot *slot = recorder->slot.buf;
+    slot->present |= present;
+    slot->nonfinite_steps += (row->flags & FLAG_NONFINITE) != 0;
     recorder->flags = 0;
     return 0;
 }
@@ -192,15 +194,23 @@ static int read_lengths(StepRecorder *recorder, const Arguments *arguments, Row 
         PyErr_Format(PyExc_ValueError, "sequence_lengths are outside of what a row can hold");
         return -1;
     }
-    row->shortest = shortest;
-    row->longest = longest;
-    row->squares = squares;
-    row->present |= (uint32_t)recorder->layout.row_bits_lengths;
+    row->sequence_min = (uint32_t)shortest;
+    row->sequence_max = (uint32_t)longest;
+    row->sequence_squares = (float)squares;
+    row->present |= ROW_HAS_SEQUENCE_MIN | ROW_HAS_SEQUENCE_MAX | ROW_HAS_SEQUENCE_SQUARES;
     if (row->tokens == 0)
-        row->tokens = total;
+        row->tokens = (uint32_t)total;
     if (row->samples == 0)
-        row->samples = count;
+        row->samples = (uint32_t)count;
     return 0;
+}
+
+static int parse_count(StepRecorder *recorder, PyObject *value, const char *name, uint32_t *count)
+{
+    int64_t number = 0;
+    int status = parse_integer(recorder, value, name, 0, UINT32_MAX, &number);
+    *count = (uint32_t)number;
+    return status;
 }
 
 static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
@@ -225,50 +235,51 @@ static int take_device_numbers(StepRecorder *recorder, const Arguments *argument
 static int end_step(StepRecorder *recorder, const Arguments *arguments)
 {
     int64_t now_ns;
-    Row row = {.number = recorder->next_step};
-    if (recorder_switch_phase(recorder, (int)recorder->layout.code_other, &now_ns) < 0)
+    Row row = {.step = recorder->next_step};
+    if (recorder_switch_phase(recorder, PHASE_OTHER, &now_ns) < 0)
         return -1;
     if (arguments->step != Py_None
-        && parse_integer(recorder, arguments->step, "step", INT64_MIN, INT64_MAX - 1, &row.number) < 0)
+        && parse_integer(recorder, arguments->step, "step", INT64_MIN, INT64_MAX - 1, &row.step) < 0)
         return -1;
-    recorder->next_step = row.number + 1;
+    recorder->next_step = row.step + 1;
     if (recorder->numbers != Py_None && take_device_numbers(recorder, arguments) < 0)
         return -1;
     if (take_numbers(recorder, arguments, &row) < 0
-        || parse_integer(recorder, arguments->tokens, "tokens", 0, UINT32_MAX, &row.tokens) < 0
-        || parse_integer(recorder, arguments->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
+        || parse_count(recorder, arguments->tokens, "tokens", &row.tokens) < 0
+        || parse_count(recorder, arguments->samples, "samples", &row.samples) < 0
         || take_lengths(recorder, arguments, &row) < 0)
         return -1;
     if (!recorder->on)
         return 0;
-    double seconds[STEP_PHASES];
-    recorder_end_phases(recorder, seconds);
-    row.began_ns = recorder->step_began_ns;
+    double parts[STEP_PHASES];
+    recorder_end_phases(recorder, parts);
+    row.start_ns = recorder->step_began_ns;
     recorder->step_began_ns = now_ns;
-    row.seconds = (double)(now_ns - row.began_ns) * 1e-9;
-    if (row.seconds > recorder->usual_seconds && call_inspect_step(recorder, &row, seconds) < 0)
+    double seconds = (double)(now_ns - row.start_ns) * 1e-9;
+    row.seconds = (float)seconds;
+    if (seconds > recorder->usual_seconds && call_inspect_step(recorder, &row, parts) < 0)
         return -1;
     if (!recorder->on)
         return 0;
     bool is_timed = false;
-    if (recorder->clock != NULL && device_end_step(recorder, now_ns, seconds, row.seconds, &is_timed) < 0)
+    if (recorder->clock != NULL && device_end_step(recorder, now_ns, parts, seconds, &is_timed) < 0)
         return -1;
     if (!recorder->on)
         return 0;
     if (is_timed)
-        row.flags |= (uint32_t)recorder->layout.flag_pending;
+        row.flags |= FLAG_DEVICE_PENDING;
     take_run_queue(recorder, now_ns, &row);
-    int64_t steps = write_step(recorder, &row, seconds);
+    int64_t steps = write_step(recorder, &row, parts);
     if (recorder->clock == NULL) {
-        count_phases(recorder, seconds);
-        settle_step(recorder, row.seconds);
+        count_phases(recorder, parts);
+        settle_step(recorder, seconds);
     } else if (device_settle(recorder, now_ns, 1) < 0) {
         return -1;
     }
     if (!recorder->on)
         return 0;
     commit_state(recorder, now_ns);
-    return call_step_ended(recorder, &row, now_ns, steps);
+    return call_step_ended(recorder, row.step, seconds, now_ns, steps);
 }
 
 PyObject *recorder_step(StepRecorder *recorder, PyObject *const *values, Py_ssize_t num_positional,

@@ -92,7 +92,7 @@ class ProgressEvents:
         if page is None:
             return
         self._resumed.add(attempt)
-        step, requested = page.periodic["restored_step"], page.periodic["restore_asked"]
+        step, requested = page.periodic["restored_step"], page.periodic["restore_requested"]
         passed_over = page.periodic["passed_over"]
         before = highest_step_before(page.path)
         fields = {

@@ -18,7 +18,6 @@ MAY_OPEN = {
     "records/lockstep_records/foreign_files": "this is the way",
     "records/lockstep_records/own_files": "this is the way to write",
     "records/lockstep_records/page/new_file": "a new page, exclusively, by its folder's descriptor",
-    "records/lockstep_records/page/file_system": PROC,
     "records/lockstep_records/liveness": PROC,
     "records/lockstep_records/hangs": PROC,
     "records/lockstep_records/atomic_file": "folders of checkpoints, states and reports",

@@ -215,8 +215,8 @@ def test_a_restart_is_a_new_attempt_and_the_old_pages_stay(root: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nothing.py"], "program 'nothing.py' is no file"),
-        (["--nproc-per-node", "0", "x"], "'0' is no number of ranks"),
+        (["nothing.py"], "program 'nothing.py' is not a file"),
+        (["--nproc-per-node", "0", "x"], "'0' is not a number of ranks"),
         (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
         (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
         (["--endpoint", "nowhere", "-m", "this"], "--endpoint 'nowhere' is not HOST:PORT"),

@@ -11,11 +11,11 @@ import pytest
 from lockstep_records.page.layout import (
     HEARTBEAT_OFFSET,
     IDENTITY,
+    READABLE_VERSIONS,
     RING_OFFSET,
     ROW,
     SLOT,
     SLOT_OFFSETS,
-    VERSION,
     page_bytes,
 )
 from lockstep_records.page.reader import PageError, read_page, read_rows
@@ -62,7 +62,7 @@ def int32_bytes(number: int) -> bytes:
             "version",
             int32_bytes(1),
             "version",
-            f"version 1, this reader knows 4 and {VERSION}",
+            f"version 1, this reader knows {' and '.join(map(str, READABLE_VERSIONS))}",
         ),
         ("version", int32_bytes(0), "version", "format version 0"),
         ("row_count", int32_bytes(0), "identity", "row_count is 0"),

@@ -1,4 +1,4 @@
-"""Format v4 of the rank page, byte by byte: a change of it needs a new version."""
+"""Format v5 of the rank page, byte by byte: what is added needs a new version."""
 
 import struct
 
@@ -15,6 +15,7 @@ from lockstep_records.page.layout import (
     PERIODIC,
     PERIODIC_OFFSETS,
     PHASES,
+    READABLE_VERSIONS,
     RING_OFFSET,
     ROW,
     SLOT,
@@ -26,7 +27,8 @@ from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 
-# Offset, struct format and name of every field of version 4.
+FROZEN_VERSION = 5
+# Offset, struct format and name of every field of that version.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -105,7 +107,7 @@ GOLDEN = {
         (144, "Q", "resident_peak_bytes"),
         (152, "Q", "allocator_retries"),
         (160, "Q", "out_of_memory"),
-        (168, "Q", "asked_bytes"),
+        (168, "Q", "requested_bytes"),
         (176, "Q", "collections"),
         (184, "d", "collection_seconds"),
         (192, "Q", "measured_steps"),
@@ -119,7 +121,7 @@ GOLDEN = {
         (256, "3Q", "restores"),
         (280, "d", "restore_seconds"),
         (288, "Q", "passed_over"),
-        (296, "q", "restore_asked"),
+        (296, "q", "restore_requested"),
         (304, "q", "restored_step"),
         (312, "8d", "rework_seconds"),
         (376, "8d", "hang_seconds"),
@@ -177,44 +179,16 @@ GOLDEN = {
     ),
 }
 GOLDEN_PRESENCE = {
-    "slot": (
-        "step",
-        "loss",
-        "gradient_norm",
-        "learning_rate",
-        "checkpoint_step",
-        "checkpoint_wall_ns",
-    ),
+    "slot": ("step loss gradient_norm learning_rate checkpoint_step checkpoint_wall_ns"),
     "periodic": (
-        "process_seconds",
-        "step_before",
-        "flops_per_token",
-        "peak_flops",
-        "device_allocated_bytes",
-        "device_reserved_bytes",
-        "device_peak_bytes",
-        "resident_bytes",
-        "resident_peak_bytes",
-        "asked_bytes",
-        "write_step",
-        "write_seconds",
-        "restore_asked",
-        "restored_step",
-        "hang_timeout_seconds",
-        "pause_timeout_seconds",
-        "device_stride",
-        "run_queue_seconds",
+        "process_seconds step_before flops_per_token peak_flops device_allocated_bytes "
+        "device_reserved_bytes device_peak_bytes resident_bytes resident_peak_bytes "
+        "requested_bytes write_step write_seconds restore_requested restored_step "
+        "hang_timeout_seconds pause_timeout_seconds device_stride run_queue_seconds"
     ),
     "row": (
-        "first_arrival_ns",
-        "last_arrival_ns",
-        "loss",
-        "gradient_norm",
-        "sequence_min",
-        "sequence_max",
-        "sequence_squares",
-        "host_bound_seconds",
-        "run_queue_seconds",
+        "first_arrival_ns last_arrival_ns loss gradient_norm sequence_min sequence_max "
+        "sequence_squares host_bound_seconds run_queue_seconds"
     ),
 }
 GOLDEN_PHASES = (
@@ -229,15 +203,31 @@ def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
 
 
 def test_version_five_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (5, b"LKSTPAGE")
-    assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
+    assert MAGIC == b"LKSTPAGE"
+    frozen = {section.name: section.at(FROZEN_VERSION) for section in SECTIONS}
+    assert {name: field_formats(section) for name, section in frozen.items()} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
-    assert {
-        section.name: tuple(section.presence) for section in (SLOT, PERIODIC, ROW)
-    } == GOLDEN_PRESENCE
+    assert {name: " ".join(frozen[name].presence) for name in GOLDEN_PRESENCE} == GOLDEN_PRESENCE
     assert (HEARTBEAT_OFFSET, *SLOT_OFFSETS) == (4096, 8192, 12288)
     assert (*PERIODIC_OFFSETS, RING_OFFSET) == (16384, 20480, 24576)
     assert page_bytes(65_536) == 8_413_184
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_a_later_version_moves_no_field_but_the_checksum(section: Section) -> None:
+    for name, at in section.at(FROZEN_VERSION).offsets.items():
+        assert name in {"checksum", "reserved"} or section.offsets[name] == at
+
+
+def test_the_version_is_that_of_the_newest_field_and_all_versions_have_rows_of_one_size() -> None:
+    assert max(field.since for section in SECTIONS for field in section.fields) == VERSION
+    assert {ROW.at(version).size for version in READABLE_VERSIONS} == {128}
+
+
+def test_a_field_of_a_later_version_comes_after_those_of_the_versions_before() -> None:
+    newer, older = Field("newer", "Q", "", since=5), Field("older", "Q", "")
+    with pytest.raises(AssertionError, match="comes after the others"):
+        Section("mixed", "", newer, older, Field("checksum", "Q", ""))
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

@@ -47,7 +47,7 @@ def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
     assert (first["step"], first["start_ns"], first["duration_ns"]) == (41, 1_000, 3_500)
     assert (first["operation"], first["axis"]) == ("grads-reduce-scatter", "dp")
     assert (first["micro_batch"], first["chunk"], first["kind"]) == (7, 1, "all_reduce")
-    assert second["duration_ns"] == 0, "an end before its start is no duration"
+    assert second["duration_ns"] == 0, "an end before its start is not a duration"
     assert (second["micro_batch"], second["chunk"], second["kind"], second["axis"]) == (None,) * 4
 
 

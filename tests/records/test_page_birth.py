@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.page.file_system import file_system_of
 from lockstep_records.page.layout import page_bytes
+from lockstep_records.page.new_file import file_system_of
 from lockstep_records.page.writer import NoPageError, PageWriter
 
 from .sample_pages import IDENTITY, write_step, written_page

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
-from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.advice import step_advice
@@ -141,9 +140,8 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     path = folder / "0" / "rank-00002.page"
     path.unlink()
     page = PageWriter(path, SyntheticJob().identity_of(2), rows=32)
-    page.row_floats[ROW.offsets["run_queue_seconds"] // 4] = 0.25
-    bits, phases = ROW.presence["run_queue_seconds"], [0.0] * 8
-    page.append((3, 1, 1, 1, 0.5, *phases, 0.0, 0.0, 1, 1, bits, 0, 0, 0, 0.0))
+    page.add_to_row("run_queue_seconds", 0.25)
+    page.append((3, 1, 1, 1, 0.5, *[0.0] * 8, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
     page.commit(1)
     page.close()
     run_queue = read_attempt(folder / "0").run_queue

@@ -71,9 +71,9 @@ def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
         ("state", b"sta", "is not what its manifest says"),
         ("state", None, "has no readable state"),
         ("manifest.json", None, "has no manifest: it was not finished"),
-        ("manifest.json", b"{", "the manifest is no JSON"),
-        ("manifest.json", b"\xff\x00", "the manifest is no JSON"),
-        ("manifest.json", b"[" * 100_000, "the manifest is no JSON"),
+        ("manifest.json", b"{", "the manifest is not JSON"),
+        ("manifest.json", b"\xff\x00", "the manifest is not JSON"),
+        ("manifest.json", b"[" * 100_000, "the manifest is not JSON"),
         ("manifest.json", b"[]", "the manifest is none of version 2"),
         ("manifest.json", b'{"version": 1}', "the manifest is none of version 2"),
         (

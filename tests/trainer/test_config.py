@@ -62,7 +62,7 @@ def test_a_value_out_of_range_is_refused_by_the_name_of_its_flag(
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"width": 100, "heads": 3}, "--width 100 is no multiple of --heads 3; 99 would be"),
+        ({"width": 100, "heads": 3}, "--width 100 is not a multiple of --heads 3; 99 would be"),
         ({"experts": 1}, "--experts 1 is one too few to choose two; give 2 or more, or 0"),
         ({"resume": True}, "--resume needs --checkpoint-dir, the folder to resume from"),
         ({"learning_rate": float("nan")}, "--learning-rate nan must be a finite number"),
@@ -104,8 +104,11 @@ def test_a_file_gives_the_values_that_flags_leave_out(tmp_path: Path) -> None:
         ("steps = 'many'", "'many' is not a valid integer range"),
         ("steps = 0", "0 is not in the range"),
         ("[steps]\nx = 1", "steps is a table"),
-        ("steps =", "is no TOML"),
-        ("timeout = 60", "timeout = 60 is no duration; write a whole number and ms, s, m, h or d"),
+        ("steps =", "is not TOML"),
+        (
+            "timeout = 60",
+            "timeout = 60 is not a duration; write a whole number and ms, s, m, h or d",
+        ),
     ],
 )
 def test_an_invalid_file_is_refused_with_its_key(tmp_path: Path, text: str, sentence: str) -> None:

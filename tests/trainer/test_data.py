@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep_trainer.data.batches import Batches
+from lockstep_trainer.data.batches import Batches, prefetch
 from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
-from lockstep_trainer.data.prefetch import prefetch
 from lockstep_trainer.data.shuffle import shuffled
 from lockstep_trainer.data.sources import read_data
 
@@ -170,13 +169,13 @@ def test_data_that_cannot_be_read_is_named_in_one_sentence(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="holds no text"):
         read_data(tmp_path)
     (tmp_path / "image.png").write_bytes(b"text \xff\x00")
-    with pytest.raises(ValueError, match=r"image\.png is no UTF-8 text \(byte 5\)"):
+    with pytest.raises(ValueError, match=r"image\.png is not UTF-8 text \(byte 5\)"):
         read_data(tmp_path)
     (tmp_path / "image.png").unlink()
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"gone\.txt is no regular file"):
+    with pytest.raises(ValueError, match=r"gone\.txt is not a regular file"):
         read_data(tmp_path)
-    with pytest.raises(ValueError, match=r"--data .*/none is no folder"):
+    with pytest.raises(ValueError, match=r"--data .*/none is not a folder"):
         read_data(tmp_path / "none")
 
 

@@ -69,7 +69,7 @@ def test_flags_and_files_are_numbered_in_the_order_of_the_command_line(tmp_path:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("boom:rank=0,step=1", "'boom' is no kind of fault; there are slow-loader, "),
+        ("boom:rank=0,step=1", "'boom' is not a kind of fault; the kinds are slow-loader, "),
         ("kill:rank=4,step=1", "rank 4 is outside the world of 4 ranks; they run from 0 to 3"),
         ("kill:rank=0,step=51", "step 51 is outside the run; its steps are 1 to 50"),
         ("kill:rank=0,step=40..60", "step 40..60 is outside the run; its steps are 1 to 50"),
@@ -77,7 +77,7 @@ def test_flags_and_files_are_numbered_in_the_order_of_the_command_line(tmp_path:
         ("kill:rank=0,speed=3", "kill has no 'speed'; it has rank, step, until, attempt"),
         ("kill:step=3", "rank is missing; give a number, any or all"),
         ("kill:rank=0", "step is missing; give a number, a range such as 10..20, or any"),
-        ("kill:rank=-1,step=3", "rank '-1' is no whole number"),
+        ("kill:rank=-1,step=3", "rank '-1' is not a whole number"),
         ("kill:rank=0,step=3,until=3", "until 3 must be above step 3, or end"),
         ("stop:rank=0,step=3,duration=nan", "duration nan must be a duration in 100ms..1h"),
         ("stop:rank=0,step=3,duration", "duration  must be a duration in 100ms..1h"),
@@ -87,7 +87,7 @@ def test_flags_and_files_are_numbered_in_the_order_of_the_command_line(tmp_path:
         ("wrong-rank:rank=0,step=3,value=1", "wrong-rank has no 'step'"),
         ("wrong-rank:rank=0", "wrong-rank needs value=0..1000000"),
         ("kill:rank=0,rank=1,step=1", "rank=1 and rank=0; give one"),
-        ("", "'' is no kind of fault"),
+        ("", "'' is not a kind of fault"),
     ],
 )
 def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -> None:
@@ -102,7 +102,7 @@ def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -
     [
         ("fault = 3", "has 'fault'; it may have tables [[fault]] alone"),
         ("seed = 3", "has 'seed'; it may have tables [[fault]] alone"),
-        ("[[fault]", "is no TOML"),
+        ("[[fault]", "is not TOML"),
         ('[[fault]]\nkind = "kill"\nrank = 9\nstep = 1', "fault 1: rank 9 is outside the world"),
         (None, "cannot be read (No such file or directory)"),
     ],

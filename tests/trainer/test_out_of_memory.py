@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.monitor.out_of_memory import OutOfMemory, out_of_memory_in
+from lockstep.monitor.memory import OutOfMemory, out_of_memory_in
 
 
 def error_of(text: str) -> torch.OutOfMemoryError:

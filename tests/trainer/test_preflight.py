@@ -73,7 +73,7 @@ def put(root: Path, facts: Facts) -> None:
 
 def test_a_folder_of_other_files_is_not_resumed_from(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"is no folder of checkpoints: it holds notes\.txt"):
+    with pytest.raises(ValueError, match=r"is not a folder of checkpoints: it holds notes\.txt"):
         check_run(TrainConfig(checkpoint_dir=tmp_path, resume=True), world_size=1)
 
 
@@ -104,7 +104,7 @@ def test_the_launcher_refuses_before_it_starts_a_rank() -> None:
     ("environment", "sentence"),
     [
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK 2 is outside WORLD_SIZE 2"),
-        ({"RANK": "one"}, "RANK='one' is no rank"),
+        ({"RANK": "one"}, "RANK='one' is not a rank"),
     ],
 )
 def test_an_invalid_rank_is_named(environment: dict[str, str], sentence: str) -> None:

@@ -262,7 +262,10 @@ def test_an_interrupted_job_is_cancelled_and_keeps_what_it_wrote(root: Path) -> 
         (["--fault", "slow-loader:node=node-9,step=1,delay=5ms"], "node-0001 to node-0008"),
         (["--fault", "slow-loader:rank=1,step=1"], "needs delay=100ms or factor=2, one of them"),
         (["--fault", "slow-loader:rank=1,step=1,delay=5ms,factor=2"], "one of them"),
-        (["--fault", "kill:rank=1,step=1"], "'kill' is no kind of fault; there are slow-loader"),
+        (
+            ["--fault", "kill:rank=1,step=1"],
+            "'kill' is not a kind of fault; the kinds are slow-loader",
+        ),
         (["--fault", "slow-loader:rank=1,node=node-0001,step=1,delay=1s"], "leave one out"),
         (["--layout", "dp=3"], "--layout 'dp=3' on --ranks 64"),
         (["--layout", "xp=3"], "--layout 'xp=3' must be like dp=128,tp=8"),

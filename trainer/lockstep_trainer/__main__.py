@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from lockstep.monitor.out_of_memory import out_of_memory_in
+from lockstep.monitor.memory import out_of_memory_in
 from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults import apply_startup_faults

@@ -171,7 +171,7 @@ class TrainConfig(Parallelism):
                 raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
         if self.width % self.heads:
             raise ValueError(
-                f"--width {self.width} is no multiple of --heads {self.heads}; "
+                f"--width {self.width} is not a multiple of --heads {self.heads}; "
                 f"{self.width - self.width % self.heads or self.heads} would be"
             )
         if self.experts == 1:

@@ -87,7 +87,7 @@ def _read_file(path: Path, settings: dict[str, "Field[Any]"]) -> dict[str, Any]:
     except OSError as error:
         raise click.UsageError(f"--config {path} cannot be read ({error.strerror})") from error
     except ValueError as error:
-        raise click.UsageError(f"--config {path} is no TOML: {error}") from error
+        raise click.UsageError(f"--config {path} is not TOML: {error}") from error
     for key, value in table.items():
         if key not in settings:
             near = get_close_matches(key, settings, n=1)
@@ -97,7 +97,7 @@ def _read_file(path: Path, settings: dict[str, "Field[Any]"]) -> dict[str, Any]:
             raise click.UsageError(f"--config {path}: {key} is a table; give it one value")
         # DurationRange takes a bare number for a default in seconds; a user has to name the unit.
         if _is_duration(settings[key]) and not isinstance(value, str):
-            raise click.UsageError(f"--config {path}: {key} = {value} is no duration; {REMEDY}")
+            raise click.UsageError(f"--config {path}: {key} = {value} is not a duration; {REMEDY}")
     return table
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.parallel.clip import by_mesh
+from lockstep_trainer.parallel.clip import group_by_mesh
 
 _LAST_LEARNING_RATE_RATIO = 0.1
 
@@ -23,5 +23,5 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
 
 def adamw(parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
     """Fused AdamW, with one parameter group for each set of parameters on the same ranks."""
-    groups = [{"params": group} for group in by_mesh(parameters)]
+    groups = [{"params": group} for group in group_by_mesh(parameters)]
     return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.1, fused=True)

@@ -137,6 +137,6 @@ def _check_holds_no_other_files(folder: Path) -> None:
     others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if others:
         raise ValueError(
-            f"--checkpoint-dir {folder} is no folder of checkpoints: it holds {others[0]}; "
+            f"--checkpoint-dir {folder} is not a folder of checkpoints: it holds {others[0]}; "
             "give the folder that an earlier run wrote, or an empty one"
         )

@@ -7,8 +7,7 @@ import torch
 import lockstep
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer, facts_of
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data.batches import batches_of
-from lockstep_trainer.data.prefetch import prefetch
+from lockstep_trainer.data.batches import batches_of, prefetch
 from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults import inject

@@ -67,7 +67,9 @@ def world_from(environment: Mapping[str, str] = os.environ) -> World:
     for field, name in names.items():
         text = environment.get(name)
         if text is not None and not text.isdigit():
-            raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
+            raise ValueError(
+                f"{name}={text!r} is not a rank or count; torchrun sets it, leave it out"
+            )
         if text is not None:
             numbers[field] = int(text)
     world = World(**numbers, store=None)

@@ -23,7 +23,7 @@ def job_or_usage(job: str) -> Path:
     """The folder of a job by id or path.
 
     Raises:
-        click.UsageError: there is no such job; the text lists what there is.
+        click.UsageError: the job does not exist; the text lists the jobs that do.
     """
     try:
         return find_job(job)

@@ -66,8 +66,8 @@ class HangWatch:
         # Hooks of a fork cannot be taken back: they must not keep a watch that is over alive.
         watch = weakref.ref(self)
         os.register_at_fork(
-            before=lambda: _around_fork(watch(), armed=False),
-            after_in_parent=lambda: _around_fork(watch(), armed=True),
+            before=lambda: _arm_around_fork(watch(), armed=False),
+            after_in_parent=lambda: _arm_around_fork(watch(), armed=True),
         )
 
     def _start_server(self, parts: Parts) -> Any:
@@ -134,7 +134,7 @@ class HangWatch:
             self._server = None
 
 
-def _around_fork(watch: HangWatch | None, *, armed: bool) -> None:
+def _arm_around_fork(watch: HangWatch | None, *, armed: bool) -> None:
     """Cancels the timer before a fork and arms it after, in the parent."""
     # A child that inherits the timer waits for its thread, which a fork does not copy.
     if watch is None or not watch._armed_seconds or watch._file is None:  # noqa: SLF001  # its own module

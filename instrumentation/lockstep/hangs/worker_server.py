@@ -33,7 +33,7 @@ def start_worker_server(path: Path) -> Any:
     if worker_server is None:
         return None
     try:
-        with _without_warnings():
+        with _ignore_warnings():
             server = worker_server(str(path), -1)
     except (TypeError, RuntimeError, OSError) as error:
         log.warning("no Flight Recorder in a hang: torch's worker server does not start: %s", error)
@@ -52,12 +52,12 @@ def shut_down(server: Any, path: Path) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(_POLL_SECONDS)
-    with _without_warnings():
+    with _ignore_warnings():
         server.shutdown()
 
 
 @contextmanager
-def _without_warnings() -> Iterator[None]:
+def _ignore_warnings() -> Iterator[None]:
     """Keeps torch from logging that a server starts or ends, which nobody asked for."""
     level = _log_level()
     if level is None:

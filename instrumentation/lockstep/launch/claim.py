@@ -84,11 +84,13 @@ def _check_unused(job: Job) -> None:
     with open_own_folder(job.folder):
         launcher = _launcher_of(job.folder)
     if launcher is not None:
-        raise ValueError(_in_use(job, "its launcher", launcher.pid))
+        raise ValueError(_describe_holder(job, "its launcher", launcher.pid))
     for page in newest_pages(job.folder):
         process = find_process(page)
         if process is not None:
-            raise ValueError(_in_use(job, f"its rank {page.identity['rank']}", process.pid))
+            raise ValueError(
+                _describe_holder(job, f"its rank {page.identity['rank']}", process.pid)
+            )
 
 
 def _launcher_of(folder: Path) -> Holder | None:
@@ -98,7 +100,7 @@ def _launcher_of(folder: Path) -> Holder | None:
         return None  # there is none, or the kernel has no such locks
 
 
-def _in_use(job: Job, holder: str, pid: int | None) -> str:
+def _describe_holder(job: Job, holder: str, pid: int | None) -> str:
     number = "" if pid is None else f" (process {pid})"
     return (
         f"job id {job.job_id!r} is in use under {job.root}/jobs: {holder}{number} still runs; "
@@ -112,5 +114,5 @@ def _lock_folder(job: Job) -> PageLock:
     lock = PageLock(open_own_file(job.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT))
     # Another launcher may have been quicker since the check.
     if not lock.is_held and (launcher := _launcher_of(job.folder)) is not None:
-        raise ValueError(_in_use(job, "its launcher", launcher.pid))
+        raise ValueError(_describe_holder(job, "its launcher", launcher.pid))
     return lock

@@ -37,7 +37,7 @@ class Job:
         ledger: where its events are delivered, unless an agent does; None for nowhere.
 
     Raises:
-        ValueError: the id is no folder name, a name does not fit into a page, an address is not
+        ValueError: the id is not a folder name, a name does not fit into a page, an address is not
             HOST:PORT, or several nodes have no rendezvous.
     """
 
@@ -80,7 +80,7 @@ class Job:
                 raise ValueError(f"{flag} {error}") from error
         if self.ledger is not None and not self.ledger.url.startswith(("http://", "https://")):
             raise ValueError(
-                f"--ledger {self.ledger.url!r} is no address; give one that begins with http://"
+                f"--ledger {self.ledger.url!r} is not an address; give one that begins with http://"
             )
         if self.nnodes > 1 and not self.endpoint:
             raise ValueError(

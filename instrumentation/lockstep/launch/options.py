@@ -29,7 +29,7 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic from click 
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no time; write 2026-12-01T06:00+01:00.", param, ctx)
+            self.fail(f"{value!r} is not a time; write 2026-12-01T06:00+01:00.", param, ctx)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

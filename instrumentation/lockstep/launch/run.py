@@ -200,7 +200,9 @@ def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: An
     stay there, while they take less than a quarter of the tmpfs; an archive must have the others.
     """
     if not module and not Path(program).is_file():
-        raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
+        raise click.UsageError(
+            f"program {program!r} is not a file; give a script, or -m and a module"
+        )
     return launch(("-m", program, *arguments) if module else (program, *arguments), **options)
 
 

@@ -30,7 +30,7 @@ class RankCount(click.ParamType):  # type: ignore[type-arg]  # generic from clic
             return int(value)
         if value not in {"auto", "gpu", "cpu"}:
             self.fail(
-                f"{value!r} is no number of ranks; give 1 or more, auto, gpu or cpu.", param, ctx
+                f"{value!r} is not a number of ranks; give 1 or more, auto, gpu or cpu.", param, ctx
             )
         num_gpus = 0 if value == "cpu" else _num_gpus()
         if value == "gpu" and not num_gpus:
@@ -113,7 +113,7 @@ def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) ->
         nnodes: nodes of the job.
 
     Raises:
-        ValueError: options contradict each other, or a setting is no KEY=VALUE.
+        ValueError: options contradict each other, or a setting is not KEY=VALUE.
     """
     if options["standalone"]:
         if nnodes > 1:
@@ -137,6 +137,6 @@ def _settings(text: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, separator, value = part.partition("=")
         if not separator or not key.strip():
-            raise ValueError(f"--rdzv-conf: {part!r} is no KEY=VALUE")
+            raise ValueError(f"--rdzv-conf: {part!r} is not KEY=VALUE")
         settings[key.strip()] = value.strip()
     return settings

@@ -4,12 +4,14 @@ A thread per worker waits for its end, so the order of deaths is exact. Torch's 
 every 0.1 s, within which a whole gloo job dies.
 """
 
+import logging
 import os
 import signal
 import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -21,7 +23,6 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from lockstep.launch.agreement import agree_on_first_attempt
 from lockstep.launch.description import num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
@@ -240,3 +241,30 @@ def run_workers(job: Job, progress: ProgressWatch, first_attempt: int = 0) -> Wo
         signal_number=signal_number,
         stop_time=agent.stop_time,
     )
+
+
+log = logging.getLogger("lockstep")
+_WAIT = timedelta(seconds=30)
+
+
+def agree_on_first_attempt(worker_group: WorkerGroup, own: int) -> int:
+    """Highest number that a node of the job counts on with; a node may lack the earlier pages.
+
+    Args:
+        worker_group: after its rendezvous.
+        own: number that this node counts on with.
+
+    Returns:
+        The same on all nodes; ``own`` where they do not answer in time.
+    """
+    store, num_nodes = worker_group.store, worker_group.group_world_size or 1
+    if store is None or num_nodes == 1:
+        return own
+    keys = [f"lockstep/first_attempt/{node}" for node in range(num_nodes)]
+    try:
+        store.set(keys[worker_group.group_rank or 0], str(own))
+        store.wait(keys, _WAIT)
+        return max(int(store.get(key)) for key in keys)
+    except (RuntimeError, ValueError) as error:  # of torch's stores
+        log.warning("nodes may count attempts differently, as one did not answer: %s", error)
+        return own

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.goodput import REWORK_PHASES
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, hang_limit_seconds, median_step_seconds
@@ -32,7 +32,7 @@ class AnomalyDetector:
     Args:
         page: of the rank.
         periodic: its slot for what is not of each step.
-        hang_timeout_seconds: a shorter phase is no hang.
+        hang_timeout_seconds: a shorter phase does not count as a hang.
 
     Attributes:
         judge: of the loss.

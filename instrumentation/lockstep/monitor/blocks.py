@@ -1,4 +1,4 @@
-"""Blocks that a loop puts around what is no ordinary step: evaluation, checkpoints, restores."""
+"""Blocks that a loop puts around work outside its steps: evaluation, checkpoints, restores."""
 
 import sys
 import time

@@ -163,6 +163,6 @@ def write_restored(page: PageWriter, restoring: Restoring, seconds: float, *, fa
     periodic.count("restores", outcome)
     periodic.count("passed_over", number=restoring.passed_over)
     if restoring.requested is not None:
-        periodic.know("restore_asked", restoring.requested)
+        periodic.know("restore_requested", restoring.requested)
     if restoring.restored is not None:
         periodic.know("restored_step", restoring.restored)

@@ -58,11 +58,11 @@ class Fingerprints:
         self._copied: Any = None  # an event of torch.cuda, which has no types
         self._num_elements: dict[int, int] = {}  # by id of the optimizer
         self._phase_hooks: list[PhaseHook] = []
-        monitor.parts.at_end("fingerprints", self._stop)
+        monitor.parts.call_when_off("fingerprints", self._stop)
 
     def watch(self, before: PhaseHook) -> None:
         """Is called by the hook before an optimizer's steps; does not hold the optimizer."""
-        before.callback = self._before_step
+        before.callback = self._take_if_due
         self._phase_hooks.append(before)
 
     @property
@@ -75,7 +75,7 @@ class Fingerprints:
             phase_hook.callback = None
 
     @part_of("fingerprints")
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _take_if_due(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         step = self._monitor.next_step
         if self._sums and step != self._step:
             self._report()
@@ -105,7 +105,7 @@ class Fingerprints:
             self._copy(torch.stack((parameter_sums, gradient_sums)))
 
     def _sum(self, tensors: Iterable[tuple[torch.Tensor | None, int]]) -> torch.Tensor | None:
-        """Sum of bits and number of values not finite, int64 [2]; None where there is no tensor.
+        """Sum of bits and number of values not finite, int64 [2]; None without a tensor.
 
         Args:
             tensors: each with the number of times that it was chosen before.

@@ -19,13 +19,13 @@ class Pauses:
         self._began_ns = 0
         reference = weakref.ref(self)  # gc.callbacks would keep it, and its page, for ever
 
-        def on_collection(phase: str, _info: dict[str, Any]) -> None:
+        def count_collection(phase: str, _info: dict[str, Any]) -> None:
             pauses = reference()
             if pauses is not None:
                 pauses.count(phase)
 
-        gc.callbacks.append(on_collection)
-        self._remove_callback = weakref.finalize(self, _remove, on_collection)
+        gc.callbacks.append(count_collection)
+        self._remove_callback = weakref.finalize(self, _remove, count_collection)
 
     def count(self, phase: str) -> None:
         """Counts the begin (``start``) or the end of a run."""

@@ -44,7 +44,7 @@ class LiveMonitor:
         page: where it writes.
         environment: TRACEPARENT and the like, for spans.
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
-        hang_timeout_seconds: a shorter phase of a step is no hang.
+        hang_timeout_seconds: a shorter phase of a step does not count as a hang.
         parts: errors of parts so far.
 
     Attributes:

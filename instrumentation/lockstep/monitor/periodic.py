@@ -15,8 +15,7 @@ from pathlib import Path
 from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
-from lockstep.monitor.memory import Memory
-from lockstep.monitor.out_of_memory import out_of_memory_in
+from lockstep.monitor.memory import Memory, out_of_memory_in
 from lockstep_records.attempts import highest_step_before
 from lockstep_records.durations import format_duration
 from lockstep_records.page.layout import PERIODIC, SLOT

@@ -57,7 +57,7 @@ class Monitor(LoopCalls, Protocol):
             peak_flops: FLOP/s of this rank's device in the precision of the run.
 
         Raises:
-            ValueError: one of them is no positive number.
+            ValueError: one of them is not a positive number.
         """
 
     def fail(self, error: Exception) -> None:

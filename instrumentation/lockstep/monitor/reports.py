@@ -14,7 +14,7 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import FLAG
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
@@ -86,7 +86,7 @@ class PageReports(NoopReports):
 
     @part_of("forks")
     def fork(self) -> None:
-        """Counts it; loaders fork their workers too, so it is no warning."""
+        """Counts it; loaders fork their workers too, so it does not warn."""
         self._periodic.report_trouble(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )

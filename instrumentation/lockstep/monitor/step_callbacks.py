@@ -14,8 +14,8 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.native import new_recorder
+from lockstep.recorder.phases import FLAG
 from lockstep.recorder.recorder import StepRecorder
-from lockstep.recorder.row_flags import FLAG
 from lockstep_records.page.writer import PageWriter
 
 _NS = 1e-9
@@ -77,7 +77,7 @@ class StepCallbacks:
         self._threads = LoopThreads()
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
-        parts.at_end("anomalies", self._judge_nothing)
+        parts.call_when_off("anomalies", self._judge_nothing)
         self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
 
     def tick(self, now_ns: int) -> int:

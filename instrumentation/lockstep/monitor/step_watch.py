@@ -95,9 +95,9 @@ class StepWatch:
         self._has_device = False
         self._numbers: DeviceNumbers | None = None
         self.operations = parts.run("operations", self._create_operations, page, identity)
-        parts.at_end("operations", self._end_operations)
-        parts.at_end("device_numbers", self._end_device_numbers)
-        parts.at_end("profiler", self._profiler.give_up)
+        parts.call_when_off("operations", self._end_operations)
+        parts.call_when_off("device_numbers", self._end_device_numbers)
+        parts.call_when_off("profiler", self._profiler.give_up)
 
     def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
         try:

@@ -1,7 +1,7 @@
 """Times where FSDP2 has the stream of a device wait: for gathered parameters, reduced gradients.
 
-On a device FSDP2 starts its collectives in streams of its own, so that starting them is no wait.
-The loop's stream waits for their events; only there the rank waits for the others.
+On a device FSDP2 starts its collectives in its own streams, which takes no time. The loop's stream
+waits for their events; only there the rank waits for the others.
 """
 
 import functools
@@ -45,7 +45,7 @@ def wrap_copy_out(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def copy_out(all_gather_result: Any, fsdp_params: Any, group: Any) -> Any:
         event = getattr(all_gather_result, "all_gather_event", None)
-        if event is not None and waits.on_device():
+        if event is not None and waits.uses_device():
             size_bytes = size_bytes_of(all_gather_result.all_gather_output)
             interrupted = waits.begin()
             try:
@@ -67,7 +67,7 @@ def wrap_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
         size_bytes = size_bytes_of(gradients)  # before torch drops them
         result = original(fsdp_params, gradients, group, *args, **kwargs)
         is_known = isinstance(result, tuple) and len(result) > 1 and hasattr(result[1], "wait")
-        if not is_known or group is None or not waits.on_device():
+        if not is_known or group is None or not waits.uses_device():
             return result
         return (result[0], TimedEvent(result[1], size_bytes, group.size()), *result[2:])
 
@@ -79,7 +79,7 @@ def wrap_group_wait(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def wait(self: Any) -> Any:
-        if not waits.on_device() or not _has_reduced(self):
+        if not waits.uses_device() or not _has_reduced(self):
             return original(self)
         interrupted = waits.begin()
         try:

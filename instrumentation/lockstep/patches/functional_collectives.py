@@ -133,7 +133,7 @@ def _time_backward(node: Any, kind: str, size_bytes: int, ranks: int | None) -> 
 
 
 def _has_memory(value: Any) -> bool:
-    """Whether it is a plain tensor, not one that stands for it while a graph is traced."""
+    """Whether it is a plain tensor, not its proxy while a graph is traced."""
     return type(value) is torch.Tensor
 
 

@@ -114,7 +114,7 @@ WORKER_SERVER = InstrumentationPoint(
     owner="torch._C._distributed_c10d",
     attribute="_WorkerServer",
     purpose="serves a rank's Flight Recorder on a socket, from a thread of C++",
-    without_it="there is no Flight Recorder in a hang",
+    without_it="a hang leaves no Flight Recorder dump",
 )
 START_WORKERS = InstrumentationPoint(
     group="read",

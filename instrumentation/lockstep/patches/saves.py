@@ -34,7 +34,7 @@ _counted_steps: dict[int, int] = {}  # by monitor: the step before which it save
 
 
 def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
-    """Holds the phase while a file is saved; what goes to memory is no checkpoint."""
+    """Holds the phase while a file is saved; a save to memory is not counted."""
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,6 +1,6 @@
 """The table: each attribute of torch that is replaced or relied on, in one list.
 
-Read this list before a move to a new torch; ``tests/instrumentation/test_patches.py`` checks it.
+Read this list before a move to a new torch; ``test_patches.py`` of the strategies checks it.
 """
 
 from lockstep.patches import (

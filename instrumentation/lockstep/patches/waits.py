@@ -60,7 +60,7 @@ def include_this_thread() -> None:
     _receiver.threads.add(threading.get_ident())
 
 
-def on_device() -> bool:
+def uses_device() -> bool:
     """Whether steps are timed on a device, whose stream waits in place of the host."""
     recorder = _receiver.recorder
     return recorder is not None and recorder.uses_device
@@ -120,7 +120,7 @@ def end(
         kind: kind of collective; None for a barrier and the like, waited for but not counted.
         size_bytes: the larger of what goes in and what comes out, as nccl-tests counts.
         calls: collectives that were waited for at once.
-        ranks: number of ranks in the group; None where unknown, and then there is no bus bandwidth.
+        ranks: number of ranks in the group; None where unknown, and then no bus bandwidth is known.
         op: name of the operation; the kind where left out.
         micro_batch: see ``Operation``.
         chunk: see ``Operation``.

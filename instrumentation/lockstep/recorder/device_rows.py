@@ -15,8 +15,7 @@ from zlib import crc32
 from lockstep.recorder.device import Device
 from lockstep.recorder.device_timeline import DeviceTimeline
 from lockstep.recorder.device_times import DeviceTimes
-from lockstep.recorder.phases import BACKWARD, DATA, FORWARD, IN_STEP, OPTIMIZER, OTHER
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import BACKWARD, DATA, FLAG, FORWARD, IN_STEP, OPTIMIZER, OTHER
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC, RING_OFFSET, ROW, SLOT
 from lockstep_records.page.writer import PageWriter

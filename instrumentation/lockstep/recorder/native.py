@@ -1,32 +1,22 @@
 """Chooses the recorder: in C where it was compiled, else in Python; both do the same.
 
-LOCKSTEP_NATIVE=off takes the one in Python. The C code contains no offset of the page: it looks up
-each by a name, such as ``slot.steps``, ``row.bit.loss`` or ``code.sync``, in a table that is made
-here from the one definition of the format.
+LOCKSTEP_NATIVE=off takes the one in Python. A compiled module is taken only if it is of this table
+of the page, see ``c_header``.
 """
 
 import importlib
 import logging
 import os
 from types import ModuleType
+from typing import Any
 
+from lockstep.recorder.c_header import fingerprint
 from lockstep.recorder.lengths import figures_of
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.recorder.row_flags import FLAG
-from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, Rows
-from lockstep.recorder.run_queue import RUN_QUEUE_EVERY_NS
+from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.bus import bus_factor
-from lockstep_records.page.layout import (
-    COLLECTIVE_KINDS,
-    HEARTBEAT_OFFSET,
-    PERIODIC,
-    RING_OFFSET,
-    ROW,
-    SLOT,
-    SLOT_OFFSETS,
-    STEP_BUCKETS,
-)
+from lockstep_records.page.layout import COLLECTIVE_KINDS
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
@@ -42,44 +32,21 @@ def _import_compiled() -> ModuleType | None:
         module = importlib.import_module("lockstep._native")
     except ImportError:
         return None
-    if not _has_all_methods(module.StepRecorder):
+    if not _is_of_these_sources(module):
         log.warning("lockstep._native is of older sources and not used; run make install")
         return None
     return module
 
 
-def _has_all_methods(recorder: type) -> bool:
-    """Whether the recorder in C has what the one in Python has; one left in a checkout may not."""
+def _is_of_these_sources(module: Any) -> bool:
+    """Whether the module has our layout and methods; one left in a checkout may have others."""
     methods = {**vars(Rows), **vars(StepRecorder)}
-    return all(hasattr(recorder, name) for name in methods if not name.startswith("_"))
+    return getattr(module, "PAGE_LAYOUT", "") == fingerprint() and all(
+        hasattr(module.StepRecorder, name) for name in methods if not name.startswith("_")
+    )
 
 
 compiled = _import_compiled()
-
-
-def layout_table(rows: int) -> dict[str, int]:
-    """The layout of a page of so many rows: words in slots, bytes in rows, bits, codes, sizes."""
-    table = {f"slot.{field.name}": SLOT.word(field.name) for field in SLOT.fields}
-    table |= {f"periodic.{field.name}": PERIODIC.word(field.name) for field in PERIODIC.fields}
-    table |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
-    table |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
-    table |= {f"periodic.bit.{name}": bit for name, bit in PERIODIC.presence.items()}
-    table |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}
-    table |= {f"flag.{name}": bit for name, bit in FLAG.items()}
-    table |= {f"code.{name}": code for name, code in CODE.items()}
-    table |= {f"offset.slot.{number}": offset for number, offset in enumerate(SLOT_OFFSETS)}
-    return table | {
-        "row.bits.lengths": LENGTH_BITS,
-        "offset.heartbeat": HEARTBEAT_OFFSET,
-        "offset.ring": RING_OFFSET,
-        "size.row": ROW.size,
-        "size.slot": SLOT.size,
-        "size.periodic": PERIODIC.size,
-        "rows": rows,
-        "losses": LOSSES,
-        "run_queue_every": RUN_QUEUE_EVERY_NS,
-        "kinds": len(COLLECTIVE_KINDS),
-    }
 
 
 def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder:
@@ -90,8 +57,8 @@ def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder
         file=page.file,
         slot=page.words,
         periodic=page.periodic.words,
-        layout=layout_table(page.rows),
-        buckets=STEP_BUCKETS,
+        noted=page.noted,
+        rows=page.rows,
         heartbeat=page.heartbeat_word,
         callbacks=callbacks,
         codes=CODE,

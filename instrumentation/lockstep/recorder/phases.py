@@ -1,7 +1,7 @@
-"""The phases a rank can be in, as small integers for the hot path."""
+"""Phases of a rank and flags of a row, as small integers for the hot path."""
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PHASES
+from lockstep_records.page.layout import PHASES, ROW_FLAGS
 
 CODE = {name: code for code, name in enumerate(PHASES)}
 INIT = CODE["init"]
@@ -33,3 +33,6 @@ def code_of(name: str) -> int:
     if name not in CODE:
         raise ValueError(f"phase {name!r} is none of {', '.join(CODE)}")
     return CODE[name]
+
+
+FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}

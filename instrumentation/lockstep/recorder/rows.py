@@ -10,8 +10,7 @@ from lockstep.guard import outcome_of
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep.recorder.device_rows import DeviceRows
 from lockstep.recorder.lengths import MAX_COUNT, NO_LENGTHS, Lengths, lengths_of
-from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
-from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.phases import DATA, FLAG, INIT, NUM_PHASES, OTHER
 from lockstep.recorder.run_queue import RunQueueWait
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PHASES, ROW, SLOT
@@ -201,7 +200,7 @@ class Rows:
         floats[_EVAL] += scoring
 
     def _end_phases(self) -> StepSeconds:
-        """The same, but for the totals, where it adds only what is no part of a step."""
+        """Seconds of the step's phases; adds to the totals only what is outside of steps."""
         init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
             self._spent_ns
         )
@@ -234,10 +233,11 @@ class Rows:
             self._first_arrival_ns = 0
         if lengths is not NO_LENGTHS:
             present |= LENGTH_BITS
-        device_rows = self.device_rows
-        if device_rows is not None and device_rows.end_step(now, parts, total):
+        if self.device_rows is not None and self.device_rows.end_step(now, parts, total):
             flags |= _PENDING_FLAG
-        present |= self._run_queue.take(now)
+        if now >= self._run_queue.due_ns:
+            self._run_queue.take(now)
+        present |= page.take_noted()
         (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = numbers, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts

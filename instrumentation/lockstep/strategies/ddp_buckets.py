@@ -51,7 +51,9 @@ def _integers(text: object) -> list[int]:
     return [int(number) for number in str(text).split(",") if number.strip().isdigit()]
 
 
-def _in_order(model: DistributedDataParallel, ready_order: list[int]) -> list[torch.Tensor]:
+def _sort_by_readiness(
+    model: DistributedDataParallel, ready_order: list[int]
+) -> list[torch.Tensor]:
     """The parameters in the order in which their gradients become ready."""
     # The logger's indices count DDP's own list, which leaves out what the model ignores.
     own_parameters: list[torch.Tensor] = getattr(model, "_module_parameters", [])
@@ -108,7 +110,7 @@ class BucketWatch:
             count=max(1, len(sizes)), size_bytes=sum(sizes), ranks=model.process_group.size()
         )
         ready_order = _integers(statistics.get("prev_iteration_grad_ready_order_indices"))
-        in_order = _in_order(model, ready_order)
+        in_order = _sort_by_readiness(model, ready_order)
         self._last_parameter = ref(in_order[-1]) if in_order else None
         return _completing_parameter(in_order, sizes[0]) if sizes else None
 

@@ -239,15 +239,15 @@ class StepHooks:
         if self._buckets is not None and self._buckets.synchronises():
             self._ddp_waits()
         else:
-            self._at_end(self._backward_ended)
+            self._queue_at_end(self._backward_ended)
 
     @part_of("gradient_buckets")
     def _ddp_waits(self) -> None:
         self._interrupted = waits.begin()
-        self._at_end(self._gradients_complete)
+        self._queue_at_end(self._gradients_complete)
 
     @staticmethod
-    def _at_end(callback: Callable[[], None]) -> None:
+    def _queue_at_end(callback: Callable[[], None]) -> None:
         if _backwards.inside:
             _backwards.ended.append(callback)
         else:

@@ -95,4 +95,4 @@ def _watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> 
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     if given is None:
         return []
-    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]  # one object is no iterable
+    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]  # one object is not an iterable

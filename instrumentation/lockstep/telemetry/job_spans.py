@@ -62,15 +62,15 @@ class JobSpans:
         # Each node's launcher writes these events; the one of rank 0 exports job and attempts.
         for began, ended in _pairs(events):
             if began.kind != "attempt_started" or has_rank_0:
-                yield self._of_event(began, ended)
+                yield self._job_span(began, ended)
         for attempt in list_attempts(self.job):
             for page in list_pages(attempt):
                 for span in read_spans(spool_path(page)):
-                    yield self._of_rank(
+                    yield self._rank_span(
                         span, int(attempt.name), int(page.stem.removeprefix(OF_RANK))
                     )
 
-    def _of_event(self, began: Event, ended: Event) -> ExportSpan:
+    def _job_span(self, began: Event, ended: Event) -> ExportSpan:
         """The span of the job, an attempt or a rank; the length of its path says which."""
         path: tuple[int, ...] = ()
         if ended.kind != "job_finished":
@@ -97,7 +97,7 @@ class JobSpans:
             },
         )
 
-    def _of_rank(self, span: Span, attempt: int, rank: int) -> ExportSpan:
+    def _rank_span(self, span: Span, attempt: int, rank: int) -> ExportSpan:
         return ExportSpan(
             name=span.name,
             trace_id=span.trace_id,

@@ -1,6 +1,6 @@
 """Spans of a rank: rare events, and steps that are slow against the rank's own median.
 
-There is no span for every step: a step costs one comparison, and only slow ones are written, a
+Not every step has a span: a step costs one comparison, and only slow ones are written, a
 bounded number a minute. The launcher exports what is spooled here.
 """
 

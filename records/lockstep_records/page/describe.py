@@ -43,12 +43,12 @@ def _row_line(row: Values) -> str:
     return f"  step {row['step']}: {row['seconds'] * 1e3:.2f} ms = {phases}"
 
 
-def _without_nan(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     """The value with NaN and infinities as text, which strict readers of JSON refuse as numbers."""
     if isinstance(value, dict):
-        return {name: _without_nan(part) for name, part in value.items()}
+        return {name: _replace_nan(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_without_nan(part) for part in value]
+        return [_replace_nan(part) for part in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -76,7 +76,7 @@ def print_page(page: Path, *, as_json: bool) -> None:
             "periodic": read.periodic,
             "rows": rows,
         }
-        click.echo(json.dumps(_without_nan(content), default=str, allow_nan=False))
+        click.echo(json.dumps(_replace_nan(content), default=str, allow_nan=False))
         return
     click.echo("\n".join(map(printable, _lines(read))))
     click.echo(f"rows: {len(rows)} valid, the last {min(_MOST_ROWS, len(rows))} in milliseconds")

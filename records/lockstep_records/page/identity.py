@@ -11,17 +11,16 @@ from lockstep_records.page.layout import (
     MAX_ROWS,
     MESH_AXES,
     PERIODIC,
+    READABLE_VERSIONS,
     ROW,
     SLOT,
-    VERSION,
     page_bytes,
 )
 from lockstep_records.page.section import Section
 
 Values = dict[str, Any]
-# Formats that are read, by their periodic slot. The rows of version 4 are those of 5, in which a
-# field that was reserved has a presence bit of its own.
-_PERIODIC_BY_VERSION = {4: PERIODIC.without("run_queue_seconds"), VERSION: PERIODIC}
+# Rows are the same in all versions: what one adds takes bytes that were reserved and zero before.
+_PERIODIC_BY_VERSION = {version: PERIODIC.at(version) for version in READABLE_VERSIONS}
 
 
 class PageError(ValueError):
@@ -76,7 +75,7 @@ def read_identity(data: bytes, path: Path) -> Values:
     values = unpack(IDENTITY, data)
     if values["magic"] != MAGIC:
         raise PageError(
-            "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
+            "identity", f"{path} is not a rank page: magic is {values['magic']!r}, not {MAGIC!r}"
         )
     if values["version"] not in _PERIODIC_BY_VERSION:
         readable = " and ".join(map(str, _PERIODIC_BY_VERSION))

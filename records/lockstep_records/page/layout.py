@@ -1,9 +1,12 @@
-"""The one table of the rank page, format v5: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, from which follow writer, reader, C header and docs/format.md.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
 eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unless a name says wall;
 the identity holds a pair of both to convert with.
+
+A new number is one entry with the next version as its ``since``: ``VERSION`` follows, and pages of
+the versions before, from ``OLDEST_VERSION`` on, are read as pages that do not know it.
 """
 
 from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
@@ -17,10 +20,9 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.parts import PART
 from lockstep_catalogue.training import STEP_SECONDS
-from lockstep_records.page.section import Field, Section
+from lockstep_records.page.section import OLDEST_VERSION, Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 5
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -64,6 +66,10 @@ ROW_FLAGS = (
     "device_pending",
 )
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
+
+
+def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
+    return Field(name, code, help_, len(items), items=items)
 
 
 def _text(name: str, size: int, help_: str) -> Field:
@@ -124,28 +130,15 @@ SLOT = Section(
     Field("tokens", "Q", "tokens trained on"),
     Field("nonfinite_steps", "Q", "steps whose loss or gradient norm was NaN or infinite"),
     Field("internal_errors", "Q", "errors of the monitor that it caught"),
-    Field("phase_seconds", "d", "seconds by phase", len(PHASES), items=PHASES),
-    Field(
-        "checkpoints",
-        "Q",
-        "checkpoint attempts by outcome",
-        len(CHECKPOINT_OUTCOMES),
-        items=CHECKPOINT_OUTCOMES,
-    ),
-    Field("collectives", "Q", "collectives by kind", len(COLLECTIVE_KINDS), items=COLLECTIVE_KINDS),
-    Field(
-        "collective_bytes",
-        "Q",
-        "bytes handed to collectives by kind",
-        len(COLLECTIVE_KINDS),
-        items=COLLECTIVE_KINDS,
-    ),
-    Field(
+    _by(PHASES, "phase_seconds", "d", "seconds by phase"),
+    _by(CHECKPOINT_OUTCOMES, "checkpoints", "Q", "checkpoint attempts by outcome"),
+    _by(COLLECTIVE_KINDS, "collectives", "Q", "collectives by kind"),
+    _by(COLLECTIVE_KINDS, "collective_bytes", "Q", "bytes handed to collectives by kind"),
+    _by(
+        COLLECTIVE_KINDS,
         "collective_seconds",
         "d",
         "exposed seconds from this rank's arrival to completion, by kind",
-        len(COLLECTIVE_KINDS),
-        items=COLLECTIVE_KINDS,
     ),
     Field("step_seconds_sum", "d", "sum of the durations of steps"),
     Field(
@@ -158,10 +151,6 @@ SLOT = Section(
     Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
-
-
-def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
-    return Field(name, code, help_, len(items), items=items)
 
 
 PERIODIC = Section(
@@ -184,7 +173,7 @@ PERIODIC = Section(
     Field("resident_peak_bytes", "Q", "highest resident so far", optional=True),
     Field("allocator_retries", "Q", "times that the GPU's allocator freed its cache and retried"),
     Field("out_of_memory", "Q", "allocations that failed"),
-    Field("asked_bytes", "Q", "requested by the last allocation that failed", optional=True),
+    Field("requested_bytes", "Q", "requested by the last allocation that failed", optional=True),
     Field("collections", "Q", "runs of Python's garbage collector"),
     Field("collection_seconds", "d", "seconds in these runs"),
     Field("measured_steps", "Q", "steps in which the monitor timed its own calls"),
@@ -198,7 +187,7 @@ PERIODIC = Section(
     _by(RESTORE_OUTCOMES, "restores", "Q", "restores by outcome"),
     Field("restore_seconds", "d", "seconds in restores"),
     Field("passed_over", "Q", "invalid checkpoints that a restore skipped"),
-    Field("restore_asked", "q", "step that the last restore was to load", optional=True),
+    Field("restore_requested", "q", "step that the last restore was to load", optional=True),
     Field("restored_step", "q", "step that it loaded, 0 for a fresh start", optional=True),
     _by(
         STEP_PHASES,
@@ -234,7 +223,13 @@ PERIODIC = Section(
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
-    Field("run_queue_seconds", "d", "seconds the loop's threads waited for a core", optional=True),
+    Field(
+        "run_queue_seconds",
+        "d",
+        "seconds the loop's threads waited for a core",
+        optional=True,
+        since=5,
+    ),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -272,10 +267,16 @@ ROW = Section(
         "f",
         "for which the loop's threads waited for a core since the row before that has them",
         optional=True,
+        since=5,
     ),
-    _text("reserved", 4, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
+    size=128,
 )
+_FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
+STEP_FIELDS = ROW.names[_FROM : _TO + 1]
+"""Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
+VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
+READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)

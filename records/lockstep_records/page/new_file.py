@@ -11,7 +11,6 @@ from pathlib import Path
 
 from lockstep_records.foreign_files import OF_RANK, ForeignFileError
 from lockstep_records.own_files import create_attempt_folder, open_own_folder
-from lockstep_records.page.file_system import file_system_of
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -84,3 +83,16 @@ def _share_with_group(folder: int, name: str) -> None:
             os.chown(entry, -1, group, dir_fd=folder, follow_symlinks=False)
     except (LookupError, PermissionError):
         return
+
+
+def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+    """Type of the file system that holds a folder, such as ``tmpfs``; empty when unknown."""
+    target, best, kind = str(folder.resolve()), "", ""
+    for line in mountinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        head, _, tail = line.partition(" - ")
+        mount = head.split()[4].replace("\\040", " ")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        # Of several mounts on one path the last one is on top.
+        if inside and len(mount) >= len(best):
+            best, kind = mount, tail.split()[0]
+    return kind

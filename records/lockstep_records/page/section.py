@@ -3,6 +3,8 @@
 import struct
 from dataclasses import dataclass
 
+OLDEST_VERSION = 4  # of the pages that are read
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -14,6 +16,7 @@ class Field:
         count: length of an array; 1 for a single number.
         optional: a bit in the field ``present`` is set when the value is known.
         items: what each number of an array counts.
+        since: version of the page from which on it has the field.
     """
 
     name: str
@@ -22,6 +25,7 @@ class Field:
     count: int = 1
     optional: bool = False
     items: tuple[str, ...] = ()
+    since: int = OLDEST_VERSION
 
     @property
     def format(self) -> str:
@@ -34,16 +38,26 @@ class Field:
 class Section:
     """Fields in a row, with their offsets in bytes from the section's start.
 
+    A field of a later version follows those of the versions before and is optional: all else is
+    where it was. The last field is the checksum of those before it, unless there is only one.
+
+    Args:
+        size: bytes that the section takes in every version; its end is reserved. 0: as it needs.
+
     Attributes:
         size: bytes that the fields take.
         presence: bit of each optional field in the field ``present``.
         spans: of each field the name, the begin and end among the unpacked numbers, and its items.
+        names: of the fields, in their order.
         codes: struct code by field.
         items: what an array counts, by field.
     """
 
-    def __init__(self, name: str, help_: str, *fields: Field) -> None:
-        self.name, self.help, self.fields = name, help_, fields
+    def __init__(self, name: str, help_: str, *fields: Field, size: int = 0) -> None:
+        unused = size - sum(struct.calcsize("<" + field.format) for field in fields)
+        if size and unused:
+            fields = (*fields[:-1], Field("reserved", f"{unused}s", "zero"), fields[-1])
+        self.name, self.help, self.fields, self._fixed_size = name, help_, fields, size
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
@@ -58,14 +72,23 @@ class Section:
             assert offset % width == 0, f"{name}.{field.name} is not aligned"
             self.offsets[field.name] = offset
             offset += size
+        later = [field.since for field in fields[:-1] if field.name != "reserved"]
+        assert later == sorted(later), f"{name}: a field of a later version comes after the others"
+        self.names = tuple(self.offsets)
         optional = [field.name for field in fields if field.optional]
         self.codes = {field.name: field.code for field in fields}
         self.items = {field.name: field.items for field in fields}
         self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
 
-    def without(self, name: str) -> "Section":
-        """The section as it was before a field was added."""
-        return Section(self.name, self.help, *(f for f in self.fields if f.name != name))
+    @property
+    def version(self) -> int:
+        """The version that added its newest field."""
+        return max(field.since for field in self.fields)
+
+    def at(self, version: int) -> "Section":
+        """The section as pages of a version have it."""
+        fields = (f for f in self.fields if f.since <= version and f.name != "reserved")
+        return Section(self.name, self.help, *fields, size=self._fixed_size)
 
     def word(self, name: str) -> int:
         """Index of a field in the section as an array of eight-byte words."""

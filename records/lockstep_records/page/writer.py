@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from lockstep_records.page.layout import (
@@ -28,6 +29,7 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
+    STEP_FIELDS,
     VERSION,
     page_bytes,
 )
@@ -38,11 +40,11 @@ from lockstep_records.page.slots import Slots
 __all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping", "pack_row"]
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
-# Zero at first, and the checksum; see ``row_floats``.
-_LAST_OF_ROW = ("host_bound_seconds", "run_queue_seconds", "reserved", "checksum")
-pack_row = struct.Struct(
-    "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
-).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
+_STEP_STRUCT = struct.Struct(
+    "<" + "".join(field.format for field in ROW.fields if field.name in {"number", *STEP_FIELDS})
+)
+_NOTED = slice(_STEP_STRUCT.size, ROW.offsets["checksum"])
+pack_row = _STEP_STRUCT.pack_into  # into ``PageWriter.row``: its number and STEP_FIELDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,9 +94,9 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
-    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring, ``row_floats``
-    its words of four bytes. ``file`` is the whole page, mapped, with its ring of ``rows``. ``lock``
-    shows that this process runs.
+    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring, ``noted`` what
+    was known of it before its step ended. ``file`` is the whole page, mapped, with its ring of
+    ``rows``. ``lock`` shows that this process runs.
 
     Args:
         locks: whether the page is locked; without it readers go by the pid in the page.
@@ -125,8 +127,10 @@ class PageWriter:
         self.commit = self.now.commit
         self.row = bytearray(ROW.size)
         self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
-        self._row_checksum = memoryview(self.row).cast("I")
-        self.row_floats = memoryview(self.row).cast("f")
+        self._row_words = memoryview(self.row).cast("I")
+        self.noted = bytearray(ROW.size)
+        self._noted_words: memoryview[Any] = memoryview(self.noted).cast("I")
+        self._noted_floats: memoryview[Any] = memoryview(self.noted).cast("f")
         self.heartbeat_word = memoryview(self.file)[HEARTBEAT_OFFSET : HEARTBEAT_OFFSET + 8].cast(
             "Q"
         )
@@ -169,16 +173,31 @@ class PageWriter:
         """Writes the next row and returns the number of rows.
 
         Args:
-            values: its fields from step to sequence_squares, in their order.
+            values: of ``STEP_FIELDS``, in their order.
         """
         pack_row(self.row, 0, self.words[_STEPS], *values)
+        self._row_words[_ROW_PRESENT] |= self.take_noted()
         return self.checksum_row()
+
+    def add_to_row(self, name: str, number: float) -> None:
+        """Adds to an optional field behind ``STEP_FIELDS`` of the row that is written next."""
+        words = self._noted_floats if ROW.codes[name] == "f" else self._noted_words
+        words[ROW.offsets[name] // 4] += number
+        self._noted_words[_ROW_PRESENT] |= ROW.presence[name]
+
+    def take_noted(self) -> int:
+        """Copies what is noted into ``row``, once; returns its presence bits."""
+        self.row[_NOTED] = self.noted[_NOTED]
+        present: int = self._noted_words[_ROW_PRESENT]
+        if present:
+            self.noted[:] = _NOTHING_NOTED
+        return present
 
     def checksum_row(self) -> int:
         """Copies ``row`` into the ring and returns the number of rows."""
         # The row goes first and the state that counts it second: a kill in between loses no row.
         number = self.words[_STEPS]
-        self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_body)
+        self._row_words[_ROW_CHECKSUM] = crc32(self._row_body)
         at = RING_OFFSET + number % self.rows * _ROW_BYTES
         self.file[at : at + _ROW_BYTES] = self.row
         self.words[_STEPS] = number = number + 1
@@ -216,8 +235,10 @@ class PageWriter:
 
     def close(self) -> None:
         """Releases the mapping and the lock; the file stays."""
-        for view in (self.heartbeat_word, self._row_body, self._row_checksum, self.row_floats):
+        for view in (self.heartbeat_word, self._row_body, self._row_words):
             view.release()
+        self._noted_words.release()
+        self._noted_floats.release()
         self.now.release()
         self.periodic.release()
         self.lock.release()
@@ -233,4 +254,5 @@ _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")
 _COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
 _KIND_INDICES = {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
-_ROW_CHECKSUM = ROW.offsets["checksum"] // 4
+_ROW_CHECKSUM, _ROW_PRESENT = ROW.offsets["checksum"] // 4, ROW.offsets["present"] // 4
+_NOTHING_NOTED = bytes(ROW.size)

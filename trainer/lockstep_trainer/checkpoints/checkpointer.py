@@ -95,7 +95,7 @@ class Save:
 class Checkpointer:
     """The checkpoints of one run. Every rank has one and calls the same methods at each step.
 
-    There is no random state to save: nothing is drawn at random after the weights are initialised,
+    No random state is saved: nothing is drawn at random after the weights are initialised,
     and a step's batch depends on its number alone.
 
     Args:

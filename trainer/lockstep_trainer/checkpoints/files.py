@@ -3,7 +3,7 @@
 A checkpoint is the folder ``step-00000100``: files of the ranks, and a manifest with the checksum
 of each. The folder is always new, the files are synced to the disk, and the manifest is written
 last and renamed into place. A kill at any moment therefore leaves either a complete checkpoint or
-a folder without a manifest, which is no checkpoint.
+a folder without a manifest, which does not count as a checkpoint.
 """
 
 import hashlib
@@ -131,7 +131,7 @@ def read(path: Path) -> Checkpoint:
         ) from error
     # Deeply nested JSON raises RecursionError.
     except (ValueError, RecursionError) as error:
-        raise InvalidCheckpointError(f"{path.name}: the manifest is no JSON") from error
+        raise InvalidCheckpointError(f"{path.name}: the manifest is not JSON") from error
     folder_name = _NAME.match(path.name)
     match manifest:
         case {"version": 2, "step": int(step), "files": dict(files), "facts": dict(facts)}:

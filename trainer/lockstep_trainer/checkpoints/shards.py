@@ -94,7 +94,7 @@ def read_all_tensors(folder: Path) -> dict[str, torch.Tensor]:
         for name, entry in index.items()
         if isinstance(entry, TensorStorageMetadata)
     }
-    with warnings.catch_warnings(action="ignore"):  # torch warns that there is no process group
+    with warnings.catch_warnings(action="ignore"):  # torch warns that no process group exists
         load(cast(dict[str, Any], tensors), storage_reader=FileSystemReader(folder), no_dist=True)
     return tensors
 

@@ -1,8 +1,10 @@
 """Batches: windows of the text, assigned by seed, step and data-parallel rank."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -145,3 +147,40 @@ def windows_at(
     # int64, because embeddings and cross-entropy take no smaller integers.
     windows = torch.from_numpy(text[indices].astype(np.int64))
     return windows[:, :-1], windows[:, 1:]
+
+
+T = TypeVar("T")
+
+
+class _End:
+    """Marks the end of the batches."""
+
+
+_END: Final = _End()
+
+
+def prefetch(batches: Iterable[T], depth: int) -> Iterable[T]:
+    """The same batches in the same order, at most ``depth`` of them prepared ahead; 0 = none.
+
+    An error in the thread is raised in the loop at the batch where it occurred. The thread ends
+    with the loop, finished or not.
+    """
+    return _prefetch_in_thread(batches, depth) if depth else batches
+
+
+def _prefetch_in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
+    source = iter(batches)
+    # One worker: with two, batches could be drawn from the iterator out of order.
+    thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+
+    def next_batch() -> T | _End:
+        return next(source, _END)
+
+    try:
+        pending: deque[Future[T | _End]] = deque(thread.submit(next_batch) for _ in range(depth))
+        while not isinstance(batch := pending.popleft().result(), _End):
+            pending.append(thread.submit(next_batch))
+            yield batch
+    finally:
+        # Also after a break in the loop: the generator is closed then, which runs this.
+        thread.shutdown(cancel_futures=True)

@@ -79,7 +79,7 @@ def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
     Installed packages and tests are excluded, so that one interpreter gives one text everywhere.
 
     Raises:
-        ValueError: there is no Python source.
+        ValueError: no Python source exists.
         OSError: a file cannot be read.
     """
     text = bytearray()
@@ -100,7 +100,7 @@ def read_text_folder(folder: Path) -> Corpus:
     """All files under a folder in the order of their names, without hidden ones.
 
     Raises:
-        ValueError: there is no text, too much text for the memory, or a file is no text.
+        ValueError: a file is not text, or all hold no text or too much for the memory.
         OSError: a file cannot be read.
     """
     text = bytearray()
@@ -118,12 +118,12 @@ def text_files(folder: Path) -> list[Path]:
     """The files of a data folder in the order of their names.
 
     Raises:
-        ValueError: there is none, all are empty, or one is no regular file.
+        ValueError: no file exists, all are empty, or one is not a regular file.
     """
     paths = [folder / name for name in _names(folder, excluded=frozenset())]
     for path in paths:
         if not path.is_file():
-            raise ValueError(f"data file {path} is no regular file; take it out of the folder")
+            raise ValueError(f"data file {path} is not a regular file; take it out of the folder")
     if not any(path.stat().st_size for path in paths):
         raise ValueError(f"data folder {folder} holds no text; put text files there")
     return paths
@@ -141,7 +141,7 @@ def read_text_file(path: Path) -> bytes:
         text.decode()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"data file {path} is no UTF-8 text (byte {error.start}); "
+            f"data file {path} is not UTF-8 text (byte {error.start}); "
             "convert it or take it out of the folder"
         ) from error
     return text

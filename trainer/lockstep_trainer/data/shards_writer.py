@@ -54,7 +54,7 @@ def write_shards(
         write_atomically(temporary / MANIFEST, manifest.as_json(), durable=True)
         temporary.rename(to)
         sync_folder(to.parent)
-    finally:  # after the rename there is no such folder, and nothing to delete
+    finally:  # after the rename the folder no longer exists
         shutil.rmtree(temporary, ignore_errors=True)
     return manifest
 

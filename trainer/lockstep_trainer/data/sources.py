@@ -31,7 +31,9 @@ def read_data(
         if path is None:
             return read_corpus(standard_library())
         if not path.is_dir():
-            raise ValueError(f"--data {path} is no folder; give one of text files or token shards")
+            raise ValueError(
+                f"--data {path} is not a folder; give one of text files or token shards"
+            )
         if not (path / MANIFEST).exists():
             return read_text_folder(path)
         manifest = read_manifest(path)

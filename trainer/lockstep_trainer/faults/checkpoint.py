@@ -25,7 +25,7 @@ def _truncate(path: Path) -> None:
 
 def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
     @contextmanager
-    def in_step(_fault: Fault, target: Target) -> Step:
+    def damage_newest(_fault: Fault, target: Target) -> Step:
         yield  # the checkpoint of this step is written before the context is left
         newest, _ = find_newest(target.checkpoints)
         if newest is None:
@@ -35,7 +35,7 @@ def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
         # The largest file holds the tensors; the manifest and the index are smaller.
         damage(max(files, key=lambda path: (path.stat().st_size, path.name)))
 
-    return Kind(name=name, in_step=in_step, refuses=needs_checkpoints)
+    return Kind(name=name, in_step=damage_newest, refuses=needs_checkpoints)
 
 
 KINDS = (

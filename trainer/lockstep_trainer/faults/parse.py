@@ -73,7 +73,7 @@ def _read_tables(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise ValueError(f"--fault @{path} cannot be read ({error.strerror})") from error
     except ValueError as error:
-        raise ValueError(f"--fault @{path} is no TOML: {error}") from error
+        raise ValueError(f"--fault @{path} is not TOML: {error}") from error
     tables = document.pop("fault", [])
     are_tables = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
     if document or not are_tables:
@@ -132,7 +132,9 @@ class FaultReader:
     def _kind(self) -> Kind:
         name = self._words.get("kind", "")
         if name not in self._kinds:
-            raise ValueError(f"{name!r} is no kind of fault; there are {', '.join(self._kinds)}")
+            raise ValueError(
+                f"{name!r} is not a kind of fault; the kinds are {', '.join(self._kinds)}"
+            )
         return self._kinds[name]
 
     def _rank(self) -> int | None:
@@ -188,4 +190,4 @@ class FaultReader:
 def _whole_number(name: str, text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
-    raise ValueError(f"{name} {text!r} is no whole number")
+    raise ValueError(f"{name} {text!r} is not a whole number")

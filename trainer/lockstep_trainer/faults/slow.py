@@ -20,11 +20,11 @@ def _loader(fault: Fault, target: Target) -> Step:
 def _forward(fault: Fault, target: Target) -> Step:
     delay = _OneDelay(fault, target)
 
-    def before_forward(module: nn.Module, _inputs: object) -> None:
+    def delay_forward(module: nn.Module, _inputs: object) -> None:
         if module.training:  # an evaluation in this step stays quick
             delay()
 
-    with target.middle_block.register_forward_pre_hook(before_forward):
+    with target.middle_block.register_forward_pre_hook(delay_forward):
         yield
 
 

@@ -24,7 +24,7 @@ def clip_gradients(
     Returns:
         The norm before clipping, on every rank: that of one process, up to the order of the sums.
     """
-    groups = by_mesh(parameters)
+    groups = group_by_mesh(parameters)
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     if stages is not None:
@@ -36,7 +36,7 @@ def clip_gradients(
     return total
 
 
-def by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
+def group_by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
     """The parameters in groups that lie on the same ranks."""
     # torch's foreach kernels refuse DTensors of different meshes, and DTensors mixed with tensors.
     groups: dict[object, list[Parameter]] = {}

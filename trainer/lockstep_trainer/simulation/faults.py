@@ -96,5 +96,5 @@ def _replace_node(words: Words, nodes: Sequence[str]) -> Words:
     if "rank" in words:
         raise ValueError("rank and node are both given; leave one out")
     if node not in nodes:
-        raise ValueError(f"{node!r} is no node; they run from {nodes[0]} to {nodes[-1]}")
+        raise ValueError(f"{node!r} is not a node; they run from {nodes[0]} to {nodes[-1]}")
     return {**{name: text for name, text in words.items() if name != "node"}, "rank": "all"}

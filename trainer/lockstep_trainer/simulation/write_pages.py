@@ -17,7 +17,7 @@ import numpy as np
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder, page_path
-from lockstep_records.page.layout import PHASES, ROW, SLOT, page_bytes
+from lockstep_records.page.layout import PHASES, ROW, SLOT, STEP_FIELDS, page_bytes
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity
 from lockstep_trainer.simulation.spec import Simulation
 from lockstep_trainer.simulation.steps import Seconds, SimulatedStep, simulate_steps
@@ -27,6 +27,7 @@ _GRADIENT_BYTES = 2 * 10**9
 _POLL_SECONDS = 0.05
 _DATA, _SYNC, _DONE = (PHASES.index(phase) for phase in ("data", "sync", "done"))
 _PHASE_SECONDS = SLOT.word("phase_seconds") + PHASES.index(STEP_PHASES[0])
+_PHASE_FIELDS = [f"{phase}_seconds" for phase in STEP_PHASES]
 _ROW_PRESENT = sum(ROW.presence[name] for name in ("loss", "first_arrival_ns", "last_arrival_ns"))
 _SLOT_PRESENT = SLOT.presence["step"] | SLOT.presence["loss"]
 _PRESENT, _LOSS = SLOT.word("present"), SLOT.word("loss")
@@ -237,28 +238,32 @@ class _Run:
         # The only loop over ranks: thousands of ranks a step leave no time for a call per field.
         self._totals += step.phases
         simulation, loss = self._simulation, float(np.float32(step.loss))
-        begins = self._all_ns(step.start)
         ends = self._all_ns(step.start + step.seconds)
-        rows = zip(
-            repeat(step.number),
-            begins,
-            self._all_ns(step.first_arrival),
-            self._all_ns(step.last_arrival),
-            step.seconds.tolist(),
-            *step.phases.T.tolist(),
-            repeat(loss),
-            repeat(0.0),
-            repeat(simulation.tokens),
-            repeat(simulation.samples),
-            repeat(_ROW_PRESENT),
-            *(repeat(unused) for unused in (0, 0, 0, 0.0)),  # flags and sequence lengths
-        )
+        columns: dict[str, Iterable[float]] = {
+            "step": repeat(step.number),
+            "start_ns": self._all_ns(step.start),
+            "first_arrival_ns": self._all_ns(step.first_arrival),
+            "last_arrival_ns": self._all_ns(step.last_arrival),
+            "seconds": step.seconds.tolist(),
+            **dict(zip(_PHASE_FIELDS, step.phases.T.tolist(), strict=True)),
+            "loss": repeat(loss),
+            "tokens": repeat(simulation.tokens),
+            "samples": repeat(simulation.samples),
+            "present": repeat(_ROW_PRESENT),
+        }
+        rows = zip(*(columns.get(name, repeat(0)) for name in STEP_FIELDS), strict=False)
         sync = step.phases[:, STEP_PHASES.index("sync")].tolist()
         states = zip(
-            self._writers, rows, (totals.data for totals in self._totals), sync, ends, strict=False
+            self._writers,
+            rows,
+            step.seconds.tolist(),
+            (totals.data for totals in self._totals),
+            sync,
+            ends,
+            strict=False,
         )
-        for writer, row, totals, waited, end_ns in states:
-            writer.count_step(step.number, row[4], simulation.tokens, simulation.samples)
+        for writer, row, seconds, totals, waited, end_ns in states:
+            writer.count_step(step.number, seconds, simulation.tokens, simulation.samples)
             writer.append(row)
             writer.count_collective("all_reduce", 1, _GRADIENT_BYTES, waited)
             writer.floats[_PHASE_SECONDS : _PHASE_SECONDS + len(totals)] = totals

@@ -63,7 +63,7 @@ def run_program(
         program()
     finally:
         # multiprocessing leaves by os._exit, without the exit handler that closes the rank's page.
-        atexit._run_exitfuncs()  # noqa: SLF001  # there is no public way
+        atexit._run_exitfuncs()  # noqa: SLF001  # no public way exists
 
 
 def end_ranks(ranks: Sequence[BaseProcess]) -> None:

@@ -1,0 +1,197 @@
+"""What a launcher says of its job, and how it delivers events where no agent does."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from lockstep.launch.delivery import deliver_events
+from lockstep.launch.description import (
+    JobDescription,
+    gpu_model,
+    is_at_time_limit,
+    num_gpus_of_node,
+    time_limit_seconds,
+)
+from lockstep.launch.job import Job
+from lockstep.launch.options import job_options
+from lockstep.launch.run import _description, _job_of
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import LedgerAddress
+from lockstep_records.event_check import check_event
+from lockstep_records.events import Event, append_event
+
+
+class _Intake(BaseHTTPRequestHandler):
+    server: "Intake"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.events += body["events"]
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
+class Intake(ThreadingHTTPServer):
+    """A ledger that keeps the events it receives."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Intake)
+        self.events: list[dict[str, Any]] = []
+        self.status = 200
+
+    @property
+    def address(self) -> LedgerAddress:
+        return LedgerAddress(url=f"http://127.0.0.1:{self.server_port}/")
+
+
+@pytest.fixture(name="ledger")
+def _ledger() -> Iterator[Intake]:
+    with Intake() as ledger:
+        thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield ledger
+        ledger.shutdown()
+        thread.join()
+
+
+def job(root: Path, ledger: Intake | None, name: str = "new") -> Job:
+    return Job(
+        program=("-m", "this"), root=root, job_id=name, ledger=ledger.address if ledger else None
+    )
+
+
+def add(job: Job, *kinds: str) -> None:
+    for kind in kinds:
+        append_event(job.folder, Event(kind=kind, job_id=job.job_id, attempt=0))
+
+
+def test_without_an_agent_the_launcher_delivers_up_to_the_end_of_the_job(
+    root: Path, ledger: Intake
+) -> None:
+    new = job(root, ledger)
+    with deliver_events(new):
+        add(new, "job_started")
+        deadline = time.monotonic() + 30
+        while not ledger.events and time.monotonic() < deadline:
+            time.sleep(0.01)
+        add(new, "job_finished")
+    assert [event["kind"] for event in ledger.events] == ["job_started", "job_finished"]
+
+
+def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
+    root: Path, ledger: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
+    ledger.status = 503
+    first, second = job(root, ledger, "first"), job(root, ledger, "second")
+    with deliver_events(first):
+        add(first, "job_started", "job_finished")
+    ledger.events.clear()
+    ledger.status = 200
+    with deliver_events(second):
+        add(second, "job_started")
+        deadline = time.monotonic() + 30
+        while len(ledger.events) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    sent = [(event["job_id"], event["kind"]) for event in ledger.events]
+    assert sorted(sent) == [
+        ("first", "job_finished"), ("first", "job_started"), ("second", "job_started"),
+    ]  # fmt: skip
+
+
+def test_where_an_agent_delivers_and_where_no_ledger_is_named_the_launcher_sends_nothing(
+    root: Path, ledger: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
+    agent = DeliveryDuty(root, is_agent=True)
+    assert agent.take()
+    new = job(root, ledger)
+    with deliver_events(new), deliver_events(job(root, None, "other")):
+        add(new, "job_started")
+    assert ledger.events == []
+    agent.release()
+
+
+def test_the_start_of_a_job_says_who_runs_what_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {}
+
+    @click.command()
+    @job_options
+    def command(**options: Any) -> None:
+        values.update(options)
+
+    text = (
+        "--job-class pretraining --queue h100 --user ada --deadline 2026-12-01T06:00+01:00"
+        " --declared-tokens 1000 --price-per-gpu-hour 2.5 --currency EUR --project llm"
+        " --nproc-per-node 8 --nnodes 4 --endpoint localhost:1 --gpu-model H100 --job-id j"
+        f" --dir {tmp_path}"
+    )
+    result = CliRunner().invoke(command, text.split())
+    assert result.exit_code == 0, result.output
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    fields = _description(_job_of(("-m", "this"), values))
+    event = Event(kind="job_started", job_id="j", attempt=0, fields=fields)
+    assert check_event(event.document(), now_seconds=time.time()) == event
+    expected = {
+        "user": "ada", "job_class": "pretraining", "queue": "h100", "project": "llm",
+        "deadline_time": 1796101200.0, "declared_tokens": 1000, "price_per_gpu_hour": 2.5,
+        "currency": "EUR", "num_nodes": 4, "world_size": 32, "num_gpus": 32, "gpu_model": "H100",
+    }  # fmt: skip
+    assert expected.items() <= fields.items()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [("--deadline tomorrow", "'tomorrow' is not a time"), ("--declared-tokens 0", "0 is not in")],
+)
+def test_a_bad_description_is_refused(arguments: str, words: str) -> None:
+    @click.command()
+    @job_options
+    def command(**_: Any) -> None:
+        raise AssertionError
+
+    result = CliRunner().invoke(command, arguments.split())
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--ledger 'nowhere' is not an address"):
+        Job(program=("x",), root=tmp_path, ledger=LedgerAddress(url="nowhere"))
+
+
+def test_slurm_and_the_driver_tell_what_nobody_said(tmp_path: Path) -> None:
+    slurm = {
+        "SLURM_JOB_USER": "ada", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "llm",
+        "SLURM_JOB_START_TIME": "1000", "SLURM_JOB_END_TIME": "4600", "SLURM_GPUS_ON_NODE": "8",
+    }  # fmt: skip
+    card = tmp_path / "0000:07:00.0"
+    card.mkdir()
+    (card / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 5\n")
+    fields = JobDescription(queue="mine").event_fields(environment=slurm, gpus=tmp_path)
+    assert fields == {
+        "user": "ada", "queue": "mine", "project": "llm", "time_limit_seconds": 3600.0,
+        "gpu_model": "NVIDIA H100 80GB HBM3",
+    }  # fmt: skip
+    assert num_gpus_of_node(slurm) == 8
+    assert num_gpus_of_node({"CUDA_VISIBLE_DEVICES": ""}) == 0
+    assert num_gpus_of_node({}, tmp_path) == 1
+    assert gpu_model(tmp_path / "none") is None
+    assert time_limit_seconds({}) is None
+    assert is_at_time_limit(4590, slurm)
+    assert not is_at_time_limit(4000, slurm)
+    assert not is_at_time_limit(4590, {})

@@ -1,0 +1,90 @@
+"""``lockstep run`` takes torchrun's options in both spellings, and names what it does not know."""
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep.launch import run as run_module
+from lockstep.launch.job import Job
+from lockstep.launch.run import run
+
+
+@pytest.fixture(name="jobs")
+def _jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that would have been run."""
+    jobs: list[Job] = []
+
+    def run_job(job: Job) -> int:
+        jobs.append(job)
+        return 0
+
+    monkeypatch.setattr(run_module, "run_job", run_job)
+    return jobs
+
+
+def invoke(tmp_path: Path, *options: str) -> Result:
+    return CliRunner().invoke(run, ["--dir", str(tmp_path), *options, "-m", "this", "--its-own"])
+
+
+@pytest.mark.parametrize("separator", ["-", "_"])
+def test_a_command_line_of_torchrun_runs_unchanged(
+    tmp_path: Path, jobs: list[Job], separator: str
+) -> None:
+    options = {
+        "nproc-per-node": "2", "max-restarts": "3", "rdzv-id": "abc", "rdzv-backend": "c10d",
+        "rdzv-endpoint": "host:29400", "rdzv-conf": "timeout=900,join_timeout=60",
+        "log-dir": str(tmp_path / "logs"),
+    }  # fmt: skip
+    words = [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.replace('-', separator)}", value)
+    ]
+    result = invoke(tmp_path, *words, "--nnodes", "2:2")
+    assert result.exit_code == 0, result.output
+    (job,) = jobs
+    assert job.program == ("-m", "this", "--its-own")
+    assert (job.nproc_per_node, job.nnodes, job.max_restarts) == (2, 2, 3)
+    assert (job.job_id, job.endpoint) == ("abc", "host:29400")
+    assert job.rendezvous == {"timeout": "900", "join_timeout": "60"}
+    assert job.log_folder == tmp_path / "logs"
+
+
+def test_the_node_of_rank_0_holds_the_rendezvous(tmp_path: Path, jobs: list[Job]) -> None:
+    static = ("--master-addr", "node-0", "--master-port", "1234", "--nnodes", "2", "--job-id", "a")
+    for node_rank in ("0", "1"):
+        result = invoke(tmp_path, *static, "--node_rank", node_rank, "--rdzv-backend", "static")
+        assert result.exit_code == 0, result.output
+    assert [job.endpoint for job in jobs] == ["node-0:1234"] * 2
+    assert [job.rendezvous["is_host"] for job in jobs] == ["True", "False"]
+
+
+def test_a_rank_for_each_processor_where_there_is_no_gpu(tmp_path: Path, jobs: list[Job]) -> None:
+    for count in ("cpu", "auto"):
+        assert invoke(tmp_path, "--standalone", "--nproc_per_node", count).exit_code == 0
+    assert jobs[0].nproc_per_node == os.cpu_count()
+    assert jobs[1].nproc_per_node >= 1
+    assert jobs[0].endpoint == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tee", "3"), "No such option"),
+        (("--nproc-per-node", "0"), "'0' is not a number of ranks"),
+        (("--nproc-per-node", "many"), "'many' is not a number of ranks"),
+        (("--nnodes", "1:4"), "'1:4': give one number of nodes"),
+        (("--nnodes", "2", "--standalone"), "--standalone is one node, and --nnodes is 2"),
+        (("--master-addr", "a", "--endpoint", "b:1"), "name the same; leave one out"),
+        (("--rdzv-conf", "timeout"), "--rdzv-conf: 'timeout' is not KEY=VALUE"),
+        (("--nnodes", "2", "--rdzv-backend", "static", "--master-addr", "a"), "needs --node-rank"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence_and_exit_2(
+    tmp_path: Path, jobs: list[Job], options: tuple[str, ...], message: str
+) -> None:
+    result = invoke(tmp_path, *options)
+    assert (result.exit_code, jobs) == (2, [])
+    assert message in " ".join(result.output.split())

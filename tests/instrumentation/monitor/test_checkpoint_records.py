@@ -1,0 +1,144 @@
+"""Checkpoints and restores in the page, reported by the loop or by DCP's own log."""
+
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+import lockstep
+
+from ..rank_page import page_of
+from ..torch_versions import needs_async_save_of_one_process
+
+
+def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    with monitor.checkpoint(step=7) as saving:
+        saving.later()
+        time.sleep(0.005)
+    assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 0}
+    saving.wrote(100)
+    saving.wrote(28)
+    saving.verified()
+    saving.end(seconds=2.5)
+    saving.end(failed=True)
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
+    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 7
+    assert page.periodic["checkpoint_persisting_seconds"] == page.periodic["write_seconds"] == 2.5
+    assert 0.005 <= page.periodic["checkpoint_blocking_seconds"] < 2.5
+    assert (page.periodic["checkpoint_bytes"], page.periodic["checkpoints_verified"]) == (128, 1)
+
+
+def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    with suppress(OSError), monitor.checkpoint(step=7) as saving:
+        saving.later()
+        saving.verified()
+        raise OSError("disk full")
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 0, "failed": 1}
+    assert page.state["checkpoint_step"] is None
+    assert page.periodic["checkpoints_verified"] == 0
+    assert page.periodic["troubles"]["span_exception"] == 1
+
+
+def test_a_checkpoint_that_was_read_back_otherwise_is_neither_good_nor_failed(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    with monitor.checkpoint(step=7) as saving:
+        saving.verified()
+        saving.invalid()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 0, "failed": 0}
+    assert page.periodic["checkpoints_invalid"] == 1
+    assert (page.state["checkpoint_step"], page.periodic["checkpoints_verified"]) == (None, 0)
+
+
+def test_seconds_of_checkpoints_are_counted_by_bucket(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    for seconds in (0.05, 0.1, 70.0, 2e4):
+        with monitor.checkpoint() as saving:
+            saving.end(seconds=seconds)
+    periodic = page_of(root).periodic
+    persisting = {k: v for k, v in periodic["checkpoint_persisting_buckets"].items() if v}
+    assert persisting == {"0.1": 2, "180.0": 1, "more": 1}
+    assert sum(periodic["checkpoint_blocking_buckets"].values()) == 4
+
+
+def test_a_restore_records_the_checkpoint_it_fell_back_to(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    with monitor.restore():
+        time.sleep(0.002)
+    with monitor.restore() as restoring:
+        restoring.found(40)
+    with monitor.restore() as restoring:
+        restoring.found(20, requested=40, passed_over=2)
+    with pytest.raises(OSError, match="gone"), monitor.restore():
+        raise OSError("gone")
+    periodic = page_of(root).periodic
+    assert periodic["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
+    assert (periodic["restore_requested"], periodic["restored_step"], periodic["passed_over"]) == (
+        40,
+        20,
+        2,
+    )
+    assert periodic["restore_seconds"] >= 0.002
+    assert page_of(root).phase == "init"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoints_of_dcp_are_counted_from_its_own_log(
+    root: Path, monitor: lockstep.Monitor, tmp_path: Path
+) -> None:
+    state = {"weight": torch.ones(1000)}
+    watch = lockstep.watch_dcp(monitor)
+    try:
+        save(state, checkpoint_id=tmp_path / "step-30")
+        with pytest.raises(CheckpointException):
+            load(state, checkpoint_id=tmp_path / "step-50")
+        load(state, checkpoint_id=tmp_path / "step-30")
+    finally:
+        watch.close()
+    save(state, checkpoint_id=tmp_path / "step-60")
+    monitor.close()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
+    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 30
+    assert page.periodic["checkpoint_bytes"] > 4000
+    assert page.periodic["checkpoint_blocking_seconds"] > 0
+    assert page.periodic["checkpoint_persisting_seconds"] >= page.periodic["write_seconds"] > 0
+    assert page.periodic["restores"] == {"ok": 1, "fallback": 0, "failed": 1}
+    assert page.periodic["restored_step"] == 30
+
+
+@needs_async_save_of_one_process
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_an_asynchronous_save_of_dcp_counts_until_its_thread_has_written(
+    root: Path, monitor: lockstep.Monitor, tmp_path: Path
+) -> None:
+    state = {"weight": torch.ones(1000)}
+    watch = lockstep.watch_dcp(monitor)
+    try:
+        save(state, checkpoint_id=tmp_path / "step-30")
+        written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)
+        assert isinstance(written, Future)
+        written.result()
+    finally:
+        watch.close()
+    monitor.close()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
+    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 40
+    assert page.periodic["checkpoint_bytes"] > 2 * 4000
+    assert page.periodic["checkpoint_persisting_seconds"] > page.periodic["write_seconds"] > 0

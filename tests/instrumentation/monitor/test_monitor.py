@@ -1,0 +1,283 @@
+"""The monitor on loops without torch: phases, rows, totals, and what may go wrong in a loop."""
+
+import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.reader import Page, read_page, read_rows
+
+ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
+
+
+def page_of(root: Path) -> Page:
+    return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+
+
+def attached(root: Path) -> lockstep.Monitor:
+    monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=64)
+    assert monitor.enabled
+    return monitor
+
+
+def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
+    monitor = attached(root)
+    for _ in range(3):
+        for name in ("data", "forward", "backward", "sync", "optimizer"):
+            monitor.enter_phase(name)
+            time.sleep(0.002)
+        monitor.step(tokens=10)
+    for row in read_rows(page_of(root)):
+        parts = [row[f"{phase}_seconds"] for phase in STEP_PHASES]
+        assert row["seconds"] == pytest.approx(sum(parts), rel=1e-5)
+        assert all(
+            row[f"{name}_seconds"] >= 0.002
+            for name in ("data", "forward", "backward", "sync", "optimizer")
+        )
+
+
+def test_rows_follow_each_other_without_a_gap(root: Path) -> None:
+    monitor = attached(root)
+    for _ in range(5):
+        monitor.enter_phase("forward")
+        time.sleep(0.001)
+        monitor.step()
+    rows = read_rows(page_of(root))
+    for before, after in pairwise(rows):
+        end_ns = before["start_ns"] + before["seconds"] * 1e9
+        assert abs(after["start_ns"] - end_ns) < 2_000
+
+
+def test_totals_are_the_sums_of_the_rows(root: Path) -> None:
+    monitor = attached(root)
+    for number in range(7):
+        monitor.enter_phase("forward")
+        monitor.step(tokens=number, samples=2, loss=float(number))
+    page, rows = page_of(root), read_rows(page_of(root))
+    assert page.state["steps"] == len(rows) == 7
+    assert page.state["tokens"] == sum(row["tokens"] for row in rows) == 21
+    assert page.state["samples"] == 14
+    assert sum(page.state["step_buckets"].values()) == 7
+    assert page.state["loss"] == 6.0
+
+
+def test_a_number_that_was_not_passed_is_unknown_and_not_zero(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step()
+    page, (row,) = page_of(root), read_rows(page_of(root))
+    assert page.state["loss"] is None
+    assert page.state["checkpoint_step"] is None
+    assert row["loss"] is None
+    assert row["last_arrival_ns"] is None
+
+
+def test_a_non_finite_loss_is_kept_and_counted(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step(loss=1.0)
+    monitor.step(loss=math.nan)
+    monitor.step(loss=1.0, gradient_norm=math.inf)
+    page = page_of(root)
+    assert page.state["nonfinite_steps"] == 2
+    assert math.isnan(read_rows(page)[1]["loss"])
+
+
+def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step(loss=-1e300)
+    page = page_of(root)
+    assert monitor.enabled
+    assert read_rows(page)[0]["loss"] == -math.inf
+    assert page.state["loss"] == -1e300
+
+
+def test_waiting_for_a_batch_counts_as_data(root: Path) -> None:
+    monitor = attached(root)
+
+    def slow_loader() -> Iterator[int]:
+        for batch in range(3):
+            time.sleep(0.01)
+            yield batch
+
+    batches = []
+    for batch in monitor.prepare(slow_loader()):
+        batches.append(batch)
+        monitor.step()
+    assert batches == [0, 1, 2]
+    assert all(row["data_seconds"] >= 0.01 for row in read_rows(page_of(root)))
+
+
+def test_a_prepared_loader_keeps_its_length_and_attributes(root: Path) -> None:
+    class Loader(list[int]):
+        batch_size = 8
+
+    prepared = attached(root).prepare(Loader([1, 2, 3]))
+    assert len(prepared) == 3  # type: ignore[arg-type]  # an Iterable that happens to have one
+    assert prepared.batch_size == 8  # type: ignore[attr-defined]  # the loader's own
+
+
+def test_a_loaders_exception_passes_through(root: Path) -> None:
+    monitor = attached(root)
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("shard 7 is gone")
+
+    with pytest.raises(OSError, match="shard 7"):
+        list(monitor.prepare(broken()))
+    monitor.step()
+    assert page_of(root).state["steps"] == 1
+
+
+def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(root: Path) -> None:
+    monitor = attached(root)
+    with monitor.checkpoint(step=5):
+        time.sleep(0.002)
+    with pytest.raises(OSError, match="disk"), monitor.checkpoint(step=6):
+        raise OSError("disk full")
+    state = page_of(root).state
+    assert state["checkpoints"] == {"ok": 1, "failed": 1}
+    assert state["checkpoint_step"] == 5
+    assert abs(state["checkpoint_wall_ns"] - time.time_ns()) < 5e9
+
+
+def test_a_phase_entered_inside_a_block_does_not_end_it(root: Path) -> None:
+    monitor = attached(root)
+    with monitor.phase("eval"):
+        monitor.enter_phase("forward")
+        time.sleep(0.005)
+    monitor.step()
+    (row,) = read_rows(page_of(root))
+    assert row["eval_seconds"] >= 0.005
+    assert row["forward_seconds"] == 0
+
+
+def test_an_unknown_phase_is_refused_with_the_known_ones(root: Path) -> None:
+    with pytest.raises(ValueError, match="'foward' is none of init, data, forward"):
+        attached(root).enter_phase("foward")
+
+
+def test_the_heartbeat_has_the_phase_before_the_step_ends(root: Path) -> None:
+    monitor = attached(root)
+    monitor.enter_phase("optimizer")
+    assert page_of(root).phase == "optimizer"
+
+
+class BrokenHeartbeat:
+    """Takes no word of the recorder."""
+
+    def __setitem__(self, index: int, word: int) -> None:
+        raise ValueError(f"word {word} is not written at {index}")
+
+
+def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = attached(root)
+    monitor.step(tokens=1)
+    recording: Any = monitor
+    recording.recorder.heartbeat = BrokenHeartbeat()
+    with caplog.at_level(logging.WARNING, logger="lockstep"):
+        monitor.step(tokens=1)
+        monitor.step(tokens=1)
+    assert not monitor.enabled
+    assert len(caplog.records) == 1
+    state = page_of(root).state
+    assert state["internal_errors"] == 1
+    assert state["steps"] == 1
+
+
+def test_the_page_folder_may_be_deleted_under_the_run(root: Path) -> None:
+    monitor = attached(root)
+    shutil.rmtree(root)
+    for _ in range(100):
+        monitor.step(tokens=1)
+    assert monitor.enabled
+
+
+def test_after_a_fork_the_child_leaves_the_page_alone(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step(tokens=1)
+    child = os.fork()
+    if child == 0:
+        monitor.step(tokens=100)
+        os._exit(3 if monitor.enabled else 0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert page_of(root).state["tokens"] == 1
+
+
+def test_close_says_done_and_later_calls_do_nothing(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step()
+    monitor.close()
+    monitor.step()
+    monitor.enter_phase("forward")
+    page = page_of(root)
+    assert page.phase == "done"
+    assert page.state["steps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "rank 4 is outside the world of 4"),
+        ({"RANK": "two"}, "RANK='two' is not a whole number"),
+        ({"LOCKSTEP_JOB_ID": "../etc"}, "job id '../etc' must be"),
+    ],
+)
+def test_an_invalid_identity_turns_the_monitor_off_with_a_message(
+    root: Path, environment: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="lockstep"):
+        monitor = lockstep.attach(root=root, environment=environment)
+    assert not monitor.enabled
+    assert message in caplog.text
+    assert not list(root.iterdir())
+
+
+def test_the_folder_of_all_jobs_may_be_text(root: Path) -> None:
+    lockstep.attach(root=str(root), environment=ENVIRONMENT).step()
+    assert page_of(root).state["steps"] == 1
+
+
+def test_a_folder_on_a_disk_turns_it_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="lockstep"):
+        monitor = lockstep.attach(root=tmp_path / "pages", environment=ENVIRONMENT)
+    assert not monitor.enabled
+    assert "LOCKSTEP_DIR" in caplog.text
+    assert not (tmp_path / "pages").exists()
+
+
+def test_lockstep_off_records_and_logs_nothing(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not lockstep.attach(root=root, environment={"LOCKSTEP": "off"}).enabled
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("ending", "phase"), [("", "done"), ("raise OSError('disk')", "failed")])
+def test_a_loop_that_forgets_to_close_is_done_or_failed_by_how_it_ended(
+    root: Path, ending: str, phase: str
+) -> None:
+    program = (
+        "import lockstep, pathlib, sys\n"
+        "def loop():\n"
+        "    monitor = lockstep.attach(root=pathlib.Path(sys.argv[1]), rows=8,\n"
+        "                              environment={'LOCKSTEP_JOB_ID': 'job-a'})\n"
+        f"    monitor.step()\n    {ending}\nloop()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(root)], check=False, stderr=subprocess.DEVNULL
+    )
+    assert read_page(root / "jobs" / "job-a" / "0" / "rank-00000.page").phase == phase

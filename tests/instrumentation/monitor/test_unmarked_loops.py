@@ -1,0 +1,118 @@
+"""A loop that marks nothing: its waits for data and its saves have their phases all the same."""
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.utils.data import DataLoader, Dataset
+
+import lockstep
+from lockstep_records.page.reader import read_rows
+
+from ..rank_page import ENVIRONMENT, page_of
+
+WAIT_SECONDS = 0.02
+
+
+class SlowData(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(WAIT_SECONDS)
+        return torch.full((4,), float(index))
+
+
+@pytest.fixture(name="model")
+def _model() -> torch.nn.Module:
+    return torch.nn.Linear(4, 4)
+
+
+@pytest.fixture(name="watched")
+def _watched(root: Path, model: torch.nn.Module) -> Any:
+    return lockstep.attach(model, root=root, environment=ENVIRONMENT, rows=64)
+
+
+def test_the_wait_for_a_batch_is_data_whoever_iterates_the_loader(
+    root: Path, watched: Any, model: torch.nn.Module
+) -> None:
+    for batch in DataLoader(SlowData()):
+        model(batch).sum().backward()
+        watched.step()
+    watched.close()
+    for row in read_rows(page_of(root)):
+        assert row["data_seconds"] >= WAIT_SECONDS
+        assert row["forward_seconds"] > 0
+
+
+def test_an_evaluation_that_is_entered_keeps_its_waits(root: Path, watched: Any) -> None:
+    watched.enter_phase("eval")
+    with torch.no_grad():
+        list(DataLoader(SlowData()))
+    watched.step()
+    watched.close()
+    (row,) = read_rows(page_of(root))
+    assert row["data_seconds"] == 0
+    assert row["eval_seconds"] >= 4 * WAIT_SECONDS
+
+
+def test_files_that_a_step_saves_are_one_checkpoint(
+    root: Path, watched: Any, model: torch.nn.Module, tmp_path: Path
+) -> None:
+    for step in range(2):
+        watched.step()
+        torch.save(model.state_dict(), tmp_path / f"{step}.pt")
+        torch.save({"step": step}, tmp_path / f"{step}-state.pt")
+        torch.save(model.state_dict(), io.BytesIO())
+    watched.step()
+    watched.close()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
+    seconds = [row["checkpoint_seconds"] for row in read_rows(page)]
+    assert seconds[0] == 0
+    assert min(seconds[1:]) > 0
+
+
+def test_a_save_inside_a_block_of_the_loop_is_counted_by_the_block(
+    root: Path, watched: Any, model: torch.nn.Module, tmp_path: Path
+) -> None:
+    with watched.checkpoint(step=7):
+        torch.save(model.state_dict(), tmp_path / "7.pt")
+    watched.step()
+    watched.close()
+    page = page_of(root)
+    assert page.state["checkpoints"]["ok"] == 1
+    assert page.state["checkpoint_step"] == 7
+
+
+def test_a_save_that_fails_is_a_failed_checkpoint_and_the_error_is_the_loops(
+    root: Path, watched: Any, tmp_path: Path
+) -> None:
+    watched.step()
+    with pytest.raises(RuntimeError):
+        torch.save({}, tmp_path / "no such folder" / "1.pt")
+    watched.step()
+    watched.close()
+    assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 1}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoints_of_dcp_are_counted_once_in_and_outside_of_blocks(
+    root: Path, watched: Any, tmp_path: Path
+) -> None:
+    state = {"weight": torch.ones(8)}
+    save(state, checkpoint_id=tmp_path / "step-30")
+    with watched.checkpoint(step=40):
+        save(state, checkpoint_id=tmp_path / "step-40")
+    load(state, checkpoint_id=tmp_path / "step-40")
+    watched.step()
+    watched.close()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
+    assert page.state["checkpoint_step"] == 40
+    assert page.periodic["restores"]["ok"] == 1

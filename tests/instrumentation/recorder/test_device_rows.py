@@ -1,0 +1,266 @@
+"""Rows are written with the host's times and once more with the device's, by either recorder."""
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep.recorder import native
+from lockstep.recorder.phases import CODE, FLAG, NOT_WAITING
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.reader import read_page, read_rows
+
+from ..fake_device import FakeStream, fake_device
+from .recorder_fixture import RecorderFixture
+
+LAG_MS = 5.0
+RECORDERS = ["python", *(["c"] if native.compiled is not None else [])]
+
+
+class DeviceFixture(RecorderFixture):
+    """A recorder on a device that follows the test."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        super().__init__(root, name)
+        self.stream = FakeStream()
+        self.recorder.use_device(fake_device(self.stream))
+
+    def phase(self, name: str, milliseconds: float) -> None:
+        self.recorder.enter_code(CODE[name])
+        self.stream.work(milliseconds)
+
+    def wait_for(self, kind: str | None, milliseconds: float) -> None:
+        interrupted = self.recorder.wait_begins()
+        self.stream.work(milliseconds)
+        self.recorder.wait_ended(interrupted, kind, 1, 8, 2)
+
+    def step(self, *, lag_ms: float = LAG_MS) -> None:
+        """Data 1, forward 4, backward 8, all-reduce 2, optimizer 1 ms of the device."""
+        for name, milliseconds in (("data", 1.0), ("forward", 4.0), ("backward", 8.0)):
+            self.phase(name, milliseconds)
+        self.wait_for("all_reduce", 2.0)
+        self.phase("optimizer", 1.0)
+        self.recorder.enter_code(CODE["other"])
+        self.recorder.step(loss=1.0)
+        self.stream.passed_ms = self.stream.now_ms - lag_ms
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [dict(row) for row in read_rows(read_page(self.path))]
+
+    def totals(self) -> dict[str, Any]:
+        self.page.commit(1)
+        self.page.periodic.commit(1)
+        page = read_page(self.path)
+        return {**page.periodic, **page.state}
+
+
+@pytest.fixture(params=RECORDERS)
+def fixture(request: pytest.FixtureRequest, root: Path) -> DeviceFixture:
+    return DeviceFixture(root, request.param)
+
+
+def clocks(fixture: DeviceFixture) -> str:
+    """One letter a row: d of the device, p where that is awaited, h of the host."""
+    letters = {FLAG["device"]: "d", FLAG["device_pending"]: "p", 0: "h"}
+    both = FLAG["device"] | FLAG["device_pending"]
+    return "".join(letters[row["flags"] & both] for row in fixture.rows())
+
+
+def test_a_row_gets_the_devices_times_once_the_device_has_passed_it(fixture: DeviceFixture) -> None:
+    for _ in range(4):
+        fixture.step()
+    assert clocks(fixture) == "ddpp"
+    row = fixture.rows()[1]
+    spent = {name: row[f"{name}_seconds"] for name in STEP_PHASES}
+    expected = {"data": 0.001, "forward": 0.004, "backward": 0.008, "sync": 0.002}
+    assert spent == pytest.approx(
+        expected | {"optimizer": 0.001, "checkpoint": 0, "eval": 0, "other": 0}
+    )
+    assert row["seconds"] == pytest.approx(0.016)
+    assert row["first_arrival_ns"] - row["start_ns"] == pytest.approx(13e6, abs=10)
+    assert row["last_arrival_ns"] == pytest.approx(row["first_arrival_ns"], abs=10)
+
+
+def test_totals_hold_each_row_once_by_the_clock_that_it_has(fixture: DeviceFixture) -> None:
+    for _ in range(5):
+        fixture.step()
+    totals = fixture.totals()
+    assert (totals["steps"], totals["settled_steps"], totals["device_steps"]) == (5, 3, 3)
+    assert totals["phase_seconds"]["backward"] == pytest.approx(3 * 0.008)
+    assert totals["collective_seconds"]["all_reduce"] == pytest.approx(3 * 0.002)
+    assert totals["collectives"]["all_reduce"] == 5
+    assert totals["step_seconds_sum"] == pytest.approx(3 * 0.016)
+    fixture.recorder.settle()
+    totals, rows = fixture.totals(), fixture.rows()
+    assert totals["settled_steps"] == totals["steps"] == sum(totals["step_buckets"].values())
+    assert totals["device_dropped"] == 1
+    for name in STEP_PHASES:
+        of_rows = sum(row[f"{name}_seconds"] for row in rows)
+        assert totals["phase_seconds"][name] == pytest.approx(of_rows, abs=1e-6)
+
+
+def test_rows_that_the_device_never_passed_keep_the_hosts_times_and_say_so(
+    fixture: DeviceFixture,
+) -> None:
+    for _ in range(3):
+        fixture.step(lag_ms=1e6)
+    fixture.recorder.settle()
+    assert clocks(fixture) == "ppp"
+    assert all(row["host_bound_seconds"] is None for row in fixture.rows())
+    assert fixture.totals()["settled_steps"] == fixture.totals()["device_dropped"] == 3
+
+
+def test_a_step_in_which_a_graph_is_captured_is_the_hosts_and_the_next_is_the_devices(
+    fixture: DeviceFixture,
+) -> None:
+    fixture.step()
+    fixture.stream.is_capturing = True
+    fixture.step()
+    fixture.stream.is_capturing = False
+    fixture.step()
+    fixture.step()
+    fixture.step()
+    assert clocks(fixture) == "dhhpp"
+
+
+def test_no_more_than_512_events_go_into_a_step_and_deep_models_are_thinned_out(
+    fixture: DeviceFixture,
+) -> None:
+    for _ in range(3):
+        begun = fixture.stream.num_events
+        fixture.phase("forward", 1.0)
+        for _ in range(400):
+            fixture.wait_for("all_gather", 0.01)
+            fixture.stream.work(0.02)
+        fixture.recorder.step()
+        fixture.stream.passed_ms = fixture.stream.now_ms
+        assert fixture.stream.num_events - begun <= 513
+    fixture.step()
+    fixture.step()
+    assert clocks(fixture) == "hddpp"
+    totals = fixture.totals()
+    assert totals["device_stride"] == 2
+    row = fixture.rows()[1]
+    assert row["sync_seconds"] == pytest.approx(200 * 0.01e-3, rel=0.02)
+    assert row["seconds"] == pytest.approx(0.013, rel=0.01)
+
+
+def test_rows_are_the_hosts_again_when_the_device_fails(
+    fixture: DeviceFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        fixture.step()
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("CUDA error: an illegal root access was encountered")
+
+    monkeypatch.setattr(FakeStream, "query", fail)
+    for _ in range(3):
+        fixture.step()
+    assert fixture.callbacks.failures == 0
+    assert clocks(fixture).startswith("d")
+    assert clocks(fixture).endswith("hh")
+    assert fixture.totals()["settled_steps"] == 6
+
+
+@pytest.mark.parametrize("name", RECORDERS)
+def test_a_collective_that_is_started_in_another_stream_is_no_wait(root: Path, name: str) -> None:
+    fixture, streams = RecorderFixture(root, name), [FakeStream(), FakeStream()]
+    current = [streams[0]]
+    device = replace(fake_device(streams[0]), current_stream=lambda: current[0])
+    fixture.recorder.use_device(device)
+    current[0] = streams[1]
+    assert fixture.recorder.wait_begins() == NOT_WAITING
+    current[0] = streams[0]
+    assert fixture.recorder.wait_begins() != NOT_WAITING
+
+
+def test_waiting_for_a_loader_is_idle_and_a_hidden_loader_is_none(fixture: DeviceFixture) -> None:
+    for _ in range(3):
+        fixture.phase("data", 0.0)
+        fixture.phase("forward", 4.0)
+        fixture.recorder.step()
+        fixture.stream.passed_ms = fixture.stream.now_ms
+    assert fixture.totals()["host_bound_seconds"]["data"] == 0
+    assert [row["data_seconds"] for row in fixture.rows()[:2]] == [0, 0]
+
+
+def test_a_backward_that_is_short_of_launches_is_bound_by_the_host(
+    fixture: DeviceFixture,
+) -> None:
+    fixture.stream.keep_up()
+    for _ in range(4):
+        for name in ("data", "forward", "backward", "optimizer", "other"):
+            fixture.stream.keep_up()
+            fixture.phase(name, 0.0)
+            time.sleep(0.001)
+        fixture.stream.keep_up()
+        fixture.recorder.step()
+    rows = [row for row in fixture.rows() if row["flags"] & FLAG["device"]][1:]
+    assert len(rows) == 2
+    for row in rows:
+        launches = row["backward_seconds"] + row["optimizer_seconds"]
+        assert row["host_bound_seconds"] >= 0.9 * launches > 0
+    assert fixture.totals()["launch_bound_steps"] >= 2
+
+
+actions = st.one_of(
+    st.tuples(st.just("phase"), st.sampled_from(STEP_PHASES), st.floats(0, 9)),
+    st.tuples(st.just("wait"), st.sampled_from([None, "all_reduce", "send_recv"]), st.floats(0, 9)),
+    st.tuples(st.just("step"), st.none(), st.floats(0, 30)),
+    st.tuples(st.just("arrive"), st.none(), st.floats(0, 1)),
+    st.tuples(st.just("capture"), st.booleans(), st.just(0.0)),
+)
+
+
+def act(fixture: DeviceFixture, action: str, argument: Any, milliseconds: float) -> None:
+    if action == "phase":
+        fixture.phase(argument, milliseconds)
+    elif action == "wait":
+        fixture.wait_for(argument, milliseconds)
+    elif action == "arrive":
+        fixture.recorder.first_arrival()
+        fixture.stream.work(milliseconds)
+    elif action == "capture":
+        fixture.stream.is_capturing = argument
+    else:
+        fixture.recorder.step(loss=milliseconds)
+        fixture.stream.passed_ms = fixture.stream.now_ms - milliseconds
+
+
+def outcome(fixture: DeviceFixture) -> Any:
+    """What does not depend on the host's clock: the device's rows, and counts."""
+    fixture.recorder.settle()
+    rows = [
+        [round(row[f"{name}_seconds"], 6) for name in STEP_PHASES]
+        + [row["first_arrival_ns"] is None, row["last_arrival_ns"] is None]
+        if row["flags"] & FLAG["device"]
+        else row["flags"]
+        for row in fixture.rows()
+    ]
+    totals = fixture.totals()
+    counts = ("steps", "settled_steps", "device_steps", "device_dropped", "collectives")
+    return rows, {name: totals[name] for name in counts}, fixture.callbacks.failures
+
+
+@pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(script=st.lists(actions, max_size=40))
+def test_both_recorders_follow_a_device_in_the_same_way(
+    root: Path, script: list[tuple[str, Any, float]]
+) -> None:
+    outcomes = []
+    for name in ("python", "c"):
+        shutil.rmtree(root, ignore_errors=True)
+        fixture = DeviceFixture(root, name)
+        for action in script:
+            act(fixture, *action)
+        outcomes.append(outcome(fixture))
+    assert outcomes[0] == outcomes[1]

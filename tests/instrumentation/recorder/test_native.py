@@ -1,0 +1,294 @@
+"""The recorder in C does what the one in Python does, and exists wherever it can be compiled."""
+
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep.recorder import native
+from lockstep.recorder.c_header import fingerprint, render
+from lockstep.recorder.phases import CODE
+from lockstep.recorder.recorder import StepRecorder
+from lockstep.recorder.rows import LOSSES
+from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES, ROW, STEP_FIELDS
+from lockstep_records.page.reader import read_page, read_rows
+
+from .recorder_fixture import RecorderFixture
+
+NOTED_FIELDS = sorted(set(ROW.presence) - set(STEP_FIELDS))
+OPEN = [*PHASES[:10]]
+needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
+
+
+def test_the_module_is_compiled_wherever_it_can_be() -> None:
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    compiler = shlex.split(sysconfig.get_config_var("CC"))[0]
+    can_compile = shutil.which(compiler) is not None and headers.exists()
+    is_switched_on = os.environ.get(native.SWITCH) != "off"
+    assert (native.compiled is not None) == (can_compile and is_switched_on)
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="a compiler of another year may warn of more")
+def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
+    sources = sorted((Path(__file__).parents[3] / "instrumentation" / "native").glob("*.c"))
+    compiler = shlex.split(sysconfig.get_config_var("CC"))
+    strict = ("-O3", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wshadow", "-Werror")
+    headers = f"-I{sysconfig.get_path('include')}"
+    command = [*compiler, *strict, headers, "-o", str(tmp_path / "native.so"), *map(str, sources)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+
+
+def test_a_recorder_of_older_sources_is_not_used() -> None:
+    methods = {name: None for name in dir(StepRecorder) if name != "watch_run_queue"}
+    older = type("Older", (), methods)
+    for layout, recorder in ((fingerprint(), older), ("0", StepRecorder)):
+        module = SimpleNamespace(PAGE_LAYOUT=layout, StepRecorder=recorder)
+        assert not native._is_of_these_sources(module)
+    assert native.compiled is None or native._is_of_these_sources(native.compiled)
+
+
+def test_the_c_header_is_that_of_the_table_of_the_page() -> None:
+    header = Path(__file__).parents[3] / "instrumentation" / "native" / "page_layout.h"
+    assert header.read_text(encoding="utf-8") == render()
+
+
+numbers = st.one_of(
+    st.none(),
+    st.floats(width=32),
+    st.sampled_from([math.nan, math.inf, -math.inf, 1e39, -1e39, 3, True, torch.tensor(0.5)]),
+)
+counts = st.one_of(st.integers(0, 1 << 20), st.just(torch.tensor(7)))
+steps = st.fixed_dictionaries(
+    {},
+    optional={
+        "step": st.one_of(st.none(), st.integers(-5, 600)),
+        "loss": numbers,
+        "gradient_norm": numbers,
+        "learning_rate": numbers,
+        "tokens": counts,
+        "samples": counts,
+        "sequence_lengths": st.lists(st.integers(0, 1 << 16), max_size=4),
+    },
+)
+actions = st.one_of(
+    st.tuples(st.just("step"), steps),
+    st.tuples(st.just("enter_phase"), st.sampled_from([*OPEN, "lunch"])),
+    st.tuples(st.just("hook"), st.sampled_from(OPEN)),
+    st.tuples(st.just("hold"), st.booleans()),
+    st.tuples(st.just("switch"), st.booleans()),
+    st.tuples(st.just("arrive"), st.none()),
+    st.tuples(st.just("take"), st.none()),
+    st.tuples(st.just("callback"), st.tuples(st.integers(-2, 8), st.integers(-2, 8))),
+    st.tuples(
+        st.just("wait"),
+        st.tuples(
+            st.sampled_from([None, *COLLECTIVE_KINDS]),
+            st.integers(0, 1 << 40),
+            st.one_of(st.none(), st.integers(1, 64)),
+        ),
+    ),
+)
+
+
+def act(fixture: RecorderFixture, kind: str, argument: Any) -> None:
+    if kind == "step":
+        fixture.call("step", **argument)
+    elif kind == "enter_phase":
+        fixture.call("enter_phase", argument)
+    elif kind == "hook":
+        fixture.recorder.phase_hook(CODE[argument])("whatever", "it is called with")
+    elif kind == "hold":
+        fixture.recorder.held = argument
+    elif kind == "switch":
+        fixture.recorder.restart(time.monotonic_ns()) if argument else fixture.recorder.stop()
+    elif kind == "arrive":
+        fixture.call("first_arrival")
+    elif kind == "take":
+        fixture.callbacks.calls.append(("losses", repr(fixture.recorder.take_losses())))
+    elif kind == "callback":
+        phase_hook = fixture.recorder.phase_hook(CODE["optimizer"])
+        phase_hook.callback = lambda *args: fixture.callbacks.calls.append(("callback", *args))
+        phase_hook.quiet_from, phase_hook.quiet_until = argument
+        phase_hook("what", "is given")
+    else:
+        fixture.wait(*argument)
+
+
+def both_recorders(root: Path) -> tuple[RecorderFixture, RecorderFixture]:
+    shutil.rmtree(root, ignore_errors=True)
+    fixtures = RecorderFixture(root, "python"), RecorderFixture(root, "c")
+    assert type(fixtures[0].recorder) is not type(fixtures[1].recorder)
+    return fixtures
+
+
+@needs_c
+@given(names=st.sets(st.sampled_from(NOTED_FIELDS)), loss=numbers)
+@settings(max_examples=30, deadline=None)
+def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
+    names: set[str], loss: Any
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
+        for fixture in both_recorders(Path(folder) / "pages"):
+            fixture.recorder.step()
+            for name in names:
+                fixture.page.add_to_row(name, 1)
+            fixture.recorder.step(loss=loss)
+            fixture.recorder.step()
+            rows = read_rows(read_page(fixture.path))
+            assert [{row[name] for name in names} for row in rows] == (
+                [{None}, {1}, {None}] if names else [set()] * 3
+            )
+
+
+Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags
+Script: TypeAlias = list[tuple[str, Any]]
+scripts = given(
+    bounds=st.tuples(st.floats(-10, 5), st.floats(0, 10), st.sampled_from([0, 1, 2, 3])),
+    usual=st.booleans(),
+    script=st.lists(actions, max_size=30),
+)
+
+
+def examples(number: int) -> settings:
+    suppressed = [HealthCheck.function_scoped_fixture]
+    return settings(max_examples=number, deadline=None, suppress_health_check=suppressed)
+
+
+@needs_c
+@examples(100)
+@scripts
+def test_both_recorders_write_the_same_whatever_a_loop_does(
+    root: Path, bounds: Bounds, usual: bool, script: Script
+) -> None:
+    check_that_both_write_the_same(root, bounds, usual, script)
+
+
+@needs_c
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@examples(3000)
+@scripts
+def test_both_recorders_write_the_same_in_thousands_of_loops(
+    root: Path, bounds: Bounds, usual: bool, script: Script
+) -> None:
+    check_that_both_write_the_same(root, bounds, usual, script)
+
+
+def check_that_both_write_the_same(root: Path, bounds: Bounds, usual: bool, script: Script) -> None:
+    fixtures = both_recorders(root)
+    for fixture in fixtures:
+        fixture.recorder.loss_floor, fixture.recorder.loss_bound, fixture.recorder.lasting_flags = (
+            bounds
+        )
+        fixture.recorder.slow_seconds = math.inf
+        fixture.recorder.usual_seconds = math.inf if usual else -1.0
+        for kind, argument in script:
+            act(fixture, kind, argument)
+        assert fixture.callbacks.failures == 0
+    assert fixtures[0].outcome() == fixtures[1].outcome()
+
+
+@needs_c
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"tokens": -1},
+        {"tokens": 1 << 32},
+        {"samples": 1.5},
+        {"samples": "8"},
+        {"loss": "low"},
+        {"gradient_norm": [1, 2]},
+        {"step": 1.5},
+        {"step": 1 << 63},
+        {"sequence_lengths": [-1]},
+        {"sequence_lengths": [1 << 32]},
+        {"sequence_lengths": 3},
+    ],
+)
+def test_both_recorders_write_a_step_without_the_number_that_no_row_can_hold(
+    root: Path, arguments: dict[str, Any]
+) -> None:
+    for fixture in both_recorders(root):
+        fixture.call("step", tokens=5, samples=2, loss=1.0)
+        fixture.call("step", **arguments)
+        assert (fixture.callbacks.failures, fixture.raised) == (0, [])
+        failed = [call[1] for call in fixture.callbacks.calls if call[0] == "part"]
+        assert failed == ["loop_numbers"]
+        state = read_page(fixture.path).state
+        assert (state["steps"], state["tokens"], state["samples"]) == (2, 5, 2)
+        last = read_rows(read_page(fixture.path))[-1]
+        assert (last["step"], last["tokens"], last["samples"]) == (1, 0, 0)
+        assert (last["loss"], last["gradient_norm"], last["sequence_max"]) == (None, None, None)
+
+
+@needs_c
+@pytest.mark.parametrize("steps", [0, 5, 127, 128, 129, 300])
+def test_both_recorders_keep_the_last_losses_until_they_are_taken(root: Path, steps: int) -> None:
+    for fixture in both_recorders(root):
+        for number in range(steps):
+            fixture.recorder.step(loss=float(number))
+        assert (
+            fixture.recorder.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
+        )
+        assert fixture.recorder.take_losses() == []
+
+
+@needs_c
+@pytest.mark.parametrize("wait", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
+def test_both_recorders_end_a_wait_that_cannot_be_counted(
+    root: Path, wait: tuple[Any, ...]
+) -> None:
+    for fixture in both_recorders(root):
+        fixture.call("enter_phase", "forward")
+        fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)
+        assert fixture.callbacks.failures == 1
+        assert fixture.recorder.phase == CODE["forward"]
+
+
+_QUICK = "not server and not distributed and not e2e and not gpu and not timing and not exhaustive"
+_OF_RECORDER = (
+    *("backward", "bad_loops", "closed_recorders", "device_rows", "frozen_archive", "killed_ranks"),
+    *("loop_shapes", "monitor", "monitor_states", "operations_recorded", "parts", "state"),
+    *("switches", "unmarked_loops"),
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(_OF_RECORDER, id="of the recorder"),
+        pytest.param(("*",), id="all", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_tests_of_instrumentation_pass_without_the_compiled_module(
+    names: tuple[str, ...],
+) -> None:
+    if native.compiled is None:
+        pytest.skip("it runs so already")
+    files = [path for name in names for path in Path(__file__).parents[1].rglob(f"test_{name}.py")]
+    assert len(files) >= len(names), "a file has another name"
+    completed = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", _QUICK, *map(str, files)],
+        env={**os.environ, native.SWITCH: "off"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stdout[-3000:]

@@ -1,0 +1,177 @@
+"""The table of instrumentation points on the installed torch: all there, put in and taken out."""
+
+import functools
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.patches import install as installer
+from lockstep.patches import points
+from lockstep.patches.install import install, install_on, uninstall
+from lockstep.patches.points import ORIGINAL, InstrumentationPoint, find, is_present, owner_of
+from lockstep.patches.table import COLLECTIVES, REPLACED, TABLE
+
+from ..torch_versions import IS_TORCH_2_7
+
+GROUPS = sorted({point.group for point in REPLACED})
+
+
+def paths(table: tuple[InstrumentationPoint, ...]) -> list[str]:
+    return [point.path for point in table]
+
+
+def in_torch(point: InstrumentationPoint) -> Any:
+    return getattr(owner_of(point.owner), point.attribute, None)
+
+
+@pytest.fixture(autouse=True)
+def _clean_torch() -> Iterator[None]:
+    """Other tests leave their replacements in torch; so does this one."""
+    uninstall()
+    points._reported.clear()
+    yield
+    uninstall()
+
+
+@pytest.mark.parametrize("point", TABLE, ids=paths(TABLE))
+def test_the_installed_torch_has_each_attribute(point: InstrumentationPoint) -> None:
+    if point.is_optional and not is_present(point):
+        pytest.skip(f"torch {torch.__version__} has no {point.path}, and nothing is lost")
+    if point.group == "pipeline" and IS_TORCH_2_7:
+        pytest.skip("schedules of torch 2.7 wait for their transfers themselves")
+    assert is_present(point)
+
+
+def test_no_attribute_is_listed_twice() -> None:
+    assert len(set(paths(TABLE))) == len(TABLE)
+
+
+@pytest.mark.parametrize("point", REPLACED, ids=paths(REPLACED))
+def test_a_point_is_replaced_once_and_its_very_object_comes_back(
+    point: InstrumentationPoint,
+) -> None:
+    original = find(point)
+    if original is None:
+        pytest.skip(f"torch {torch.__version__} has no {point.path}")
+    install(point.group)
+    replacement = in_torch(point)
+    assert replacement is not original
+    assert getattr(replacement, ORIGINAL) is original
+    install(point.group)
+    assert in_torch(point) is replacement
+    uninstall()
+    assert in_torch(point) is original
+
+
+def test_package_and_module_hold_the_same_replacement() -> None:
+    install("collectives")
+    from torch.distributed import distributed_c10d  # noqa: PLC0415  # looked up after the install
+
+    assert torch.distributed.all_reduce is distributed_c10d.all_reduce
+    assert hasattr(torch.distributed.all_reduce, ORIGINAL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"attribute": "gone_in_torch_9"}, {"owner": "torch.gone:Nothing"}, {"parameters": ("new",)}],
+    ids=["no such attribute", "no such owner", "other parameters"],
+)
+def test_what_a_torch_lacks_is_said_once_and_costs_nothing_else(
+    change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    other, point = COLLECTIVES[:2]
+    lacking = replace(point, **change)
+    for _ in range(2):
+        install("collectives", (lacking, other))
+    (record,) = caplog.records
+    assert lacking.path in record.message
+    assert point.without_it in record.message
+    assert hasattr(in_torch(other), ORIGINAL)
+    assert not hasattr(in_torch(point), ORIGINAL)
+
+
+def test_a_point_is_left_out_where_what_it_requires_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    point = replace(COLLECTIVES[0], requires=("torch.distributed:gone",))
+    install("collectives", (point,))
+    assert not hasattr(in_torch(point), ORIGINAL)
+    assert len(caplog.records) == 1
+
+
+def test_what_is_optional_is_left_out_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    install("collectives", (replace(COLLECTIVES[0], attribute="gone", is_optional=True),))
+    assert caplog.records == []
+
+
+def test_a_wrapper_of_somebody_else_is_kept_and_not_wrapped_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("backward")
+    ours: Any = torch.autograd.backward
+
+    @functools.wraps(in_torch(COLLECTIVES[0]))
+    def theirs(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **kwargs)
+
+    setattr(theirs, ORIGINAL, "copied by functools.wraps")
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.autograd, "backward", theirs)
+        uninstall()
+        assert torch.autograd.backward is theirs
+        assert "wrapped by somebody else" in caplog.text
+        install("backward")
+        assert torch.autograd.backward is theirs
+        assert ours.original is not theirs
+    uninstall()
+    assert not hasattr(torch.autograd.backward, ORIGINAL)
+
+
+class Stage:
+    """An object of the user with a method that is replaced."""
+
+    def forward_one_chunk(self, number: int) -> int:
+        return number
+
+
+def adding(amount: int) -> Any:
+    def wrap(original: Any) -> Any:
+        def call(number: int) -> Any:
+            return original(number) + amount
+
+        return call
+
+    return wrap
+
+
+def test_a_method_of_an_object_takes_the_last_wrapper_and_comes_back() -> None:
+    stage = Stage()
+    install_on(stage, "forward_one_chunk", adding(1))
+    assert stage.forward_one_chunk(10) == 11
+    install_on(stage, "forward_one_chunk", adding(5))
+    assert stage.forward_one_chunk(10) == 15
+    uninstall()
+    assert stage.forward_one_chunk(10) == 10
+    assert "forward_one_chunk" not in vars(stage)
+
+
+def test_an_object_that_has_gone_is_forgotten() -> None:
+    stage = Stage()
+    install_on(stage, "forward_one_chunk", adding(1))
+    del stage
+    gc.collect()
+    uninstall()
+    assert installer._on_objects == []
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_comes_and_goes_by_itself(group: Any) -> None:
+    if group == "pipeline" and IS_TORCH_2_7:
+        pytest.skip("schedules of torch 2.7 wait for their transfers themselves")
+    install(group)
+    replaced = {point.group for point in REPLACED if hasattr(in_torch(point), ORIGINAL)}
+    assert replaced == {group}

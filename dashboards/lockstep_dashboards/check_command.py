@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 
 import click
-import httpx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,8 +17,7 @@ from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import DurationRange
-
-_TIMEOUT_SECONDS = 30.0
+from lockstep_records.prometheus import Prometheus
 
 
 @click.command()
@@ -59,8 +57,6 @@ def check(
     is_full: bool,
 ) -> int:
     """Run every query of the boards; exit 1 when one fails or a panel is empty."""
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--prometheus {url!r} must begin with http:// or https://")
     try:
         scope = Scope(
             chosen=_chosen(job_id, cluster, variables),
@@ -69,15 +65,15 @@ def check(
             scrape_seconds=scrape_seconds,
         )
         boards = [named_board(name) for name in names] or list(BOARDS.values())
-        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        with Prometheus(url) as server:
             findings = [
                 finding
                 for board in boards
                 for finding in check_board(
-                    board, open_board(board, scope, client), client, is_full=is_full
+                    board, open_board(board, scope, server), server, is_full=is_full
                 )
             ]
-    except (ValueError, httpx.InvalidURL) as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0

@@ -3,20 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import httpx
-
-from lockstep_dashboards.panel import Board
-from lockstep_dashboards.prometheus import CheckError, offered_values
+from lockstep_dashboards.panel import Board, Variable
 from lockstep_dashboards.scope import Scope
+from lockstep_records.prometheus import Prometheus
 
 _MOST_NAMED = 10
 
 
-def open_board(board: Board, scope: Scope, client: httpx.Client) -> Scope:
+def open_board(board: Board, scope: Scope, server: Prometheus) -> Scope:
     """The scope with a value for each variable of the board that needs one.
 
     Raises:
-        CheckError: a value that was chosen is not offered, or none is.
+        ValueError: a value that was chosen is not offered, or none is.
     """
     chosen = {
         name: values
@@ -27,14 +25,21 @@ def open_board(board: Board, scope: Scope, client: httpx.Client) -> Scope:
         values = chosen.get(variable.name, ())
         if variable.several and not values:
             continue
-        offered = offered_values(variable, replace(scope, chosen=chosen), client)
+        offered = offered_values(variable, replace(scope, chosen=chosen), server)
         for value in values:
             if value not in offered:
-                raise CheckError(_unknown(variable.title, value, offered))
+                raise ValueError(_unknown(variable.title, value, offered))
         if not values and not offered:
-            raise CheckError(f"{board.title} needs a {variable.title.lower()}, and there is none")
+            raise ValueError(f"{board.title} needs a {variable.title.lower()}, and there is none")
         chosen[variable.name] = values or (offered[0],)
     return replace(scope, chosen=chosen)
+
+
+def offered_values(variable: Variable, scope: Scope, server: Prometheus) -> list[str]:
+    """The values that a variable offers within the range, the last by name first."""
+    selector = scope.fill(variable.source)
+    values = server.label_values(variable.label.name, selector, scope.start, scope.end)
+    return sorted(values, reverse=True)
 
 
 def _unknown(title: str, value: str, offered: list[str]) -> str:

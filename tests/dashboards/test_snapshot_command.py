@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.snapshot import command
-from lockstep_dashboards.snapshot.source import Source
+from lockstep_records.prometheus import Prometheus
 
 from .fake_prometheus import FakePrometheus, success
 
@@ -27,7 +27,7 @@ def snapshot(
     standalone: bool = True,
 ) -> Result:
     transport = httpx.MockTransport(handler)
-    monkeypatch.setattr(command, "Source", partial(Source, transport=transport))
+    monkeypatch.setattr(command, "Prometheus", partial(Prometheus, transport=transport))
     out = ["--prometheus", "http://prometheus", "--out", str(folder / "b.html")]
     line = ["snapshot", *(arguments or ("job",)), *out]
     return CliRunner().invoke(dashboards, line, standalone_mode=standalone)

@@ -12,11 +12,11 @@ from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
 from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
-from lockstep_dashboards.snapshot.source import Source, SourceError
 from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
 from lockstep_dashboards.snapshot.window import Window, parse_time, utc
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import DurationRange
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
 JOB, CLUSTER = "job_id", "cluster"
 _MAX_NAMED_JOBS = 8
@@ -86,7 +86,7 @@ def snapshot(
         path = out or Path(f"{chosen.name}.html")
         _check_folder(path)
         wishes = read_wishes(variables, job, cluster)
-        with Source(url) as source:
+        with Prometheus(url) as source:
             times = (begin or chosen.board.range_begin, end)
             answer = answer_board(chosen, source, times, wishes, scrape_seconds)
             options = PageOptions(
@@ -131,7 +131,7 @@ def read_wishes(
 
 def answer_board(
     chosen: KnownBoard,
-    source: Source,
+    source: Prometheus,
     times: tuple[str, str],
     wishes: dict[str, tuple[str, ...]],
     scrape_seconds: float | None,
@@ -157,7 +157,7 @@ def answer_board(
     return answer
 
 
-def _check_one_job(choice: Choice, window: Window, source: Source) -> None:
+def _check_one_job(choice: Choice, window: Window, source: Prometheus) -> None:
     """A page of the wrong job is worse than none: of several, none is taken."""
     where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
     if not choice.choices:
@@ -167,15 +167,15 @@ def _check_one_job(choice: Choice, window: Window, source: Source) -> None:
         raise VariableError(f"several jobs have series {where}; name one by --job: {jobs}")
 
 
-def _check_some_data(answer: BoardAnswer, source: Source) -> None:
+def _check_some_data(answer: BoardAnswer, source: Prometheus) -> None:
     asked_panels = [panel for panel in answer.panels if panel.queries]
     if not asked_panels or not all(panel.is_empty for panel in asked_panels):
         return
     problems = [panel.problem for panel in asked_panels if panel.problem]
     if problems:
-        raise SourceError(f"{source.address} refuses every query: {problems[0]}")
+        raise PrometheusError(f"{source.address} refuses every query: {problems[0]}")
     window = answer.window
-    raise SourceError(
+    raise PrometheusError(
         f"no panel of {answer.board.title!r} has data between {utc(window.begin)} and"
         f" {utc(window.end)} UTC at {source.address}; choose another window"
     )

@@ -18,9 +18,9 @@ from lockstep_dashboards.snapshot.page import (
     page_style,
 )
 from lockstep_dashboards.snapshot.shipped import KnownBoard
-from lockstep_dashboards.snapshot.source import Source, SourceError
 from lockstep_dashboards.snapshot.variables import choose
 from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
 RANGES = (
     ("now-5m", "last 5 minutes"),
@@ -103,7 +103,7 @@ class LiveBoards:
     def __init__(
         self,
         boards: list[KnownBoard],
-        source: Source,
+        source: Prometheus,
         *,
         refresh_seconds: float,
         simultaneous: int,
@@ -158,7 +158,7 @@ class LiveBoards:
         try:
             request = Request.of(query, item)
             answer = self._answer(item, request)
-        except SourceError as error:
+        except PrometheusError as error:
             page = self.message(item.board.title, f"{error}.", refreshes=True)
             return HTTPStatus.BAD_GATEWAY, page
         except ValueError as error:
@@ -186,7 +186,7 @@ class LiveBoards:
             if self._clock() >= entry.expires_seconds:
                 self._fill(entry, item, request)
             if entry.answer is None:
-                raise SourceError(entry.problem)
+                raise PrometheusError(entry.problem)
             return entry.answer
 
     def _fill(self, entry: _Entry, item: KnownBoard, request: Request) -> None:
@@ -194,7 +194,7 @@ class LiveBoards:
         with self._slots:
             try:
                 entry.answer, entry.problem = self._ask(item, request), ""
-            except SourceError as error:
+            except PrometheusError as error:
                 entry.answer, entry.problem = None, str(error)
         entry.expires_seconds = self._clock() + self._refresh_seconds
 

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard
-from lockstep_dashboards.snapshot.source import Source
 from lockstep_dashboards.snapshot.window import Window, utc
+from lockstep_records.prometheus import Prometheus
 
 ALL = "$__all"
 MAX_CHOICES = 500
@@ -99,7 +99,7 @@ def fill(text: str, choices: Iterable[Choice], built_in: Mapping[str, str]) -> s
 
 def choose(
     board: GrafanaBoard,
-    source: Source,
+    source: Prometheus,
     window: Window,
     wishes: Mapping[str, tuple[str, ...]],
     *,
@@ -116,7 +116,7 @@ def choose(
 
     Raises:
         VariableError: a variable that the board does not have, or a value that nothing has.
-        SourceError: the server does not answer, or is not a Prometheus.
+        PrometheusError: the server does not answer, or is not a Prometheus.
     """
     names = [str(fields["name"]) for fields in board.variables if fields["type"] != "datasource"]
     for name in wishes:
@@ -141,7 +141,7 @@ def _check(
     fields: Mapping[str, Any],
     choices: tuple[str, ...],
     window: Window,
-    source: Source,
+    source: Prometheus,
 ) -> None:
     """Refuses values that no series has; names the closest ones, or the first."""
     if fields["type"] != "query":
@@ -159,7 +159,7 @@ def _check(
 
 
 def _choices(
-    fields: Mapping[str, Any], chosen: Iterable[Choice], source: Source, window: Window
+    fields: Mapping[str, Any], chosen: Iterable[Choice], source: Prometheus, window: Window
 ) -> tuple[str, ...]:
     """What a variable offers, in Grafana's order."""
     if fields["type"] != "query":
@@ -170,7 +170,7 @@ def _choices(
     if match is None:
         return ()
     selector = fill((match["selector"] or "").strip(), chosen, window.built_in)
-    values = source.label_values(match["label"], selector, window)
+    values = source.label_values(match["label"], selector, window.begin, window.end)
     order = int(fields.get("sort", 0))
     if order:
         values.sort(key=_natural, reverse=order in _DESCENDING)

@@ -124,7 +124,9 @@ class Prometheus:
                 result = [{"metric": {}, "value": result}]
             if kind != "string" and isinstance(result, list):
                 # A native histogram has no values: nothing here reads one.
-                return [_read_series(each) for each in result if "values" in each or "value" in each]
+                return [
+                    _read_series(each) for each in result if "values" in each or "value" in each
+                ]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._foreign() from error
         if kind == "string":

@@ -29,7 +29,6 @@ MAY_OPEN = {
     "records/lockstep_records/docs": "pages of the documentation, when they are generated",
     "records/lockstep_records/event_schema": "the schema, when it is generated",
     "records/lockstep_records/outcomes/docs": "pages of the documentation, when they are generated",
-    "records/lockstep_records/delivery/sender": "a token " + USERS,
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,
@@ -52,7 +51,6 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/process_job": PROC,
     "agent/lockstep_agent/sources/rdma": PROC,
     "agent/lockstep_agent/sources/sysfs": PROC,
-    "agent/lockstep_agent/web/admission": "credentials " + USERS,
     "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
     "agent/lockstep_agent/web/tls": "certificates " + USERS,
 }

@@ -2,17 +2,15 @@
 
 import difflib
 import time
-from collections.abc import Sequence
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
-from lockstep_dashboards.opening import choice, open_board
+from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import check_job_id
@@ -59,7 +57,9 @@ def check(
     """Run every query of the boards; exit 1 when one fails or a panel is empty."""
     try:
         scope = Scope(
-            chosen=_chosen(job_id, cluster, variables),
+            chosen=read_wishes(
+                variables, job_id and check_job_id(job_id), (cluster,) if cluster else ()
+            ),
             end=time.time(),
             range_seconds=range_seconds,
             scrape_seconds=scrape_seconds,
@@ -92,19 +92,6 @@ def named_board(name: str) -> Board:
             f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
         )
     return boards[name]
-
-
-def _chosen(
-    job_id: str | None, cluster: str | None, variables: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    chosen: dict[str, tuple[str, ...]] = {}
-    if job_id is not None:
-        chosen[JOB_ID.name] = (check_job_id(job_id),)
-    if cluster is not None:
-        chosen[CLUSTER.name] = (cluster,)
-    for text in variables:
-        chosen |= choice(text)
-    return chosen
 
 
 def _print_findings(findings: list[Finding]) -> None:

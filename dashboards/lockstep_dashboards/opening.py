@@ -1,8 +1,9 @@
 """Opens a board as Grafana does: a variable of one value takes the first that it offers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.panel import Board, Variable
 from lockstep_dashboards.scope import Scope
 from lockstep_records.prometheus import Prometheus
@@ -48,13 +49,22 @@ def _unknown(title: str, value: str, offered: list[str]) -> str:
     return f"{title.lower()} {value!r} has no series in the range; there are: {values}{more}"
 
 
-def choice(text: str) -> Mapping[str, tuple[str, ...]]:
-    """The variable and value of ``name=value``.
+def read_wishes(
+    variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """The chosen values by the name of the variable.
 
     Raises:
-        ValueError: it is not of this form.
+        ValueError: a text must be NAME=VALUE.
     """
-    name, sign, value = text.partition("=")
-    if not (name and sign and value):
-        raise ValueError(f"--var {text!r} must be NAME=VALUE, such as node=node-0001")
-    return {name: (value,)}
+    wishes: dict[str, tuple[str, ...]] = {}
+    for text in variables:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or not value:
+            raise ValueError(f"--var {text!r} must be NAME=VALUE, such as node=node-12")
+        wishes[name] = (*wishes.get(name, ()), value)
+    if job is not None:
+        wishes[JOB_ID.name] = (job,)
+    if clusters:
+        wishes[CLUSTER.name] = clusters
+    return wishes

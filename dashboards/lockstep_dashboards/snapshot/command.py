@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import track
 
+from lockstep_dashboards.opening import read_wishes
 from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
@@ -18,7 +19,7 @@ from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import DurationRange
 from lockstep_records.prometheus import Prometheus, PrometheusError
 
-JOB, CLUSTER = "job_id", "cluster"
+JOB = "job_id"
 _MAX_NAMED_JOBS = 8
 
 
@@ -106,27 +107,6 @@ def snapshot(
 def _check_folder(path: Path) -> None:
     if not path.parent.is_dir():
         raise ValueError(f"--out {path}: folder {path.parent} does not exist; create it")
-
-
-def read_wishes(
-    variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
-    """The chosen values by the name of the variable.
-
-    Raises:
-        ValueError: a text is not NAME=VALUE.
-    """
-    wishes: dict[str, tuple[str, ...]] = {}
-    for text in variables:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier() or not value:
-            raise ValueError(f"--var {text!r} is not NAME=VALUE, such as node=node-12")
-        wishes[name] = (*wishes.get(name, ()), value)
-    if job is not None:
-        wishes[JOB] = (job,)
-    if clusters:
-        wishes[CLUSTER] = clusters
-    return wishes
 
 
 def answer_board(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from lockstep_dashboards.scope import quote_text
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard
 from lockstep_dashboards.snapshot.window import Window, utc
 from lockstep_records.prometheus import Prometheus
@@ -76,8 +77,8 @@ class Choice:
         if form in {"csv", "pipe"}:
             return {"csv": ",", "pipe": "|"}[form].join(values)
         if not self.is_regex and form != "regex":
-            return _quoted(",".join(values))
-        escaped = [_quoted(re.escape(value)) for value in values]
+            return quote_text(",".join(values))
+        escaped = [quote_text(re.escape(value)) for value in values]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
 
@@ -219,8 +220,3 @@ def _natural(text: str) -> list[tuple[int, str]]:
     """Numbers within a text sort as numbers: node-2 before node-10."""
     parts = re.split(r"([0-9]+)", text)
     return [(int(part) if part.isdigit() else -1, part) for part in parts]
-
-
-def _quoted(text: str) -> str:
-    """Text escaped for the quotes of a PromQL string."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')

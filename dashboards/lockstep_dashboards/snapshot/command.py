@@ -14,8 +14,9 @@ from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, p
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
 from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
 from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
-from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_dashboards.snapshot.window import Window, parse_time
 from lockstep_records.atomic_file import write_atomically
+from lockstep_records.durations import format_time
 from lockstep_records.options import DurationRange
 from lockstep_records.prometheus import Prometheus, PrometheusError
 
@@ -125,7 +126,7 @@ def answer_board(
     now = time.time()
     begin, end = parse_time(times[0], now), min(parse_time(times[1], now), now)
     if begin >= now:
-        raise ValueError(f"--from {times[0]} is {utc(begin)} UTC, which is not over yet")
+        raise ValueError(f"--from {times[0]} is {format_time(begin)} UTC, which is not over yet")
     window = Window.of(begin, end, scrape_seconds or source.scrape_seconds())
     choices = choose(chosen.board, source, window, wishes, strict=True)
     for choice in choices:
@@ -139,7 +140,7 @@ def answer_board(
 
 def _check_one_job(choice: Choice, window: Window, source: Prometheus) -> None:
     """A page of the wrong job is worse than none: of several, none is taken."""
-    where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
+    where = f"{window.text} at {source.address}"
     if not choice.choices:
         raise VariableError(f"no series has a job {where}; choose another window")
     if len(choice.choices) > 1:
@@ -154,10 +155,9 @@ def _check_some_data(answer: BoardAnswer, source: Prometheus) -> None:
     problems = [panel.problem for panel in asked_panels if panel.problem]
     if problems:
         raise PrometheusError(f"{source.address} refuses every query: {problems[0]}")
-    window = answer.window
     raise PrometheusError(
-        f"no panel of {answer.board.title!r} has data between {utc(window.begin)} and"
-        f" {utc(window.end)} UTC at {source.address}; choose another window"
+        f"no panel of {answer.board.title!r} has data {answer.window.text} at {source.address};"
+        " choose another window"
     )
 
 

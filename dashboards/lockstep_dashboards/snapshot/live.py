@@ -19,7 +19,8 @@ from lockstep_dashboards.snapshot.page import (
 )
 from lockstep_dashboards.snapshot.shipped import KnownBoard
 from lockstep_dashboards.snapshot.variables import choose
-from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_dashboards.snapshot.window import Window, parse_time
+from lockstep_records.durations import format_time
 from lockstep_records.prometheus import Prometheus, PrometheusError
 
 RANGES = (
@@ -218,7 +219,7 @@ class LiveBoards:
 def _controls(request: Request, window: Window) -> Controls:
     ranges: tuple[tuple[str, str], ...] = RANGES
     if request.begin not in {begin for begin, _ in RANGES} or not request.is_live:
-        text = f"{utc(window.begin)} to {utc(window.end)}"
+        text = f"{format_time(window.begin)} to {format_time(window.end)}"
         ranges = ((request.begin, text), *(pair for pair in RANGES if pair[0] != request.begin))
     return Controls(
         begin=request.begin, ranges=ranges, end=request.end, open_query=request.query(open="all")

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep_dashboards.scope import quote_text
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard
-from lockstep_dashboards.snapshot.window import Window, utc
+from lockstep_dashboards.snapshot.window import Window
 from lockstep_records.prometheus import Prometheus
 
 ALL = "$__all"
@@ -151,7 +151,7 @@ def _check(
         if value in choices or value == ALL:
             continue
         name = fields["name"]
-        where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
+        where = f"{window.text} at {source.address}"
         if not choices:
             raise VariableError(f"no series has a {name} {where}; choose another window")
         close = get_close_matches(value, choices, n=1) or choices

@@ -20,6 +20,7 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board, merge
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
+from lockstep_records.prometheus import Prometheus
 
 _ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120
@@ -45,7 +46,7 @@ def check_boards(url: str, cluster: Cluster) -> dict[str, list[Finding]]:
     """The findings of every board, over all choices of its variables."""
     end = float(cluster.times[-1])
     range_seconds = end - float(cluster.times[0])
-    with httpx.Client(base_url=url, timeout=300, trust_env=False) as client:
+    with Prometheus(url, timeout_seconds=300) as server:
         return {
             board.uid: merge(
                 [
@@ -57,7 +58,7 @@ def check_boards(url: str, cluster: Cluster) -> dict[str, list[Finding]]:
                             scrape_seconds=cluster.scrape_seconds,
                             chosen=chosen,
                         ),
-                        client,
+                        server,
                         is_full=True,
                     )
                     for chosen in choices(board, cluster)

@@ -13,12 +13,12 @@ from lockstep_dashboards.snapshot.answers import ask
 from lockstep_dashboards.snapshot.page import PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import take_screenshot
 from lockstep_dashboards.snapshot.shipped import KnownBoard, shipped_boards
-from lockstep_dashboards.snapshot.source import Source
 from lockstep_dashboards.snapshot.variables import choose
 from lockstep_dashboards.snapshot.window import Window, parse_time
+from lockstep_records.prometheus import Prometheus
 
 
-def measure(item: KnownBoard, source: Source, window: Window, job: str | None) -> str:
+def measure(item: KnownBoard, source: Prometheus, window: Window, job: str | None) -> str:
     """One line on a board."""
     has_job = any(variable["name"] == "job_id" for variable in item.board.variables)
     wishes = {"job_id": (job,)} if job and has_job else {}
@@ -55,7 +55,7 @@ def main() -> None:
     window = Window.of(
         parse_time(options.begin, now), parse_time(options.end, now), options.scrape_seconds
     )
-    with Source(options.prometheus) as source:
+    with Prometheus(options.prometheus) as source:
         for item in shipped_boards():
             print(measure(item, source, window, options.job))
 

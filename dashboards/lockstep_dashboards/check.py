@@ -5,21 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
-import httpx
-
-from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable, View
-from lockstep_dashboards.prometheus import (
-    QueryError,
-    offered_values,
-    run_query,
-    run_range,
-    samples_of,
-)
+from lockstep_dashboards.opening import offered_values
+from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Query, Variable, View
 from lockstep_dashboards.scope import Scope
+from lockstep_records.prometheus import Prometheus, QueryError, Series
 
 EMPTY = "empty"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,25 +57,25 @@ class _Answer:
 
 
 def check_board(
-    board: Board, scope: Scope, client: httpx.Client, *, is_full: bool = False
+    board: Board, scope: Scope, server: Prometheus, *, is_full: bool = False
 ) -> list[Finding]:
     """One finding a panel, annotation and variable.
 
     Where ``is_full``, the data set has something for every panel, and none may be empty.
 
     Raises:
-        CheckError: the server does not answer, or is not a Prometheus.
+        PrometheusError: the server does not answer, or is not a Prometheus.
     """
     panels = [
-        _check_panel(board, panel, scope, client, is_full=is_full)
+        _check_panel(board, panel, scope, server, is_full=is_full)
         for panel in board.panels
         if panel.queries
     ]
     annotations = [
-        _check_annotation(board, annotation, scope, client, is_full=is_full)
+        _check_annotation(board, annotation, scope, server, is_full=is_full)
         for annotation in board.annotations
     ]
-    variables = [_check_variable(board, variable, scope, client) for variable in board.variables]
+    variables = [_check_variable(board, variable, scope, server) for variable in board.variables]
     return [*panels, *annotations, *variables]
 
 
@@ -103,10 +97,10 @@ def _merged(findings: tuple[Finding, ...]) -> Finding:
 
 
 def _check_panel(
-    board: Board, panel: Panel, scope: Scope, client: httpx.Client, *, is_full: bool
+    board: Board, panel: Panel, scope: Scope, server: Prometheus, *, is_full: bool
 ) -> Finding:
     answers = [
-        _count(partial(run_query, panel, query, scope, client), _num_with_value)
+        _count(partial(run_query, panel, query, scope, server), _num_with_value)
         for query in panel.queries
     ]
     errors = [answer.problem for answer in answers if answer.problem]
@@ -128,9 +122,9 @@ def _check_panel(
 
 
 def _check_annotation(
-    board: Board, annotation: Annotation, scope: Scope, client: httpx.Client, *, is_full: bool
+    board: Board, annotation: Annotation, scope: Scope, server: Prometheus, *, is_full: bool
 ) -> Finding:
-    answer = _count(partial(run_range, annotation.expression, scope, client), _num_with_value)
+    answer = _count(partial(_run_over, annotation.expression, scope, server), _num_with_value)
     return Finding(
         board=board.title,
         panel=f"annotation {annotation.title}",
@@ -143,10 +137,8 @@ def _check_annotation(
     )
 
 
-def _check_variable(
-    board: Board, variable: Variable, scope: Scope, client: httpx.Client
-) -> Finding:
-    answer = _count(partial(offered_values, variable, scope, client), len)
+def _check_variable(board: Board, variable: Variable, scope: Scope, server: Prometheus) -> Finding:
+    answer = _count(partial(offered_values, variable, scope, server), len)
     return Finding(
         board=board.title,
         panel=f"variable {variable.name}",
@@ -157,11 +149,29 @@ def _check_variable(
     )
 
 
-def _num_with_value(series: list[Any]) -> int:
-    return sum(any(not math.isnan(value) for _, value in samples_of(each)) for each in series)
+def run_query(panel: Panel, query: Query, scope: Scope, server: Prometheus) -> list[Series]:
+    """The series of a panel's query.
+
+    Raises:
+        PrometheusError: the server does not answer, or is not a Prometheus.
+        QueryError: Prometheus refuses the query.
+    """
+    if panel.is_instant:
+        return server.instant(scope.fill(query.expression), scope.end)
+    if panel.max_points:
+        scope = replace(scope, max_points=panel.max_points)
+    return _run_over(query.expression, scope, server)
 
 
-def _count(run: Callable[[], list[Any]], count: Callable[[list[Any]], int]) -> _Answer:
+def _run_over(expression: str, scope: Scope, server: Prometheus) -> list[Series]:
+    return server.over(scope.fill(expression), scope.start, scope.end, scope.step_seconds)
+
+
+def _num_with_value(series: list[Series]) -> int:
+    return sum(any(not math.isnan(value) for _, value in each.points) for each in series)
+
+
+def _count(run: Callable[[], list[T]], count: Callable[[list[T]], int]) -> _Answer:
     """What a query answers, how long it takes, and Prometheus' error; empty where there is none."""
     started, number, problem = time.monotonic(), 0, ""
     try:

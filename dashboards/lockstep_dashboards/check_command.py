@@ -2,24 +2,20 @@
 
 import difflib
 import time
-from collections.abc import Sequence
 
 import click
-import httpx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
-from lockstep_dashboards.opening import choice, open_board
+from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import DurationRange
-
-_TIMEOUT_SECONDS = 30.0
+from lockstep_records.prometheus import Prometheus
 
 
 @click.command()
@@ -59,25 +55,25 @@ def check(
     is_full: bool,
 ) -> int:
     """Run every query of the boards; exit 1 when one fails or a panel is empty."""
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--prometheus {url!r} must begin with http:// or https://")
     try:
         scope = Scope(
-            chosen=_chosen(job_id, cluster, variables),
+            chosen=read_wishes(
+                variables, job_id and check_job_id(job_id), (cluster,) if cluster else ()
+            ),
             end=time.time(),
             range_seconds=range_seconds,
             scrape_seconds=scrape_seconds,
         )
         boards = [named_board(name) for name in names] or list(BOARDS.values())
-        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        with Prometheus(url) as server:
             findings = [
                 finding
                 for board in boards
                 for finding in check_board(
-                    board, open_board(board, scope, client), client, is_full=is_full
+                    board, open_board(board, scope, server), server, is_full=is_full
                 )
             ]
-    except (ValueError, httpx.InvalidURL) as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0
@@ -96,19 +92,6 @@ def named_board(name: str) -> Board:
             f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
         )
     return boards[name]
-
-
-def _chosen(
-    job_id: str | None, cluster: str | None, variables: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    chosen: dict[str, tuple[str, ...]] = {}
-    if job_id is not None:
-        chosen[JOB_ID.name] = (check_job_id(job_id),)
-    if cluster is not None:
-        chosen[CLUSTER.name] = (cluster,)
-    for text in variables:
-        chosen |= choice(text)
-    return chosen
 
 
 def _print_findings(findings: list[Finding]) -> None:

@@ -1,13 +1,13 @@
-"""Colours that colour-blind people tell apart: the palette of Okabe and Ito.
-
-Source: M. Okabe and K. Ito, Color Universal Design (2008), https://jfly.uni-koeln.de/color/.
-"""
+"""What the colours of the boards mean."""
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
+from lockstep_records import palette
 
-BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
-YELLOW, ORANGE, VERMILION = "#F0E442", "#E69F00", "#D55E00"
-PURPLE, GREY = "#CC79A7", "#999999"
+# Boards hold colours in capitals.
+BLUE, SKY, GREEN = palette.BLUE.upper(), palette.SKY.upper(), palette.GREEN.upper()
+YELLOW, ORANGE = palette.YELLOW.upper(), palette.ORANGE.upper()
+VERMILION, PURPLE = palette.VERMILION.upper(), palette.PURPLE.upper()
+GREY = "#999999"
 
 # Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
 GOOD, WARNING, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY

@@ -1,22 +1,21 @@
 """Opens a board as Grafana does: a variable of one value takes the first that it offers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-import httpx
-
-from lockstep_dashboards.panel import Board
-from lockstep_dashboards.prometheus import CheckError, offered_values
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_dashboards.panel import Board, Variable
 from lockstep_dashboards.scope import Scope
+from lockstep_records.prometheus import Prometheus
 
 _MOST_NAMED = 10
 
 
-def open_board(board: Board, scope: Scope, client: httpx.Client) -> Scope:
+def open_board(board: Board, scope: Scope, server: Prometheus) -> Scope:
     """The scope with a value for each variable of the board that needs one.
 
     Raises:
-        CheckError: a value that was chosen is not offered, or none is.
+        ValueError: a value that was chosen is not offered, or none is.
     """
     chosen = {
         name: values
@@ -27,14 +26,21 @@ def open_board(board: Board, scope: Scope, client: httpx.Client) -> Scope:
         values = chosen.get(variable.name, ())
         if variable.several and not values:
             continue
-        offered = offered_values(variable, replace(scope, chosen=chosen), client)
+        offered = offered_values(variable, replace(scope, chosen=chosen), server)
         for value in values:
             if value not in offered:
-                raise CheckError(_unknown(variable.title, value, offered))
+                raise ValueError(_unknown(variable.title, value, offered))
         if not values and not offered:
-            raise CheckError(f"{board.title} needs a {variable.title.lower()}, and there is none")
+            raise ValueError(f"{board.title} needs a {variable.title.lower()}, and there is none")
         chosen[variable.name] = values or (offered[0],)
     return replace(scope, chosen=chosen)
+
+
+def offered_values(variable: Variable, scope: Scope, server: Prometheus) -> list[str]:
+    """The values that a variable offers within the range, the last by name first."""
+    selector = scope.fill(variable.source)
+    values = server.label_values(variable.label.name, selector, scope.start, scope.end)
+    return sorted(values, reverse=True)
 
 
 def _unknown(title: str, value: str, offered: list[str]) -> str:
@@ -43,13 +49,22 @@ def _unknown(title: str, value: str, offered: list[str]) -> str:
     return f"{title.lower()} {value!r} has no series in the range; there are: {values}{more}"
 
 
-def choice(text: str) -> Mapping[str, tuple[str, ...]]:
-    """The variable and value of ``name=value``.
+def read_wishes(
+    variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """The chosen values by the name of the variable.
 
     Raises:
-        ValueError: it is not of this form.
+        ValueError: a text must be NAME=VALUE.
     """
-    name, sign, value = text.partition("=")
-    if not (name and sign and value):
-        raise ValueError(f"--var {text!r} must be NAME=VALUE, such as node=node-0001")
-    return {name: (value,)}
+    wishes: dict[str, tuple[str, ...]] = {}
+    for text in variables:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or not value:
+            raise ValueError(f"--var {text!r} must be NAME=VALUE, such as node=node-12")
+        wishes[name] = (*wishes.get(name, ()), value)
+    if job is not None:
+        wishes[JOB_ID.name] = (job,)
+    if clusters:
+        wishes[CLUSTER.name] = clusters
+    return wishes

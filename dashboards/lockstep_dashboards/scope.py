@@ -63,12 +63,12 @@ class Scope:
         values = self.chosen.get(name, ())
         if operator.endswith("~"):
             pattern = "|".join(map(re.escape, values)) if values else ".*"
-            return f'{operator}"{_quoted(pattern)}"'
+            return f'{operator}"{quote_text(pattern)}"'
         if len(values) != 1:
             raise ScopeError(f"the variable {name} needs one value and has {len(values)}; give it")
-        return f'{operator}"{_quoted(values[0])}"'
+        return f'{operator}"{quote_text(values[0])}"'
 
 
-def _quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Text escaped for the quotes of a PromQL string."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

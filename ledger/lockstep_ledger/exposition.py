@@ -11,13 +11,12 @@ from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.targets import Target
 from lockstep_ledger.store.windows import SloKey
+from lockstep_records.scrape_text import write_head, write_stem
 
 Samples = dict[Series, float]
 MAX_CLASSES = 20
 """Classes of jobs whose objectives are counted apart; each costs 180 series."""
 FAMILIES = metrics_of(Endpoint.LEDGER)
-TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class Exposition:
             by_name[series[0]].append(series)
         lines: list[str] = []
         for metric in FAMILIES:
-            lines += _head(metric, is_openmetrics)
+            lines.append(write_head(metric, is_openmetrics=is_openmetrics))
             if metric.kind is Kind.HISTOGRAM:
                 lines += self._histogram(metric, by_name, samples)
             else:
@@ -86,26 +85,9 @@ class Exposition:
             names: tuple[str, ...] = metric.label_names
             if len(values) > len(names):
                 names = (*names, "le")
-            pairs = ",".join(
-                f'{label}="{_escaped(value)}"' for label, value in zip(names, values, strict=True)
-            )
-            stem = self._stems[series] = f"{name}{{{pairs}}} " if pairs else f"{name} "
+            stem = write_stem(name, dict(zip(names, values, strict=True)))
+            stem = self._stems[series] = f"{stem} "
         return stem
-
-
-def _head(metric: Metric, is_openmetrics: bool) -> list[str]:
-    name = metric.name
-    help_text = metric.help.replace("\\", r"\\")
-    if not is_openmetrics:
-        return [f"# HELP {name} {help_text}", f"# TYPE {name} {metric.kind.value}"]
-    if metric.kind is Kind.COUNTER:
-        name = name.removesuffix("_total")
-    unit = [f"# UNIT {name} {metric.unit.value}"] if metric.unit.value else []
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} {metric.kind.value}", *unit]
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -42,13 +41,6 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 def print_json(document: Any) -> None:
     """Prints JSON on one line."""
     click.echo(json.dumps(document, separators=(",", ":")))
-
-
-def when(seconds: float | None) -> str:
-    """A wall clock for people, in UTC; empty where it is not known."""
-    if seconds is None:
-        return ""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def expectation_rows(expected: Mapping[str, float | None]) -> list[tuple[str, str]]:

@@ -1,9 +1,10 @@
 """Durations as people write them on a command line or in a file: ``500ms``, ``5s``, ``2m``, ``1h``.
 
-One whole number and one unit; Prometheus reads the same spelling.
+One whole number and one unit; Prometheus reads the same spelling. Times as people read them.
 """
 
 import re
+from datetime import UTC, datetime
 
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -37,3 +38,8 @@ def format_duration(seconds: float) -> str:
         if count and not rest:
             return f"{count}{unit}"
     return "0s"
+
+
+def format_time(seconds: float | None) -> str:
+    """Seconds since 1970 in UTC, ``2026-11-22 21:40:05``; empty where they are not known."""
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"

@@ -23,6 +23,11 @@ def printable(text: str, max_characters: int = MAX_CHARACTERS) -> str:
     return text[: max_characters - 3] + "..." if is_long else text
 
 
+def drop_unprintable(text: str) -> str:
+    """A text without the characters that a terminal obeys or hides, for the value of a label."""
+    return "".join(character for character in text if character.isprintable())
+
+
 def safe_lines(text: str) -> str:
     """A text of several lines, each of them printable, with its secrets masked."""
     from lockstep_records.secret_patterns import mask_secrets  # noqa: PLC0415  # its patterns take a while to build, and most commands need none

@@ -35,13 +35,10 @@ def _ask_for_signs(analysis: StepAnalysis, address: str | None) -> tuple[Sign, .
     if address is None or not analysis.episodes:
         return ()
     # httpx takes longer to import than a small report takes to write.
-    from lockstep_reports.readers.prometheus_api import Prometheus  # noqa: PLC0415  # see above
+    from lockstep_records.prometheus import Prometheus  # noqa: PLC0415  # see above
 
-    server = Prometheus(address)
-    try:
+    with Prometheus(address) as server:
         return find_signs(analysis, server)
-    finally:
-        server.close()
 
 
 def cut_to_window(recording: Recording | LogRecording, window: Window) -> Recording | LogRecording:

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
+from lockstep_records.durations import format_time
 from lockstep_records.printable import printable
 
 UNKNOWN = "unknown"
@@ -48,7 +48,7 @@ def clock(wall_seconds: float | None) -> str:
     """A wall clock time in UTC, to the second; ``unknown`` for None and NaN."""
     if wall_seconds is None or not math.isfinite(wall_seconds):
         return UNKNOWN
-    return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return format_time(wall_seconds)
 
 
 def plural(count: int, noun: str) -> str:

@@ -28,7 +28,6 @@ MAY_OPEN = {
     "records/lockstep_records/docs": "pages of the documentation, when they are generated",
     "records/lockstep_records/event_schema": "the schema, when it is generated",
     "records/lockstep_records/outcomes/docs": "pages of the documentation, when they are generated",
-    "records/lockstep_records/delivery/sender": "a token " + USERS,
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 import httpx
 
-from lockstep_dashboards.snapshot.source import Source
+from lockstep_records.prometheus import Prometheus
 
 Labels = Mapping[str, str]
 
@@ -24,8 +24,10 @@ class FakePrometheus:
     events: Sequence[Labels] = ()
     queries: list[str] = field(default_factory=list)
 
-    def source(self) -> Source:
-        return Source("http://user:secret@prometheus:9090", httpx.MockTransport(self.answer))
+    def source(self) -> Prometheus:
+        return Prometheus(
+            "http://user:secret@prometheus:9090", transport=httpx.MockTransport(self.answer)
+        )
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path

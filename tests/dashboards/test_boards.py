@@ -20,10 +20,10 @@ from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
-from lockstep_dashboards.prometheus import CheckError
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.series_panels import panel, title_of
 from lockstep_records.intervals import do_overlap
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
 REPOSITORY = Path(__file__).parents[2]
 SCOPE = Scope(
@@ -197,8 +197,8 @@ def answering(body: Any, board: Board) -> list[str]:
         return httpx.Response(200, text=json.dumps(OFFERED if offers else body))
 
     reply = httpx.MockTransport(answer)
-    with httpx.Client(base_url="http://prometheus", transport=reply) as client:
-        return [finding.problem for finding in check_board(board, SCOPE, client)]
+    with Prometheus("http://prometheus", transport=reply) as server:
+        return [finding.problem for finding in check_board(board, SCOPE, server)]
 
 
 def success(*values: str) -> dict[str, Any]:
@@ -218,5 +218,5 @@ def test_errors_emptiness_and_floods_are_problems(board: Board) -> None:
 @pytest.mark.parametrize("body", [[], 7, {}, {"status": "up"}])
 @EVERY_BOARD
 def test_a_server_that_is_no_prometheus_is_refused(board: Board, body: Any) -> None:
-    with pytest.raises(CheckError, match="does not answer as Prometheus"):
+    with pytest.raises(PrometheusError, match="does not answer as Prometheus"):
         answering(body, board)

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import open_board
-from lockstep_dashboards.prometheus import CheckError, run_instant
 from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
 from lockstep_dashboards.scope import Scope, ScopeError
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
 JOB = BOARDS["job.json"]
 
@@ -55,17 +55,17 @@ def test_other_formats_do_not_go_among_the_generated_boards() -> None:
     assert "needs a folder of its own" in done.output
 
 
-def client_that_answers(status: int, text: str) -> httpx.Client:
+def server_that_answers(status: int, text: str) -> Prometheus:
     transport = httpx.MockTransport(lambda _: httpx.Response(status, text=text))
-    return httpx.Client(base_url=ADDRESS, transport=transport)
+    return Prometheus(ADDRESS, transport=transport)
 
 
 @pytest.mark.parametrize(
     ("status", "text", "sentence"),
     [
-        (401, "", "answers 401; give an address that may be queried"),
-        (403, "no", "answers 403; give an address that may be queried"),
-        (200, "<html>", "does not answer with JSON; is it a Prometheus?"),
+        (401, "", "refuses with status 401; give user and password in the address"),
+        (403, "no", "refuses with status 403; give user and password in the address"),
+        (200, "<html>", "does not answer with JSON (status 200); is it a Prometheus?"),
         (200, '{"status": "success"}', "does not answer as Prometheus does"),
         (200, '{"status": "success", "data": [1]}', "does not answer as Prometheus does"),
     ],
@@ -73,28 +73,28 @@ def client_that_answers(status: int, text: str) -> httpx.Client:
 def test_a_source_that_refuses_or_answers_garbage_is_named_without_its_password(
     status: int, text: str, sentence: str
 ) -> None:
-    with client_that_answers(status, text) as client, pytest.raises(CheckError) as refused:
-        run_instant("up", SCOPE, client)
+    with server_that_answers(status, text) as server, pytest.raises(PrometheusError) as refused:
+        server.instant("up", SCOPE.end)
     assert sentence in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def offering(*values: str) -> httpx.Client:
+def offering(*values: str) -> Prometheus:
     body: dict[str, Any] = {"status": "success", "data": values}
-    return client_that_answers(200, json.dumps(body))
+    return server_that_answers(200, json.dumps(body))
 
 
 def test_a_board_opens_for_the_newest_job_where_none_is_chosen() -> None:
-    with offering("job-1", "job-2") as client:
-        assert open_board(JOB, SCOPE, client).chosen == {"job_id": ("job-2",)}
+    with offering("job-1", "job-2") as server:
+        assert open_board(JOB, SCOPE, server).chosen == {"job_id": ("job-2",)}
 
 
 def test_a_job_that_is_not_there_and_a_window_without_any_are_refused() -> None:
     scope = Scope(end=1e9, range_seconds=900, scrape_seconds=15, chosen={"job_id": ("job-3",)})
-    with offering("job-1") as client, pytest.raises(CheckError, match="there are: job-1"):
-        open_board(JOB, scope, client)
-    with offering() as client, pytest.raises(CheckError, match="and there is none"):
-        open_board(JOB, SCOPE, client)
+    with offering("job-1") as server, pytest.raises(ValueError, match="there are: job-1"):
+        open_board(JOB, scope, server)
+    with offering() as server, pytest.raises(ValueError, match="and there is none"):
+        open_board(JOB, SCOPE, server)
 
 
 def test_a_matcher_of_one_value_needs_one() -> None:

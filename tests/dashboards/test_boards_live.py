@@ -27,15 +27,15 @@ from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import Finding, check_board
+from lockstep_dashboards.check import Finding, check_board, run_query
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.panel import Board, Query
-from lockstep_dashboards.prometheus import run_query, samples_of
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_records.prometheus import Prometheus
 
 JOB = BOARDS["job.json"]
 
@@ -180,8 +180,8 @@ def check(url: str) -> Result:
 
 def findings(board: Board, url: str) -> dict[str, Finding]:
     scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=60, scrape_seconds=1)
-    with httpx.Client(base_url=url) as client:
-        return {found.panel: found for found in check_board(board, scope, client)}
+    with Prometheus(url) as server:
+        return {found.panel: found for found in check_board(board, scope, server)}
 
 
 @pytest.fixture(scope="module")
@@ -263,10 +263,10 @@ def value_of(url: str, title: str, **labels: str) -> float:
     """The newest value of the series with these labels of a panel of the job board."""
     [panel] = [item for item in JOB.panels if item.title == title]
     scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=20, scrape_seconds=1)
-    with httpx.Client(base_url=url) as client:
-        series = [x for query in panel.queries for x in run_query(panel, query, scope, client)]
-    [chosen] = [x for x in series if labels.items() <= x["metric"].items()]
-    return samples_of(chosen)[-1][1]
+    with Prometheus(url) as server:
+        series = [x for query in panel.queries for x in run_query(panel, query, scope, server)]
+    [chosen] = [x for x in series if labels.items() <= x.labels.items()]
+    return chosen.points[-1][1]
 
 
 def page_of(root: Path, rank: int) -> Page:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.snapshot import command
-from lockstep_dashboards.snapshot.source import Source
+from lockstep_records.prometheus import Prometheus
 
 from .fake_prometheus import FakePrometheus, success
 
@@ -27,7 +27,7 @@ def snapshot(
     standalone: bool = True,
 ) -> Result:
     transport = httpx.MockTransport(handler)
-    monkeypatch.setattr(command, "Source", partial(Source, transport=transport))
+    monkeypatch.setattr(command, "Prometheus", partial(Prometheus, transport=transport))
     out = ["--prometheus", "http://prometheus", "--out", str(folder / "b.html")]
     line = ["snapshot", *(arguments or ("job",)), *out]
     return CliRunner().invoke(dashboards, line, standalone_mode=standalone)
@@ -66,7 +66,7 @@ def test_the_chosen_job_is_in_every_query(monkeypatch: pytest.MonkeyPatch, tmp_p
         (("job", "--from", "soon"), "'soon' is not a time; write now"),
         (("job", "--from", "2126-01-01"), "which is not over yet"),
         (("job", "--from", "-1m", "--to", "-2m"), "it must end later"),
-        (("job", "--var", "node"), "--var 'node' is not NAME=VALUE"),
+        (("job", "--var", "node"), "--var 'node' must be NAME=VALUE"),
         (("job", "--var", "nodes=1"), "has no variable 'nodes'; it has"),
         (("job", "--job", "demi"), "no series has the job_id 'demi'"),
         (("job", "--job", "demi"), "there is demo"),

@@ -210,7 +210,7 @@ def _api() -> Iterator[ApiServerDouble]:
 
 def watch(api: ApiServerDouble, tmp_path: Path, kind: str = "Job") -> KubernetesWatch:
     token = tmp_path / "token"
-    token.write_text("secret\n")
+    token.write_text("secret-token-of-a-test\n")
     server = ApiServer(url=f"http://127.0.0.1:{api.server_port}", token_file=token, ca_file=None)
     waits: list[float] = []
     return KubernetesWatch(
@@ -249,7 +249,7 @@ def test_a_watch_lists_follows_and_begins_anew_where_its_version_is_gone(
     ]  # fmt: skip
     watched = [query["resourceVersion"] for _, query, _ in api.requests if "watch" in query]
     assert watched == ["10", "20", "30", "40"]
-    assert {token for _, _, token in api.requests} == {"Bearer secret"}
+    assert {token for _, _, token in api.requests} == {"Bearer secret-token-of-a-test"}
     assert api.requests[1][1]["continue"] == "next"
 
 

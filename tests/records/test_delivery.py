@@ -185,7 +185,7 @@ class _Intake(BaseHTTPRequestHandler):
 
 
 class TokenLedger(ThreadingHTTPServer):
-    token = "right"  # noqa: S105  # of a test
+    token = "right-token-of-a-test"  # noqa: S105  # of a test
 
 
 @pytest.fixture(name="ledger")
@@ -202,7 +202,7 @@ def test_a_token_is_read_at_each_delivery_and_a_wrong_one_loses_nothing(
     tmp_path: Path, ledger: TokenLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
-    token.write_text("wrong\n")
+    token.write_text("wrong-token-of-a-test\n")
     add_event(tmp_path, 0)
     now = [0.0]
     spool = EventSpool(tmp_path, None)
@@ -211,7 +211,7 @@ def test_a_token_is_read_at_each_delivery_and_a_wrong_one_loses_nothing(
     assert not sender.run_once()
     assert "status 401" in caplog.text
     assert "not one of a writer" in caplog.text
-    token.write_text("right\n")
+    token.write_text("right-token-of-a-test\n")
     now[0] += 61
     assert sender.run_once()
     assert spool.num_pending == 0
@@ -237,7 +237,7 @@ def test_a_ledger_whose_certificate_is_of_another_authority_gets_nothing(
     url = f"https://127.0.0.1:{ledger.server_port}/"
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         post(LedgerAddress(url=url), b"{}")
-    (tmp_path / "token").write_text("right")
+    (tmp_path / "token").write_text(TokenLedger.token)
     address = LedgerAddress(url=url, ca_file=certificate, token_file=tmp_path / "token")
     assert post(address, b"{}").status == 200
 

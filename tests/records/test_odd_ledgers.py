@@ -66,10 +66,10 @@ def test_no_token_follows_a_redirect(odd: OddLedger, tmp_path: Path, status: int
         handler.end_headers()
 
     odd.answer = redirect
-    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").write_text("secret-token-of-a-test")
     address = LedgerAddress(url=odd.url, token_file=tmp_path / "token")
     assert post(address, b"{}").status == status
-    assert odd.tokens == ["Bearer secret"]
+    assert odd.tokens == ["Bearer secret-token-of-a-test"]
 
 
 @pytest.mark.server

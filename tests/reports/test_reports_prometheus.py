@@ -248,4 +248,4 @@ def test_top_of_a_job_that_a_server_does_not_know_is_exit_2(url: str) -> None:
 def test_nobody_at_the_address_is_exit_2() -> None:
     result = run("http://127.0.0.1:9", "--json", "-")
     assert result.exit_code == 2
-    assert "cannot be asked" in result.stderr
+    assert "cannot be queried" in result.stderr

@@ -159,7 +159,7 @@ def test_a_spark_rises_with_its_values() -> None:
     [
         (("nowhere",), "job 'nowhere' is not under"),
         (("--node", "n1"), "are for a Prometheus"),
-        (("http://127.0.0.1:9",), "cannot be asked"),
+        (("http://127.0.0.1:9",), "cannot be queried"),
         (("http://",), "names no host"),
         ((), "there is no job under"),
         (("--all",), "no rank of all jobs here"),

@@ -15,6 +15,7 @@ from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_records.printable import drop_unprintable
 
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")
@@ -159,12 +160,12 @@ class GpuAllocation:
             if any(values):
                 gpu_names = names.get(uuid, ("", uuid, ""))
                 labels = (*gpu_names, instance, *values)
-                yield Reading(GPU_OWNER_INFO, tuple(map(_printable, labels)), 1)
+                yield Reading(GPU_OWNER_INFO, tuple(map(drop_unprintable, labels)), 1)
                 for adapter in self._adapters.get(gpu_names[-1], ()):
                     of_ports.setdefault(adapter, []).extend(device_owners)
         for adapter, port_owners in sorted(of_ports.items()):
             labels = (adapter, *(_join_field(port_owners, name) for name in _PORT_FIELDS))
-            yield Reading(PORT_OWNER_INFO, tuple(map(_printable, labels)), 1)
+            yield Reading(PORT_OWNER_INFO, tuple(map(drop_unprintable, labels)), 1)
 
     def _by_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         def owned_by(job: JobSnapshot) -> Iterator[tuple[Device, Owner]]:
@@ -283,7 +284,3 @@ def _join(values: Iterable[str]) -> str:
     # Shorter first, so that ranks sort as numbers.
     distinct = sorted({value for value in values if value}, key=lambda value: (len(value), value))
     return ",".join(distinct)[:_MAX_LABEL_CHARACTERS]
-
-
-def _printable(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
+from lockstep_records.printable import drop_unprintable
 
 # NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {
@@ -43,8 +44,4 @@ class GpuIdentity:
             gpu.query("nvmlDeviceGetSerial") or "",
             gpu.query("nvmlDeviceGetVbiosVersion") or "",
         )
-        yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(_printable, values)), 1)
-
-
-def _printable(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())
+        yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(drop_unprintable, values)), 1)

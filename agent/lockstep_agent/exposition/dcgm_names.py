@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.exposition.syntax import escaped, number
 from lockstep_catalogue import Kind, Metric, gpu, gpu_activity, gpu_faults, gpu_pcie, gpu_power
+from lockstep_records.scrape_text import escape, write_number
 
 _MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9
 
@@ -93,7 +93,7 @@ def _family(
     yield f"# HELP {twin.field} {twin.metric.help}\n# TYPE {twin.field} {kind}\n"
     for gpu_and_uuid, value in by_gpu.items():
         if gpu_and_uuid in labels:
-            yield f"{twin.field}{{{labels[gpu_and_uuid]}}} {number(value / twin.factor)}\n"
+            yield f"{twin.field}{{{labels[gpu_and_uuid]}}} {write_number(value / twin.factor)}\n"
 
 
 def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], str]:
@@ -112,5 +112,5 @@ def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], 
             "Hostname": node,
             "DCGM_FI_DRIVER_VERSION": driver,
         }
-        texts[key] = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs.items())
+        texts[key] = ",".join(f'{name}="{escape(value)}"' for name, value in pairs.items())
     return texts

@@ -12,14 +12,27 @@ from itertools import accumulate, chain
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
-from lockstep_agent.exposition.syntax import HEADS, escaped, number
 from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
+from lockstep_records.scrape_text import (
+    OPENMETRICS,
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    escape,
+    write_head,
+    write_number,
+    write_stem,
+)
 
 _log = logging.getLogger(__name__)
 _METRICS = metrics_of(Endpoint.AGENT)
-_OPENMETRICS = "application/openmetrics-text"
-_TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8; escaping=underscores"
+_HEADS = {
+    metric.name: tuple(
+        f"{write_head(metric, is_openmetrics=is_openmetrics)}\n".encode()
+        for is_openmetrics in (False, True)
+    )
+    for metric in _METRICS
+}
+"""What precedes the series of a metric in text and in OpenMetrics, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,9 +58,9 @@ class Exposition:
 
     def choose(self, accept: str) -> tuple[bytes, str]:
         """Body and content type for an Accept header."""
-        if _OPENMETRICS in accept:
-            return self.openmetrics, _OPENMETRICS_TYPE
-        return self.text, _TEXT_TYPE
+        if OPENMETRICS in accept:
+            return self.openmetrics, OPENMETRICS_TYPE
+        return self.text, TEXT_TYPE
 
 
 class Renderer:
@@ -214,7 +227,7 @@ class _Family:
         return 1
 
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        return (_stem(self.metric.name, self._pairs(labels)),)
+        return (write_stem(self.metric.name, self._pairs(labels)),)
 
     def _pairs(self, labels: tuple[str, ...]) -> dict[str, str]:
         """The labels of a series, in the order of their names."""
@@ -223,13 +236,13 @@ class _Family:
 
     def _write(self, series: _Series) -> None:
         assert not isinstance(series.value, HistogramReading)
-        series.lines = f"{series.stems[0]} {number(series.value)}\n"
+        series.lines = f"{series.stems[0]} {write_number(series.value)}\n"
 
     def _join(self) -> None:
         if not self._series:
             self.text = self.openmetrics = b""
             return
-        text_head, openmetrics_head = HEADS[self.metric.name]
+        text_head, openmetrics_head = _HEADS[self.metric.name]
         lines = "".join([series.lines for series in self._series.values()]).encode()
         self.text = text_head + lines
         self.openmetrics = openmetrics_head + (self._with_exemplars() or lines)
@@ -248,19 +261,21 @@ class _Histograms(_Family):
 
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         bucket, total, count = self.metric.sample_names
-        bounds = (*(number(bound) for bound in self.metric.buckets), "+Inf")
+        bounds = (*(write_number(bound) for bound in self.metric.buckets), "+Inf")
         pairs = self._pairs(labels)
-        stems = (_stem(bucket, dict(sorted((pairs | {"le": bound}).items()))) for bound in bounds)
-        return (*stems, _stem(count, pairs), _stem(total, pairs))
+        stems = (
+            write_stem(bucket, dict(sorted((pairs | {"le": bound}).items()))) for bound in bounds
+        )
+        return (*stems, write_stem(count, pairs), write_stem(total, pairs))
 
     def _write(self, series: _Series) -> None:
         reading = series.value
         assert isinstance(reading, HistogramReading)
         *buckets, count, total = series.stems
-        cumulative = [number(below) for below in accumulate(reading.counts)]
+        cumulative = [write_number(below) for below in accumulate(reading.counts)]
         lines = [f"{stem} {below}" for stem, below in zip(buckets, cumulative, strict=True)]
         ends = [_exemplar(exemplar) for exemplar in reading.exemplars] or [""] * len(lines)
-        last = f"{count} {cumulative[-1]}\n{total} {number(reading.sum)}\n"
+        last = f"{count} {cumulative[-1]}\n{total} {write_number(reading.sum)}\n"
         series.lines = "".join([*(f"{line}\n" for line in lines), last])
         full = (f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))
         series.with_exemplars = "".join([*full, last])
@@ -272,13 +287,5 @@ class _Histograms(_Family):
 def _exemplar(exemplar: Exemplar | None) -> str:
     if exemplar is None:
         return ""
-    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(exemplar.labels.items()))
-    return f" # {{{inside}}} {number(exemplar.value)} {exemplar.wall_seconds}"
-
-
-def _stem(name: str, pairs: Mapping[str, str]) -> str:
-    """Name and labels of a sample: its line up to the value."""
-    if not pairs:
-        return name
-    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in pairs.items())
-    return f"{name}{{{inside}}}"
+    inside = ",".join(f'{key}="{escape(value)}"' for key, value in sorted(exemplar.labels.items()))
+    return f" # {{{inside}}} {write_number(exemplar.value)} {exemplar.wall_seconds}"

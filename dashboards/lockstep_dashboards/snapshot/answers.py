@@ -1,14 +1,15 @@
 """Runs every query of a board: several at a time, and one that fails leaves the others alone."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard, GrafanaPanel, Target
-from lockstep_dashboards.snapshot.source import Answer, QueryError, Source
 from lockstep_dashboards.snapshot.variables import Choice, fill
 from lockstep_dashboards.snapshot.window import Window
+from lockstep_records.prometheus import Prometheus, QueryError, Series
 
 _SIMULTANEOUS = 4
 MAX_SERIES = 200
@@ -94,7 +95,7 @@ def ask(
     panels: Sequence[GrafanaPanel],
     choices: tuple[Choice, ...],
     *,
-    source: Source,
+    source: Prometheus,
     window: Window,
     progress: Progress = _silent,
 ) -> BoardAnswer:
@@ -109,7 +110,7 @@ def ask(
         progress: follows the answers as they arrive.
 
     Raises:
-        SourceError: the server does not answer, or is not a Prometheus.
+        PrometheusError: the server does not answer, or is not a Prometheus.
     """
     annotations = [x for x in board.annotations if x.get("expr") and x.get("enable", True)]
     with ThreadPoolExecutor(_SIMULTANEOUS) as pool:
@@ -129,7 +130,7 @@ def ask(
 
 
 def _ask_panel(
-    panel: GrafanaPanel, choices: tuple[Choice, ...], source: Source, window: Window
+    panel: GrafanaPanel, choices: tuple[Choice, ...], source: Prometheus, window: Window
 ) -> PanelAnswer:
     frames: list[Frame] = []
     problems, queries = [], []
@@ -140,14 +141,19 @@ def _ask_panel(
             answers = (
                 source.instant(query, window.end)
                 if target.is_instant
-                else source.over(query, window)
+                else _ask_over(query, source, window)
             )
         except QueryError as error:
             problems.append(str(error))
             continue
         names = _legends(target, answers)
         frames += [
-            Frame(target=target, name=name, labels=answer.labels, values=answer.values)
+            Frame(
+                target=target,
+                name=name,
+                labels=answer.labels,
+                values=_values(answer, None if target.is_instant else window),
+            )
             for name, answer in zip(names, answers, strict=True)
         ]
     return PanelAnswer(
@@ -159,7 +165,21 @@ def _ask_panel(
     )
 
 
-def _legends(target: Target, answers: Sequence[Answer]) -> list[str]:
+def _ask_over(query: str, source: Prometheus, window: Window) -> list[Series]:
+    return source.over(query, window.begin, window.end, window.step_seconds)
+
+
+def _values(series: Series, window: Window | None) -> tuple[float | None, ...]:
+    """The value at each point of a window, or the last one alone; what cannot be drawn is None."""
+    values: list[float | None] = [None] * (window.num_points if window else 1)
+    for seconds, value in series.points:
+        index = window.index(seconds) if window else 0
+        if 0 <= index < len(values):
+            values[index] = value if math.isfinite(value) else None
+    return tuple(values)
+
+
+def _legends(target: Target, answers: Sequence[Series]) -> list[str]:
     """Names of the series: by the legend, or by the labels in which they differ."""
     if target.legend:
         return [legend(target.legend, answer.labels) for answer in answers]
@@ -178,17 +198,17 @@ def legend(template: str, labels: dict[str, str]) -> str:
 
 
 def _events(
-    fields: dict[str, object], choices: tuple[Choice, ...], source: Source, window: Window
+    fields: dict[str, object], choices: tuple[Choice, ...], source: Prometheus, window: Window
 ) -> list[Event]:
     """One event for each time without a gap in which a series of an annotation has a value."""
     try:
-        answers = source.over(fill(str(fields["expr"]), choices, window.built_in), window)
+        answers = _ask_over(fill(str(fields["expr"]), choices, window.built_in), source, window)
     except QueryError:
         return []
     events = []
     for answer in answers[:MAX_SERIES]:
         heading = legend(str(fields.get("titleFormat") or fields.get("name", "")), answer.labels)
-        for first, last in _stretches(answer.values):
+        for first, last in _stretches(_values(answer, window)):
             events.append(
                 Event(
                     name=str(fields.get("name", "")),

@@ -3,9 +3,10 @@
 import re
 from itertools import cycle
 
-# Okabe and Ito's eight, without black and yellow: neither is readable on both themes.
-# Source: <https://jfly.uni-koeln.de/color/>
-SERIES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c")
+from lockstep_records.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+
+# Without black and yellow: neither is readable on both themes.
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, "#8c8c8c")
 DASHES = ("solid", "dash", "dot", "dashdot")
 # Lightness changes evenly in each, so that they also read in grey. Descriptions of panels speak of
 # pale and dark, so the colours of Oranges are not turned round on a dark ground, as Grafana does.
@@ -21,8 +22,8 @@ _HEAT = {
     ),
 }  # fmt: skip
 _NAMED = {
-    "red": "#d55e00", "green": "#009e73", "yellow": "#e0b400", "orange": "#e69f00",
-    "blue": "#0072b2", "purple": "#cc79a7", "gray": "#8c8c8c", "grey": "#8c8c8c",
+    "red": VERMILION, "green": GREEN, "yellow": "#e0b400", "orange": ORANGE,
+    "blue": BLUE, "purple": PURPLE, "gray": "#8c8c8c", "grey": "#8c8c8c",
 }  # fmt: skip
 _HEX = re.compile(r"#[0-9a-fA-F]{3,8}")
 _RGB = re.compile(r"rgba?\([0-9., %]{5,40}\)")

@@ -8,17 +8,19 @@ import click
 from rich.console import Console
 from rich.progress import track
 
+from lockstep_dashboards.opening import read_wishes
 from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
 from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
-from lockstep_dashboards.snapshot.source import Source, SourceError
 from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
-from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_dashboards.snapshot.window import Window, parse_time
 from lockstep_records.atomic_file import write_atomically
+from lockstep_records.durations import format_time
 from lockstep_records.options import DurationRange
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
-JOB, CLUSTER = "job_id", "cluster"
+JOB = "job_id"
 _MAX_NAMED_JOBS = 8
 
 
@@ -86,7 +88,7 @@ def snapshot(
         path = out or Path(f"{chosen.name}.html")
         _check_folder(path)
         wishes = read_wishes(variables, job, cluster)
-        with Source(url) as source:
+        with Prometheus(url) as source:
             times = (begin or chosen.board.range_begin, end)
             answer = answer_board(chosen, source, times, wishes, scrape_seconds)
             options = PageOptions(
@@ -108,30 +110,9 @@ def _check_folder(path: Path) -> None:
         raise ValueError(f"--out {path}: folder {path.parent} does not exist; create it")
 
 
-def read_wishes(
-    variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
-    """The chosen values by the name of the variable.
-
-    Raises:
-        ValueError: a text is not NAME=VALUE.
-    """
-    wishes: dict[str, tuple[str, ...]] = {}
-    for text in variables:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier() or not value:
-            raise ValueError(f"--var {text!r} is not NAME=VALUE, such as node=node-12")
-        wishes[name] = (*wishes.get(name, ()), value)
-    if job is not None:
-        wishes[JOB] = (job,)
-    if clusters:
-        wishes[CLUSTER] = clusters
-    return wishes
-
-
 def answer_board(
     chosen: KnownBoard,
-    source: Source,
+    source: Prometheus,
     times: tuple[str, str],
     wishes: dict[str, tuple[str, ...]],
     scrape_seconds: float | None,
@@ -145,7 +126,7 @@ def answer_board(
     now = time.time()
     begin, end = parse_time(times[0], now), min(parse_time(times[1], now), now)
     if begin >= now:
-        raise ValueError(f"--from {times[0]} is {utc(begin)} UTC, which is not over yet")
+        raise ValueError(f"--from {times[0]} is {format_time(begin)} UTC, which is not over yet")
     window = Window.of(begin, end, scrape_seconds or source.scrape_seconds())
     choices = choose(chosen.board, source, window, wishes, strict=True)
     for choice in choices:
@@ -157,9 +138,9 @@ def answer_board(
     return answer
 
 
-def _check_one_job(choice: Choice, window: Window, source: Source) -> None:
+def _check_one_job(choice: Choice, window: Window, source: Prometheus) -> None:
     """A page of the wrong job is worse than none: of several, none is taken."""
-    where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
+    where = f"{window.text} at {source.address}"
     if not choice.choices:
         raise VariableError(f"no series has a job {where}; choose another window")
     if len(choice.choices) > 1:
@@ -167,17 +148,16 @@ def _check_one_job(choice: Choice, window: Window, source: Source) -> None:
         raise VariableError(f"several jobs have series {where}; name one by --job: {jobs}")
 
 
-def _check_some_data(answer: BoardAnswer, source: Source) -> None:
+def _check_some_data(answer: BoardAnswer, source: Prometheus) -> None:
     asked_panels = [panel for panel in answer.panels if panel.queries]
     if not asked_panels or not all(panel.is_empty for panel in asked_panels):
         return
     problems = [panel.problem for panel in asked_panels if panel.problem]
     if problems:
-        raise SourceError(f"{source.address} refuses every query: {problems[0]}")
-    window = answer.window
-    raise SourceError(
-        f"no panel of {answer.board.title!r} has data between {utc(window.begin)} and"
-        f" {utc(window.end)} UTC at {source.address}; choose another window"
+        raise PrometheusError(f"{source.address} refuses every query: {problems[0]}")
+    raise PrometheusError(
+        f"no panel of {answer.board.title!r} has data {answer.window.text} at {source.address};"
+        " choose another window"
     )
 
 

@@ -18,9 +18,10 @@ from lockstep_dashboards.snapshot.page import (
     page_style,
 )
 from lockstep_dashboards.snapshot.shipped import KnownBoard
-from lockstep_dashboards.snapshot.source import Source, SourceError
 from lockstep_dashboards.snapshot.variables import choose
-from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_dashboards.snapshot.window import Window, parse_time
+from lockstep_records.durations import format_time
+from lockstep_records.prometheus import Prometheus, PrometheusError
 
 RANGES = (
     ("now-5m", "last 5 minutes"),
@@ -103,7 +104,7 @@ class LiveBoards:
     def __init__(
         self,
         boards: list[KnownBoard],
-        source: Source,
+        source: Prometheus,
         *,
         refresh_seconds: float,
         simultaneous: int,
@@ -158,7 +159,7 @@ class LiveBoards:
         try:
             request = Request.of(query, item)
             answer = self._answer(item, request)
-        except SourceError as error:
+        except PrometheusError as error:
             page = self.message(item.board.title, f"{error}.", refreshes=True)
             return HTTPStatus.BAD_GATEWAY, page
         except ValueError as error:
@@ -186,7 +187,7 @@ class LiveBoards:
             if self._clock() >= entry.expires_seconds:
                 self._fill(entry, item, request)
             if entry.answer is None:
-                raise SourceError(entry.problem)
+                raise PrometheusError(entry.problem)
             return entry.answer
 
     def _fill(self, entry: _Entry, item: KnownBoard, request: Request) -> None:
@@ -194,7 +195,7 @@ class LiveBoards:
         with self._slots:
             try:
                 entry.answer, entry.problem = self._ask(item, request), ""
-            except SourceError as error:
+            except PrometheusError as error:
                 entry.answer, entry.problem = None, str(error)
         entry.expires_seconds = self._clock() + self._refresh_seconds
 
@@ -218,7 +219,7 @@ class LiveBoards:
 def _controls(request: Request, window: Window) -> Controls:
     ranges: tuple[tuple[str, str], ...] = RANGES
     if request.begin not in {begin for begin, _ in RANGES} or not request.is_live:
-        text = f"{utc(window.begin)} to {utc(window.end)}"
+        text = f"{format_time(window.begin)} to {format_time(window.end)}"
         ranges = ((request.begin, text), *(pair for pair in RANGES if pair[0] != request.begin))
     return Controls(
         begin=request.begin, ranges=ranges, end=request.end, open_query=request.query(open="all")

@@ -20,7 +20,7 @@ from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.variables import fill
 from lockstep_dashboards.snapshot.views import heat_map, stat, state_timeline, table, time_series
 from lockstep_dashboards.snapshot.views.drawing import Drawing, Scene, message
-from lockstep_dashboards.snapshot.window import utc
+from lockstep_records.durations import format_time
 
 THEMES = ("light", "dark", "auto")
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -113,7 +113,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"utc": utc, "css_color": css_color}
+    templates.filters |= {"utc": format_time, "css_color": css_color}
     return templates
 
 

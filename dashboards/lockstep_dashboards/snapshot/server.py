@@ -12,8 +12,8 @@ import click
 from lockstep_dashboards.snapshot.live import LiveBoards
 from lockstep_dashboards.snapshot.page import content_policy, plotly_script, plotly_version
 from lockstep_dashboards.snapshot.shipped import shipped_boards
-from lockstep_dashboards.snapshot.source import Source
 from lockstep_records.options import DurationRange, read_address
+from lockstep_records.prometheus import Prometheus
 
 _TEXT, _HTML, _SCRIPT = "text/plain", "text/html", "text/javascript"
 _SECONDS_OF_A_YEAR = 31_536_000
@@ -120,7 +120,7 @@ def serve(
     """Serve all boards as pages that refresh, with drop-downs for variables and time."""
     try:
         address = read_address(listen)
-        source = Source(url)
+        source = Prometheus(url)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     boards = LiveBoards(

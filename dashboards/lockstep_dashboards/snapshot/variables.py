@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from lockstep_dashboards.scope import quote_text
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard
-from lockstep_dashboards.snapshot.source import Source
-from lockstep_dashboards.snapshot.window import Window, utc
+from lockstep_dashboards.snapshot.window import Window
+from lockstep_records.prometheus import Prometheus
 
 ALL = "$__all"
 MAX_CHOICES = 500
@@ -76,8 +77,8 @@ class Choice:
         if form in {"csv", "pipe"}:
             return {"csv": ",", "pipe": "|"}[form].join(values)
         if not self.is_regex and form != "regex":
-            return _quoted(",".join(values))
-        escaped = [_quoted(re.escape(value)) for value in values]
+            return quote_text(",".join(values))
+        escaped = [quote_text(re.escape(value)) for value in values]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
 
@@ -99,7 +100,7 @@ def fill(text: str, choices: Iterable[Choice], built_in: Mapping[str, str]) -> s
 
 def choose(
     board: GrafanaBoard,
-    source: Source,
+    source: Prometheus,
     window: Window,
     wishes: Mapping[str, tuple[str, ...]],
     *,
@@ -116,7 +117,7 @@ def choose(
 
     Raises:
         VariableError: a variable that the board does not have, or a value that nothing has.
-        SourceError: the server does not answer, or is not a Prometheus.
+        PrometheusError: the server does not answer, or is not a Prometheus.
     """
     names = [str(fields["name"]) for fields in board.variables if fields["type"] != "datasource"]
     for name in wishes:
@@ -141,7 +142,7 @@ def _check(
     fields: Mapping[str, Any],
     choices: tuple[str, ...],
     window: Window,
-    source: Source,
+    source: Prometheus,
 ) -> None:
     """Refuses values that no series has; names the closest ones, or the first."""
     if fields["type"] != "query":
@@ -150,7 +151,7 @@ def _check(
         if value in choices or value == ALL:
             continue
         name = fields["name"]
-        where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
+        where = f"{window.text} at {source.address}"
         if not choices:
             raise VariableError(f"no series has a {name} {where}; choose another window")
         close = get_close_matches(value, choices, n=1) or choices
@@ -159,7 +160,7 @@ def _check(
 
 
 def _choices(
-    fields: Mapping[str, Any], chosen: Iterable[Choice], source: Source, window: Window
+    fields: Mapping[str, Any], chosen: Iterable[Choice], source: Prometheus, window: Window
 ) -> tuple[str, ...]:
     """What a variable offers, in Grafana's order."""
     if fields["type"] != "query":
@@ -170,7 +171,7 @@ def _choices(
     if match is None:
         return ()
     selector = fill((match["selector"] or "").strip(), chosen, window.built_in)
-    values = source.label_values(match["label"], selector, window)
+    values = source.label_values(match["label"], selector, window.begin, window.end)
     order = int(fields.get("sort", 0))
     if order:
         values.sort(key=_natural, reverse=order in _DESCENDING)
@@ -219,8 +220,3 @@ def _natural(text: str) -> list[tuple[int, str]]:
     """Numbers within a text sort as numbers: node-2 before node-10."""
     parts = re.split(r"([0-9]+)", text)
     return [(int(part) if part.isdigit() else -1, part) for part in parts]
-
-
-def _quoted(text: str) -> str:
-    """Text escaped for the quotes of a PromQL string."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')

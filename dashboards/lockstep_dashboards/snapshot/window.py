@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lockstep_records.durations import parse_duration
+from lockstep_records.durations import format_time, parse_duration
 
 _POINTS = 240  # a panel is 300 to 1,400 pixels wide
 _SCRAPES_IN_A_RATE = 4
@@ -44,11 +44,6 @@ def parse_time(text: str, now: float) -> float:
         raise ValueError(f"{text!r} is not a time; {_REMEDY}") from None
 
 
-def utc(seconds: float) -> str:
-    """A time as people read it: ``2026-11-22 21:40:05``."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """From when to when a board is drawn.
@@ -74,12 +69,18 @@ class Window:
         """
         if not begin < end:
             raise ValueError(
-                f"the window ends at {utc(end)} and begins at {utc(begin)}; it must end later"
+                f"the window ends at {format_time(end)} and begins at {format_time(begin)};"
+                " it must end later"
             )
         step_seconds = float(max(math.ceil((end - begin) / _POINTS), math.ceil(scrape_seconds)))
         # As Grafana does: the points of two windows that overlap are the same points.
         aligned = math.floor(begin / step_seconds) * step_seconds
         return cls(begin=aligned, end=end, step_seconds=step_seconds, scrape_seconds=scrape_seconds)
+
+    @property
+    def text(self) -> str:
+        """Its begin and end for people."""
+        return f"between {format_time(self.begin)} and {format_time(self.end)} UTC"
 
     @property
     def num_points(self) -> int:

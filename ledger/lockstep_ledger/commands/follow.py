@@ -18,7 +18,7 @@ from lockstep_ledger.options import FILE, check_name
 from lockstep_records.events import Event
 from lockstep_records.options import DurationRange
 from lockstep_records.printable import printable
-from lockstep_records.token_files import read_token_lines
+from lockstep_records.token_files import read_token
 
 # A job that ended while sacct ran is told by the next period too.
 _OVERLAP_SECONDS = 300.0
@@ -80,7 +80,7 @@ def follow(
 ) -> None:
     """Deliver what SCHEDULER knows of its jobs to a ledger, until interrupted."""
     try:
-        send = poster(url, read_token_lines(token_file)[0].token if token_file else "")
+        send = poster(url, read_token(token_file) if token_file else "")
         if scheduler == "slurm":
             batches: Iterable[list[Event]] = _slurm_periods(
                 every_seconds, since_seconds, parse_offset(utc_offset), rounds

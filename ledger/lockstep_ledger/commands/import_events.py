@@ -26,7 +26,7 @@ from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
 from lockstep_records.printable import printable
-from lockstep_records.token_files import read_token_lines
+from lockstep_records.token_files import read_token
 
 Document = dict[str, Any]
 _BATCH = 500
@@ -91,7 +91,7 @@ def import_events(
             gpus_per_node=gpus_per_node,
         )
         documents = read_documents(source, files, options)
-        token = read_token_lines(token_file)[0].token if token_file else ""
+        token = read_token(token_file) if token_file else ""
         if url is not None:
             counts, reasons = deliver(documents, cluster, poster(url, token))
         else:

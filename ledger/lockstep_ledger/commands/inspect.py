@@ -11,7 +11,8 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCO
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.store.database import StoreError, open_store
-from lockstep_ledger.tables import expectation_rows, print_json, print_table, when
+from lockstep_ledger.tables import expectation_rows, print_json, print_table
+from lockstep_records.durations import format_time
 from lockstep_records.printable import printable
 
 _HOUR_SECONDS = 3600.0
@@ -61,7 +62,7 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
         (
             job["job_id"], job["cluster"], job["project"], job["queue"], job["status"],
             job["outcome"], job["failure_class"], job["cause"], job["culprit_node"],
-            when(job["started"]), when(job["ended"]),
+            format_time(job["started"]), format_time(job["ended"]),
             job["gpu_seconds"] / _HOUR_SECONDS, job["cost"],
         )
         for job in page.jobs
@@ -107,7 +108,7 @@ def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
         return
     columns = ("received (UTC)", "refusal", "reason", "event", "job", "node", "client")
     names = ("refusal", "reason", "event_id", "job_id", "node", "client")
-    rows = [(when(letter["received"]), *(letter[name] for name in names)) for letter in page]
+    rows = [(format_time(letter["received"]), *(letter[name] for name in names)) for letter in page]
     print_table(f"{len(rows)} dead letters", columns, rows)
 
 
@@ -137,7 +138,8 @@ def _print_job(job: dict[str, Any]) -> None:
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
         [
             (
-                entry["run"], entry["attempt"], when(entry["start"]), when(entry["end"]),
+                entry["run"], entry["attempt"], format_time(entry["start"]),
+                format_time(entry["end"]),
                 len(entry["nodes"]), entry.get("outcome"),
                 entry.get("reason") or entry.get("cause"),
             )
@@ -156,7 +158,7 @@ def _print_job(job: dict[str, Any]) -> None:
         f"Timeline, {len(job['timeline'])} of {job['num_events']} events",
         ("time (UTC)", "event", "node", "attempt", "fields"),
         [
-            (when(e["time"]), e["kind"], e["node"] or "scheduler", e["attempt"], e["fields"])
+            (format_time(e["time"]), e["kind"], e["node"] or "scheduler", e["attempt"], e["fields"])
             for e in job["timeline"]
         ],
     )

@@ -13,6 +13,7 @@ import httpx
 
 from lockstep_ledger.importers.kubernetes import ObjectKind, ObjectReader
 from lockstep_records.events import Event
+from lockstep_records.token_files import TokenError, read_token
 
 _log = logging.getLogger(__name__)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -54,7 +55,7 @@ class ApiServer:
         """Headers of a request."""
         if self.token_file is None:
             return {}
-        return {"Authorization": f"Bearer {self.token_file.read_text(encoding='ascii').strip()}"}
+        return {"Authorization": f"Bearer {read_token(self.token_file)}"}
 
 
 class GoneError(Exception):
@@ -102,7 +103,7 @@ class KubernetesWatch:
                 wait_seconds = 0.0
             except GoneError:
                 self._version = None
-            except (httpx.HTTPError, OSError) as error:
+            except (httpx.HTTPError, OSError, TokenError) as error:
                 if isinstance(error, httpx.HTTPStatusError) and not _may_recover(error):
                     if error.response.status_code == HTTPStatus.NOT_FOUND:
                         _log.info("kubernetes=unknown kind=%s", self._kind.kind)

@@ -21,6 +21,7 @@ from lockstep_ledger.web.intake import Intake
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
 from lockstep_records.distribution import installed_version
+from lockstep_records.scrape_text import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
 
 _READING_THREADS = 8
 _SCRAPING_THREADS = 2
@@ -90,10 +91,10 @@ class Application:
         return PlainTextResponse("the writer has stopped\n", 503)
 
     def _metrics(self, request: Request) -> Response:
-        is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        is_openmetrics = OPENMETRICS in request.headers.get("accept", "")
         samples = exposition.visible(self._samples(), request.state.limits)
         body = self._exposition.render(samples, is_openmetrics=is_openmetrics)
-        content_type = exposition.OPENMETRICS_TYPE if is_openmetrics else exposition.TEXT_TYPE
+        content_type = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
         return Response(body, headers={"Content-Type": content_type})
 
     def _samples(self) -> exposition.Samples:

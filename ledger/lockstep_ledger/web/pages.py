@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,7 +14,7 @@ from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.web import api
-from lockstep_records.durations import format_duration
+from lockstep_records.durations import format_duration, format_time
 
 _MINUTE_SECONDS = 60.0
 _HOUR_SECONDS = 3600.0
@@ -28,16 +27,9 @@ def _environment() -> Environment:
         loader=PackageLoader("lockstep_ledger.web"), autoescape=True, undefined=StrictUndefined
     )
     environment.filters.update(
-        when=when, duration=duration, hours=hours, quoted=lambda text: quote(text, safe="")
+        when=format_time, duration=duration, hours=hours, quoted=lambda text: quote(text, safe="")
     )
     return environment
-
-
-def when(seconds: float | None) -> str:
-    """A wall clock for people, in UTC; empty where it is not known."""
-    if seconds is None:
-        return ""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float | None) -> str:

@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 
 from lockstep_records.delivery.spool import EventSpool, SpooledEvent
 from lockstep_records.event_kinds import VERSION
+from lockstep_records.token_files import read_token
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 100
 _TIMEOUT_SECONDS, _DEADLINE_SECONDS = 2.0, 10.0
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
-_MAX_ANSWER_BYTES, _MAX_TOKEN_BYTES = 1 << 20, 4096
+_MAX_ANSWER_BYTES = 1 << 20
 # Numbers, because the names of two of them differ between versions of Python.
 _REFUSALS = frozenset({400, 413, 422})
 
@@ -62,11 +63,11 @@ def post(address: LedgerAddress, body: bytes) -> Answer:
     Raises:
         OSError: there is no answer in time, its certificate is not trusted, or a file cannot be
             read.
-        ValueError: the token or the address is none.
+        ValueError: the file of the token or the address is malformed.
     """
     headers = {"Content-Type": "application/json"}
     if address.token_file is not None:
-        headers["Authorization"] = f"Bearer {_token(address.token_file)}"
+        headers["Authorization"] = f"Bearer {read_token(address.token_file)}"
     url = urlsplit(address.url)
     connection = _connection(address, url.hostname or "", url.port)
     # Socket time-outs bound each wait alone; an answer of one byte a second has no end.
@@ -97,11 +98,6 @@ def _hang_up(connected: socket.socket) -> None:
     """Ends a wait of another thread for the other side."""
     with contextlib.suppress(OSError):  # it has ended already
         socket.socket.shutdown(connected, socket.SHUT_RDWR)
-
-
-def _token(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(_MAX_TOKEN_BYTES).decode("ascii", "replace").strip()
 
 
 class Sender:
@@ -144,7 +140,7 @@ class Sender:
         batch = self._spool.oldest(self._max_batch)
         try:
             answer = self._send(self._address, self._body(batch))
-        except (OSError, ValueError) as error:  # a token that is no header is a ValueError
+        except (OSError, ValueError) as error:  # so is a file of tokens that cannot be read
             self._wait(str(error))
             return False
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:

@@ -8,6 +8,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.hang_events import rank_words
 from lockstep_records.joblogs.outcome import Incident
+from lockstep_records.palette import GREEN, ORANGE
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice
@@ -23,15 +24,16 @@ from lockstep_reports.document.model import (
     Shares,
     Table,
 )
+from lockstep_reports.document.palette import ACCENT
 from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
 from lockstep_reports.document.timeline import log_trace_events
 from lockstep_reports.wording import clock, duration, list_ranks, plural
 
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 _STATE_COLOURS = {
-    "startup": "#e69f00",
-    "run": "#009e73",
-    "after_last_progress": "#a3264a",
+    "startup": ORANGE,
+    "run": GREEN,
+    "after_last_progress": ACCENT,
     "unknown": "#ffffff",
 }
 _OUTCOME_SENTENCES = {

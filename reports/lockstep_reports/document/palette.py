@@ -2,18 +2,20 @@
 
 from typing import Any
 
+from lockstep_records.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
 # One hue path, light to dark in even steps of lightness, so that it also reads in grey.
 LATENESS_SCALE = ["#fbf6ea", "#fbdc9d", "#f6ab5e", "#dd6a4c", "#a3264a", "#4a0d3f"]
-# The colours of Okabe and Ito stay apart with any colour vision; waiting is grey.
+# Waiting is grey.
 PHASE_COLOURS = {
-    "data": "#56b4e9",
-    "forward": "#0072b2",
-    "backward": "#009e73",
+    "data": SKY,
+    "forward": BLUE,
+    "backward": GREEN,
     "sync": "#d5dbe2",
-    "optimizer": "#e69f00",
-    "checkpoint": "#cc79a7",
-    "eval": "#f0e442",
+    "optimizer": ORANGE,
+    "checkpoint": PURPLE,
+    "eval": YELLOW,
     "other": "#7f7f7f",
 }
 SEVERITY_COLOURS = {
@@ -23,17 +25,17 @@ SEVERITY_COLOURS = {
 }
 """Of a headline in the terminal; the style sheet of the pages has the same three groups."""
 STATE_COLOURS = {
-    "productive": "#009e73",
-    "startup": "#e69f00",
+    "productive": GREEN,
+    "startup": ORANGE,
     "straggler_wait": "#a3264a",
     "host_bound": "#8a6d1d",
     "communication": "#d5dbe2",
-    "data_wait": "#56b4e9",
-    "checkpoint": "#cc79a7",
-    "evaluation": "#f0e442",
+    "data_wait": SKY,
+    "checkpoint": PURPLE,
+    "evaluation": YELLOW,
     "hang": "#4a0d3f",
     "restore": "#8d6cab",
-    "rework": "#d55e00",
+    "rework": VERMILION,
     "recovery": "#b8860b",
     "idle": "#eef1f4",
     "other": "#7f7f7f",

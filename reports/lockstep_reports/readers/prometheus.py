@@ -12,16 +12,10 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_catalogue.vocabulary import Outcome
+from lockstep_records.prometheus import MAX_POINTS, Prometheus, Series
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.prometheus_api import (
-    MAX_POINTS,
-    Labels,
-    Prometheus,
-    Series,
-    list_by_label,
-)
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import DurationHistogram, Member, Steps
 from lockstep_reports.wording import duration, plural
@@ -33,6 +27,7 @@ _MAX_SLOTS, _SCRAPES_A_SLOT = 400, 3
 _DEFAULT_WINDOW_SECONDS = 1800.0
 _MAX_SECONDS_FOR_INTERVAL = 86400.0
 _MAX_NAMED_JOBS = 5
+Labels = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +47,7 @@ class _Slots:
         """Values by rank [ranks, slots]; NaN where there is none."""
         values = np.full((len(ranks), self.count), np.nan)
         row_of = {rank: row for row, rank in enumerate(ranks)}
-        for rank, series in list_by_label(answer, labels.RANK.name):
+        for rank, series in _list_by_rank(answer):
             if rank in row_of:
                 self.put(values[row_of[rank]], series)
         return values
@@ -72,12 +67,9 @@ def read_url(url: str, options: ReadOptions) -> Recording:
     Raises:
         ValueError: no server answers, it has no such job, or the window is impossible.
     """
-    server = Prometheus(url)
-    try:
+    with Prometheus(url) as server:
         recording = _read(server, *_window(options), options.job_id)
-        return replace(recording, read_at_seconds=options.now_seconds)
-    finally:
-        server.close()
+    return replace(recording, read_at_seconds=options.now_seconds)
 
 
 def _window(options: ReadOptions) -> tuple[float, float]:
@@ -143,9 +135,7 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
     matchers = () if job_id is None else (eq(labels.JOB_ID, job_id),)
     seconds = math.ceil(end - begin)
     query = f"last_over_time({select(training.RANK_INFO, *matchers)}[{seconds}s])"
-    infos = [
-        series.labels for _, series in list_by_label(server.instant(query, end), labels.RANK.name)
-    ]
+    infos = [series.labels for _, series in _list_by_rank(server.instant(query, end))]
     jobs = sorted({info.get(labels.JOB_ID.name, "") for info in infos})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
@@ -233,6 +223,14 @@ def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Mat
     return rounded
 
 
+def _list_by_rank(answer: list[Series]) -> Iterator[tuple[int, Series]]:
+    """The series whose rank is a number, by that number."""
+    for series in answer:
+        value = series.labels.get(labels.RANK.name, "")
+        if value.isdecimal() and len(value) < 8:  # noqa: PLR2004  # no job has ten million ranks
+            yield int(value), series
+
+
 def _over(server: Prometheus, query: str, slots: _Slots) -> list[Series]:
     """A query at the end of every slot."""
     return server.over(query, slots.begin + slots.seconds, slots.end, slots.seconds)
@@ -242,10 +240,7 @@ def _members(
     server: Prometheus, infos: list[Labels], of_job: Matcher, end: float
 ) -> tuple[Member, ...]:
     query = by("max", f"last_over_time({select(training.LAST_PROGRESS, of_job)}[1h])", labels.RANK)
-    progress = {
-        rank: s.points[-1][1]
-        for rank, s in list_by_label(server.instant(query, end), labels.RANK.name)
-    }
+    progress = {rank: s.points[-1][1] for rank, s in _list_by_rank(server.instant(query, end))}
     return tuple(
         Member(
             rank=(rank := int(info[labels.RANK.name])),

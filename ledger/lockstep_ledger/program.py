@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import uvicorn
 
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.checkpoint import Checkpointer
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.windows import WindowReader
@@ -108,12 +108,12 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
     engine = open_store(settings.store)
     try:
         with writer_lock(engine):
-            patience = Patience(
+            timeouts = SettleTimeouts(
                 node_seconds=settings.node_wait_seconds,
                 requeue_seconds=settings.requeue_wait_seconds,
             )
             clusters = frozenset(settings.clusters)
-            writer = StoreWriter(engine, patience, settings.groups, clusters=clusters)
+            writer = StoreWriter(engine, timeouts, settings.groups, clusters=clusters)
             group_commit = GroupCommit(writer, _end_server)
             windows = WindowReader(engine, clusters=clusters)
             checkpointer = Checkpointer(engine)

@@ -88,7 +88,7 @@ def _add_open_time(spent: dict[GoodputState, int], page: Page, until_ns: int) ->
     spent["unknown"] += heartbeat_ns - totals_end
     idle_ns = max(0, until_ns - heartbeat_ns)
     buckets = tuple(page.state["step_buckets"].values())
-    timeouts = HangTimeouts().of_rank(page)
+    timeouts = HangTimeouts().apply_page(page)
     limit = hang_limit_seconds(
         median_step_seconds(buckets, page.state["step_seconds_sum"]),
         # Off means that nobody is paged; the account of the time needs a limit all the same.

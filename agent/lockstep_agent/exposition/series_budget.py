@@ -28,7 +28,9 @@ _JOB_AT = {
     for metric in metrics_of(Endpoint.AGENT)
     if JOB_ID in metric.labels and metric not in {GPU_OWNER_INFO, PORT_OWNER_INFO}
 }
-_BY_RANK = frozenset(metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels)
+_RANK_METRICS = frozenset(
+    metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels
+)
 _Series = tuple[str, tuple[str, ...]]
 _JobPart = tuple[str, bool]
 """A job, and whether its series by rank are meant or the others; no job for those of the node."""
@@ -65,8 +67,8 @@ class SeriesBudget:
         owner_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._owner_of, self._next_log_seconds = owner_of, clock()
-        self._num_cut_jobs = self._num_cut = 0
-        self._has_cut = False
+        self._num_limited_jobs = self._num_dropped = 0
+        self._has_limited = False
         self._hold_seconds, self._limit, self._clock = hold_seconds, limit, clock
         self._zeros: set[_Series] = set()
         self._live: set[_Series] = set()
@@ -115,7 +117,7 @@ class SeriesBudget:
         most = series_budget.DETAIL_JOB_SERIES
         if self._limit is not None:
             most = max(self._limit - num_node, series_budget.JOB_SERIES)
-        self._num_cut_jobs = self._num_cut = 0
+        self._num_limited_jobs = self._num_dropped = 0
         if counts.total() <= most:
             return parts
         demands = {job: counts[job, False] + counts[job, True] for job, _ in counts}
@@ -125,8 +127,8 @@ class SeriesBudget:
         for job, share in reduced.items():  # what says most of a job is not by rank
             left[job, False] = min(share, counts[job, False])
             left[job, True] = share - left[job, False]
-        self._num_cut_jobs, self._has_cut = len(reduced), True
-        self._log_cut(demands, reduced)
+        self._num_limited_jobs, self._has_limited = len(reduced), True
+        self._log_limited(demands, reduced)
         return [
             self._within(part, left) if any(job in reduced for job, _ in by_job) else part
             for part, (*_, by_job) in zip(parts, self._choices, strict=True)
@@ -138,14 +140,14 @@ class SeriesBudget:
             key, number = _job_part(reading), num_samples(reading)
             if key in left and left[key] < number:
                 left[key] = 0  # nothing that follows: the same series are served in each tick
-                self._num_cut += number
+                self._num_dropped += number
                 continue
             if key in left:
                 left[key] -= number
             served.append(reading)
         return tuple(served)
 
-    def _log_cut(self, demands: dict[str, int], shares: dict[str, int]) -> None:
+    def _log_limited(self, demands: dict[str, int], shares: dict[str, int]) -> None:
         if self._clock() < self._next_log_seconds:
             return
         self._next_log_seconds = self._clock() + _LOG_SECONDS
@@ -208,10 +210,10 @@ class SeriesBudget:
             Reading(health.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
             for reason in health.LEFT_OUT.values[: 2 + self._num_thinned]
         )
-        if self._has_cut:
+        if self._has_limited:
             numbers += (
-                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_cut),
-                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_cut_jobs),
+                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_dropped),
+                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_limited_jobs),
             )
         if numbers != self._left_out:
             self._left_out = numbers
@@ -235,7 +237,7 @@ def _reasons(num_thinned: int) -> dict[str, str]:
 
 def _job_part(reading: AnyReading) -> _JobPart:
     at = _JOB_AT.get(reading.metric.name)
-    return _NODE if at is None else (reading.labels[at], reading.metric.name in _BY_RANK)
+    return _NODE if at is None else (reading.labels[at], reading.metric.name in _RANK_METRICS)
 
 
 def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
@@ -247,7 +249,9 @@ def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
         if (
             (job != "")
             if at is None
-            else (reading.labels[at] != job or (reading.metric.name in _BY_RANK) is not by_rank)
+            else (
+                reading.labels[at] != job or (reading.metric.name in _RANK_METRICS) is not by_rank
+            )
         ):
             counts[before] += number
             number, before = 0, _job_part(reading)

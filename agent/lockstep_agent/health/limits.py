@@ -18,6 +18,6 @@ class Limits:
     throttle_hold_seconds: float = 60.0
 
     @classmethod
-    def at_once(cls) -> "Limits":
+    def skip_holds(cls) -> "Limits":
         """Limits for a single sample of a node: a sign counts as soon as it is seen."""
         return cls(link_hold_seconds=0.0, throttle_hold_seconds=0.0)

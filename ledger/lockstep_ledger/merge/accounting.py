@@ -13,13 +13,13 @@ from lockstep_records.ettr import PROGRESS_STATES, JobGoodput
 _HOUR_SECONDS = 3600.0
 
 
-def goodput(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def goodput(job: Job, event: LedgerEvent, effects: Effects, timeouts: object) -> None:
     """Adds what the totals of an attempt on a node have grown by.
 
     Totals are seconds of ranks; times GPUs over ranks they are GPU-seconds. A total that fell,
     because the page was written anew, adds nothing until it has passed its old height.
     """
-    del patience
+    del timeouts
     node = job.run.nodes.get(event.node)
     if node is None or node.end is not None:
         return

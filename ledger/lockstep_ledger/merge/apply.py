@@ -9,7 +9,7 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, NodeSign, Run
 from lockstep_ledger.merge.plausible import Refused, implausible
-from lockstep_ledger.merge.settlement import MAX_RANK, Patience, end_node, settle
+from lockstep_ledger.merge.settlement import MAX_RANK, SettleTimeouts, end_node, settle
 
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends is over. It is stored with the others, so that
@@ -19,23 +19,23 @@ _RESTARTS = frozenset({"job_submitted", "job_started", "job_requeued", "attempt_
 
 
 def apply_event(
-    job: Job, event: LedgerEvent, effects: Effects, patience: Patience
+    job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts
 ) -> Refused | None:
     """Changes the record and adds to the effects; a refused event changes nothing."""
-    refused = _of_another(job, event) or implausible(job, event)
+    refused = _refuse_other_owner(job, event) or implausible(job, event)
     if refused is None and job.status == "finished":
-        refused = _after_the_end(job, event)
+        refused = _refuse_after_end(job, event)
     if refused is not None:
         return refused
     job.owner = event.owner if job.owner is None else job.owner
     job.updated = max(job.updated, event.time_seconds)
     handle = _HANDLERS.get(event.kind)
     if handle is not None:
-        handle(job, event, effects, patience)
+        handle(job, event, effects, timeouts)
     return None
 
 
-def _of_another(job: Job, event: LedgerEvent) -> Refused | None:
+def _refuse_other_owner(job: Job, event: LedgerEvent) -> Refused | None:
     """Who sent the first event of a job from a node owns it; others may not speak of it."""
     if event.owner is None or job.owner is None or event.owner == job.owner:
         return None
@@ -46,7 +46,7 @@ def _of_another(job: Job, event: LedgerEvent) -> Refused | None:
     )
 
 
-def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
+def _refuse_after_end(job: Job, event: LedgerEvent) -> Refused | None:
     """A finished job takes a restart, the scheduler's word, and kinds that change nothing."""
     if event.kind == "node_event":  # kept in the timeline; what came later ended nothing
         return None
@@ -81,8 +81,8 @@ def _describe(job: Job, event: LedgerEvent) -> None:
         job.price_per_gpu_hour = event.number("price_per_gpu_hour")
 
 
-def _submitted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _submitted(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
+    del timeouts
     _describe(job, event)
     effects.declare(job.group)
     if job.submitted is None:
@@ -91,7 +91,7 @@ def _submitted(job: Job, event: LedgerEvent, effects: Effects, patience: Patienc
         _requeue(job, effects, event)
 
 
-def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _requeued(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
     """A scheduler's word; the node that starts again says the same without it."""
     if job.run_number == 0:
         return
@@ -101,7 +101,7 @@ def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
                 end_node(job, node, event, effects, outcome="preempted")
         job.status = "ended"
     _requeue(job, effects, event)
-    del patience
+    del timeouts
 
 
 def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
@@ -121,8 +121,8 @@ def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
     job.silent_nodes = []
 
 
-def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _started(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
+    del timeouts
     _describe(job, event)
     effects.declare(job.group)
     if job.run_number == 0:
@@ -205,9 +205,11 @@ def _node(job: Job, event: LedgerEvent) -> NodeRun:
     return run.node(event.node)
 
 
-def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _attempt_started(
+    job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts
+) -> None:
     if job.run_number == 0 or job.status in {"finished", "pending"}:
-        _started(job, event, effects, patience)
+        _started(job, event, effects, timeouts)
     node = _node(job, event)
     node.gpus = event.number("num_gpus") or node.gpus
     accounting.recovered(job, node, event, effects)
@@ -217,21 +219,23 @@ def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: P
         effects.count(job, "requeue", event.time_seconds, 1.0, 1.0)
 
 
-def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _attempt_ended(
+    job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts
+) -> None:
+    del timeouts
     _node(job, event).attempt_end = event.time_seconds
     if event.fields.get("outcome") == "preempted":
         checkpoints.count_preemption(job, event, effects)
 
 
-def _preempted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _preempted(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
+    del timeouts
     checkpoints.count_preemption(job, event, effects)
 
 
-def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _node_event(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
     """Holds what befell a node: evidence where the ends of the nodes name no cause."""
-    del effects, patience
+    del effects, timeouts
     if job.status == "finished":
         return
     ranks = event.fields.get("ranks")
@@ -246,7 +250,7 @@ def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patien
     job.run.signs = [*job.run.signs, sign][-_MAX_SIGNS:]
 
 
-def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _finished(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
     if job.status == "finished":
         return  # the scheduler's word on a job that its nodes have settled
     _describe(job, event)
@@ -256,14 +260,14 @@ def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
     node = _node(job, event)
     end_node(job, node, event, effects)
     if job.run.nodes.get(event.node) is node:
-        settle(job, event, effects, patience)
+        settle(job, event, effects, timeouts)
 
 
-def _settled(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    settle(job, event, effects, patience, is_final=True)
+def _settled(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
+    settle(job, event, effects, timeouts, is_final=True)
 
 
-_HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
+_HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, SettleTimeouts], None]] = {
     "job_submitted": _submitted,
     "job_started": _started,
     "attempt_started": _attempt_started,

@@ -129,7 +129,7 @@ _LEFT_ALONE = ("nccl_timeout", "nccl_remote", "gloo_closed")
 def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
     """Ranks without a word where nearly all others lost them: they had died before."""
     world = log.world_size or 0
-    victims = {rank for f in log.of_kind(*_LEFT_ALONE) for rank in f.ranks}
+    victims = {rank for f in log.select_kinds(*_LEFT_ALONE) for rank in f.ranks}
     victims |= set(log.timeouts)
     # A hostile log may claim any world size.
     missing = tuple(sorted(set(range(world)) - victims)) if world <= 1 << 20 else ()

@@ -97,7 +97,7 @@ def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     finding = suspect.finding
     if finding is not None and finding.kind in _LAUNCHES:
         return _has_worked(log) and finding.last_order < log.progress_order
-    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
+    failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
     if end is not None and end.kind == "torchrun_signal":
@@ -120,7 +120,7 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
     """Whether a manager or a person ended the job, and not its own ranks' failure."""
     if end.kind != "slurm_cancelled" or end.key == "JOB":
         return True
-    return not any(_bad_exit(finding) for finding in log.of_kind("srun_exit"))
+    return not any(_bad_exit(finding) for finding in log.select_kinds("srun_exit"))
 
 
 def _bad_exit(finding: Finding) -> bool:
@@ -133,7 +133,7 @@ def _bad_exit(finding: Finding) -> bool:
 
 def _end_of(log: JobLog) -> Finding | None:
     """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
-    ends = log.of_kind(
+    ends = log.select_kinds(
         "time_limit",
         "preempted",
         "preempted_exit",
@@ -141,7 +141,7 @@ def _end_of(log: JobLog) -> Finding | None:
         "torchrun_signal",
         "interrupted",
     )
-    ends += tuple(f for f in log.of_kind("summary_exit") if PREEMPTED in f.codes)
+    ends += tuple(f for f in log.select_kinds("summary_exit") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]
     return (better or ends or (None,))[0]
 

@@ -85,7 +85,7 @@ class Classification:
 def classify(evidence: Evidence) -> Classification:
     """The first rule of the table that the evidence fulfils."""
     found = signs_of(evidence)
-    signs = _without_consequences(found, evidence)
+    signs = _drop_consequences(found, evidence)
     # A consequence decides nothing, and still tells that not all went well.
     names = {sign.name for sign in found}
     for rule in RULES:
@@ -95,9 +95,9 @@ def classify(evidence: Evidence) -> Classification:
     raise AssertionError("the last rule holds always")
 
 
-def _without_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+def _drop_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     """The signs, without those that an end from outside, or of another rank, explains."""
-    signs = _without_ended(signs, evidence)
+    signs = _drop_survived(signs, evidence)
     outside = [sign for sign in signs if sign.name in OUTSIDE_SIGNS]
     if not outside:
         return signs
@@ -106,7 +106,7 @@ def _without_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     return [sign for sign in signs if not _follows(sign, end)]
 
 
-def _without_ended(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+def _drop_survived(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     """The signs, without what ranks printed that did not fail, and kills of those that remained.
 
     A rank that ended well, gave way or was ended has survived what it printed. A launcher that
@@ -192,11 +192,11 @@ def _classification(
         last_step=max(
             (e.last_step for e in evidence.ranks if e.last_step is not None), default=None
         ),
-        **_of_culprit(rule, culprits, deciding, evidence),
+        **_describe_culprit(rule, culprits, deciding, evidence),
     )
 
 
-def _of_culprit(
+def _describe_culprit(
     rule: Rule, culprits: tuple[int, ...], deciding: list[Sign], evidence: Evidence
 ) -> dict[str, Any]:
     """What ended the rank to blame, and who followed it; empty where nothing failed."""

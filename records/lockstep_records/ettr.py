@@ -176,7 +176,7 @@ def best_interval_seconds(
 ) -> float | None:
     """The checkpoint interval with the highest expected ETTR: sqrt(2 w / (N r)) (Young, Daly).
 
-    None where nothing fails or a save costs nothing: then there is no best one.
+    None when nothing fails or a save costs nothing: no optimum exists then.
     """
     rate = num_nodes * failures_per_node_day / _DAY_SECONDS
     return math.sqrt(2 * save_seconds / rate) if rate > 0 and save_seconds > 0 else None

@@ -30,7 +30,7 @@ PAGE_STATES: tuple[GoodputState, ...] = tuple(
 )
 """The states that one rank's page can tell, in the order of the vocabulary."""
 
-# A checkpoint or an evaluation is no lost work, also in a step that an earlier attempt completed.
+# A checkpoint or an evaluation is not lost work, also in a step that an earlier attempt completed.
 # Waiting for a loader is a state of its own already, whoever waits.
 HOST_BOUND_PHASES = tuple(phase for phase in OWN_WORK_PHASES if phase != "data")
 """Phases in which a device that waits for the host counts as ``host_bound``."""

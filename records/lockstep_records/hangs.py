@@ -110,7 +110,7 @@ def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> flo
         seconds_sum: durations of all the steps together.
 
     Returns:
-        Seconds; None when there is no step.
+        Seconds; None without a step.
     """
     total = sum(bucket_counts)
     if not total:
@@ -148,7 +148,7 @@ class Hang:
 
     Attributes:
         limit_seconds: longest limit that one of the ranks has exceeded.
-        missing: ranks that the others wait for, as far as it can be told: they are outside of
+        missing: ranks that the others wait for, as far as is known: they are outside of
             synchronisation, or their process is stopped.
     """
 

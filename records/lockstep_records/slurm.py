@@ -104,7 +104,7 @@ def rows(
         header: names of the columns; those on the first line when left out.
 
     Raises:
-        ValueError: the first line is no header of such a table.
+        ValueError: the first line is not the header of such a table.
     """
     delimiter = None
     pending = ""  # a row that its line does not end

@@ -153,7 +153,7 @@ def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
     [
         ("mysql://x/y", "must be a path of SQLite or postgresql"),
         ("sqlite://", "must be a path of SQLite or postgresql"),
-        ("://", "is no address"),
+        ("://", "is not an address"),
         ("/nowhere/there/ledger.db", "cannot be opened: unable to open database file"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be opened: connection"),
     ],

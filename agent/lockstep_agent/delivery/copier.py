@@ -219,7 +219,7 @@ class Copier:
             size = min(MAX_EVENTS_BYTES, (job / FILE_NAME).lstat().st_size)
             self._take_share(owner, _EVENTS_COST * size)
         except OSError:
-            return False  # there are no events yet, or the next round has the time
+            return False  # no file yet, or this round has no time left
         return is_finished(read_events(job))
 
     def _print_error(self, subject: Path, text: str) -> None:

@@ -19,7 +19,9 @@ _GROUPS = {
     group: frozenset(metric.name for metric in metrics)
     for group, metrics in series_budget.THINNING.items()
 }
-_SPARE_SERIES = 100  # a group comes back when this many are free with it: none comes and goes
+# Hysteresis: above the limit the next group is left out; the last one returns only when it fits
+# with this many series to spare. Near the limit a group would else come and go with each tick.
+_SPARE_SERIES = 100
 _ZERO, _BY_OPTION = health.LEFT_OUT.values[:2]
 _SHARE = health.LEFT_OUT.values[-1]
 # Where the job's id stands among the labels; owners of devices are series of the node.
@@ -40,7 +42,12 @@ served by job."""
 
 _NODE: _JobPart = ("", False)
 _NOTHING: Counter[str] = Counter()
-_NO_CHOICE: _Choice = ((), (), _NOTHING, Counter())  # right for a part without readings
+_NO_CHOICE: _Choice = (
+    (),
+    (),
+    _NOTHING,
+    Counter(),
+)  # correct for an empty part: nothing served, nothing left out
 _LOG_SECONDS = 60.0
 _MAX_LOGGED_JOBS = 8
 
@@ -97,7 +104,14 @@ class SeriesBudget:
         return (*served, self._left_out_part())
 
     def fit(self, num_series: int) -> bool:
-        """Takes one more group out, or one back in, for this many series; False where it fits."""
+        """Leaves one more group out, or serves one again; False when nothing changes.
+
+        The caller repeats it until it fits. Groups leave in the order of ``THINNING`` and return in
+        reverse, so that which are left out follows from their number.
+
+        Args:
+            num_series: of the tick, with the groups that are left out now taken away.
+        """
         if self._limit is None:
             return False
         if num_series > self._limit and self._num_thinned < len(_GROUPS):
@@ -124,7 +138,7 @@ class SeriesBudget:
         shares = nested_shares(demands, {job: self._owner_of(job) for job in demands}, most)
         reduced = {job: share for job, share in shares.items() if share < demands[job]}
         left: dict[_JobPart, int] = {}
-        for job, share in reduced.items():  # what says most of a job is not by rank
+        for job, share in reduced.items():  # the series that say most of a job have no rank
             left[job, False] = min(share, counts[job, False])
             left[job, True] = share - left[job, False]
         self._num_limited_jobs, self._has_limited = len(reduced), True

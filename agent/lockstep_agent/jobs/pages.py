@@ -97,7 +97,7 @@ class JobPages:
                 self._finished_seconds = finish_time(last_events(path, owner))
                 self._events_signature = signature
         except OSError:
-            return  # there are no events yet, or the folder is being removed
+            return  # no file yet, or the folder is being removed
 
     def _is_over(self, now_seconds: float) -> bool:
         """Whether the job ended long enough ago, by its launcher's event or by its silent ranks."""

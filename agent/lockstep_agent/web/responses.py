@@ -102,7 +102,7 @@ class Pages:
         latest: Exposition | None = None,
     ) -> Answer:
         """The body that ``render`` gives for the newest sample, rendered once however many ask."""
-        # The caller may have taken its body from a sample that is no longer the newest.
+        # A newer sample may have replaced the one that the caller took its body from.
         latest = latest or self._sampler.latest
         if latest is None:
             return _NO_SAMPLE

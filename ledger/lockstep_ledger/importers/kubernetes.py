@@ -86,7 +86,7 @@ class ObjectReader:
         self._running: set[str] = set()
 
     def events(self, document: Document, observed_seconds: float) -> Iterator[Event]:
-        """What an object tells; nothing where it is no job, or is a part of one.
+        """Events of an object; none when it is not a job, or is a part of one.
 
         Args:
             document: the object.

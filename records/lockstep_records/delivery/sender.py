@@ -60,7 +60,7 @@ def post(address: LedgerAddress, body: bytes) -> Answer:
     A token is for the ledger that its user named: no redirect is followed with it.
 
     Raises:
-        OSError: there is no answer in time, its certificate is not trusted, or a file cannot be
+        OSError: no answer comes in time, its certificate is not trusted, or a file cannot be
             read.
         ValueError: the token or the address is none.
     """
@@ -105,7 +105,7 @@ def _token(path: Path) -> str:
 
 
 class Sender:
-    """Sends the events of a spool in batches, with exponential backoff while there is no ledger.
+    """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
     An event that the ledger refuses on its own is left out, so that it does not hold up the rest.
 
@@ -144,7 +144,10 @@ class Sender:
         batch = self._spool.oldest(self._max_batch)
         try:
             answer = self._send(self._address, self._body(batch))
-        except (OSError, ValueError) as error:  # a token that is no header is a ValueError
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # a token that does not fit into a header is a ValueError
             self._wait(str(error))
             return False
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:

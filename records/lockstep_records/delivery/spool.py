@@ -88,7 +88,7 @@ class EventSpool:
 
     Attributes:
         dropped: number of events dropped because too many were waiting.
-        refused: number of lines that are no events of their job, or beyond a bound.
+        refused: number of lines that are not events of their job, or exceed a bound.
     """
 
     def __init__(

@@ -32,13 +32,13 @@ def suspect_by_exits(log: JobLog, early: list[Finding]) -> Suspect | None:
         ranks = tuple(sorted(first.ranks))
         whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
         blame, failure_class = "rank" if ranks else "unknown", "unknown"
-        reason = f"{whose} failed first ({says}) and told no cause."
+        reason = f"{whose} failed first ({says}) and reported no cause."
     elif cause == "killed":
         ranks, blame, failure_class = (), "unknown", "unknown"
         reason = f"{most_ranks(log)} were killed, and nothing tells by whom."
     else:
         ranks, blame, failure_class = (), "workload", "user"
-        reason = f"{most_ranks(log)} ended alike ({says}) and told no cause."
+        reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
     return Suspect(
         finding=first,
         cause=cause,

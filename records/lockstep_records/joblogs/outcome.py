@@ -79,7 +79,7 @@ def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     if log.run_status is not None and not good:
         return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
-            reason=f"The run ended by itself without its target (it told: {log.run_status}).",
+            reason=f"The run ended by itself without its target (it reported: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
         return _judge_end(end)
@@ -126,13 +126,13 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
 def _bad_exit(finding: Finding) -> bool:
     how = finding.key
     if finding.kind != "srun_exit":
-        # A launcher ends the other ranks by SIGTERM, which is no failure of theirs.
+        # A launcher ends the other ranks by SIGTERM, which is not their failure.
         return not set(finding.codes) <= {0, -15, PREEMPTED}
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 
 
 def _end_of(log: JobLog) -> Finding | None:
-    """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
+    """The first line by which somebody ended the job; not a time limit or preemption."""
     ends = log.select_kinds(
         "time_limit",
         "preempted",
@@ -151,7 +151,7 @@ def _has_worked(log: JobLog) -> bool:
 
 
 def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
-    reason = "The run told its success."
+    reason = "The run reported its success."
     if log.run_status == "planned stop":
         after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
         saved = "" if log.last_step is None else f", at step {log.last_step}"

@@ -205,7 +205,7 @@ def _describe_culprit(
     end = next((e for e in evidence.ranks if e.rank in culprits), None)
     sign = deciding[0] if deciding else None
     exception = end.exception if end is not None else None
-    # All ranks alike: the first of them stands for all.
+    # All ranks failed alike: the exception of the first describes all.
     if sign is not None and sign.source == "exception" and exception is None:
         exception = next((e.exception for e in evidence.ranks if e.rank in sign.ranks), None)
     failed = {e.rank for e in evidence.ranks if e.exit_code not in {None, 0} or e.phase == "failed"}
@@ -217,7 +217,7 @@ def _describe_culprit(
 
 
 def _deciding(matched: list[Sign], evidence: Evidence) -> list[Sign]:
-    """Of the signs of a rule those of the first failure: its kind and key, on whichever ranks."""
+    """The matched signs that share kind and key with the earliest failure, on any rank."""
     if not matched:
         return []
     first_ranks = {end.rank for end in evidence.ranks if end.first}

@@ -94,7 +94,7 @@ def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:
 def _lasted(hang: HangRecord, page_by_rank: dict[int, Page]) -> bool:
     """Whether none of its ranks completed a step after a hang was reported.
 
-    A time-out that ends the hang closes the pages of those who waited: a heartbeat is no progress.
+    A time-out that ends the hang closes the pages of those who waited: a heartbeat is not progress.
     """
     if hang.end is not None:
         return False

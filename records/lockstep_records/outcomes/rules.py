@@ -1,7 +1,7 @@
 """The outcome table: from top to bottom, the first rule whose signs are there decides.
 
 A sign comes from ``signs``: an exit status, a signal, a line or an exception (by the table of the
-job logs, ``joblogs.kinds``), a word of the scheduler, a page, or something that befell a node. A
+job logs, ``joblogs.kinds``), a word of the scheduler, a page, or an incident of a node. A
 cause that a line can name has class and wording from that table, so that it exists once.
 """
 
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
          also=_CRASHES, unless=("exit", "exception", "data_error", "gpu_oom", "gave_way"),
          extent="all"),
     Rule("success", ("success",), "succeeded", None, "nobody", "The run reported its success."),
-    # Ranks that end well have survived whatever they printed and whatever befell their node.
+    # Ranks that end well have survived whatever they printed and whatever happened to their node.
     Rule("success", ("exit_ok",), "succeeded", None, "nobody", "Every rank ended without an error.",
          unless=("not_converged", "exit", *_OUTSIDE, "node_failure", "node_lost"), extent="all"),
     # --- the program's own word
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
          "Its connections to others broke, and nothing here tells why.",
          unless=("completed",)),
     Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",
-         "Failed with {sign}{ranks} and told no cause."),
+         "Failed with {sign}{ranks} and reported no cause."),
     Rule("peer_failure", ("terminated",), "failed", "unknown", "unknown",
          "Its launcher ended it, for something failed elsewhere.", unless=("completed",)),
     # --- nothing failed

@@ -125,7 +125,10 @@ def test_what_is_refused_at_an_import_is_printed_and_kept(store: str, tmp_path: 
         (("job", "none", "--store", "STORE"), "job 'none' is not in the store"),
         (("review", "--store", "STORE", "--week", "47"), "'47' is not a week; write a year and a"),
         (("review", "--store", "STORE", "--week", "2026-W60"), "'2026-W60' is not a week"),
-        (("export", "jobs", "/nowhere/x.parquet", "--store", "STORE"), "folder /nowhere is not"),
+        (
+            ("export", "jobs", "/nowhere/x.parquet", "--store", "STORE"),
+            "folder /nowhere does not exist",
+        ),
         (("import", "README", "--store", "STORE"), "README line 1 is not JSON; give one event a"),
         (("import", "README", "--url", "http://127.0.0.1:1"), "README line 1 is not JSON"),
         (("serve", "--listen", "0.0.0.0:0"), "is open to the network: give --writer-tokens"),

@@ -16,8 +16,3 @@ class Limits:
     busy_ratio: float = 0.5
     link_hold_seconds: float = 30.0
     throttle_hold_seconds: float = 60.0
-
-    @classmethod
-    def skip_holds(cls) -> "Limits":
-        """Limits for a single sample of a node: a sign counts as soon as it is seen."""
-        return cls(link_hold_seconds=0.0, throttle_hold_seconds=0.0)

@@ -161,4 +161,3 @@ RULES: tuple[Rule, ...] = (
          "Nothing tells what became of it."),
 )
 # fmt: on
-CAUSES = tuple(dict.fromkeys(rule.name for rule in RULES))

@@ -236,7 +236,7 @@ def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
             "tls_server_config: {cert_file: x, key_file: y, client_ca_file: z}",
             "do not fit together",
         ),
-        ("basic_auth_users: {alice: secret}", "no bcrypt hash"),
+        ("basic_auth_users: {alice: secret}", "not a bcrypt hash"),
         ("basic_auth_users: {'a:b': secret}", "'a:b' is not a user name"),
         ("http_server_config: {http2: 1}", "http2 1 is neither"),
         ("http_server_config: {headers: {X-Other: a}}", "unknown key 'X-Other'"),

@@ -148,12 +148,7 @@ class GpuAllocation:
 
     def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}
-        for source in (
-            self._read_pages,
-            self._read_processes,
-            self._read_pods,
-            self._read_job_files,
-        ):
+        for source in (self._read_pages, self._read_pids, self._read_pods, self._read_files):
             for device, owner in source(gpus):
                 owners.setdefault(device, []).append(owner)
         self._num_gpus = _count_by_job(owners)
@@ -187,7 +182,7 @@ class GpuAllocation:
             return users.get(job.owner, -math.inf) >= max(users.values(), default=math.inf)
         return uuid not in {gpu.uuid for gpu in self._last_gpus} and job.owner in users
 
-    def _read_processes(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_pids(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         for gpu in gpus:
             for pid in gpu.pids:
                 try:
@@ -228,7 +223,7 @@ class GpuAllocation:
                 )
                 yield device, owner
 
-    def _read_job_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         if self._job_files is None:
             return
         for gpu in gpus:

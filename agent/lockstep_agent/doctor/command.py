@@ -17,9 +17,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("record", metavar="[PAGE|JOB]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-@click.option(
-    "--url", metavar="URL", help="Address of a running agent; its verdicts also cover the past."
-)
+@click.option("--url", metavar="URL", help="Address of an agent; its verdicts cover the past.")
 @click.option(
     "--duration",
     "duration_seconds",

@@ -30,9 +30,7 @@ _JOB_AT = {
     for metric in metrics_of(Endpoint.AGENT)
     if JOB_ID in metric.labels and metric not in {GPU_OWNER_INFO, PORT_OWNER_INFO}
 }
-_RANK_METRICS = frozenset(
-    metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels
-)
+_RANKED = frozenset(metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels)
 _Series = tuple[str, tuple[str, ...]]
 _JobPart = tuple[str, bool]
 """A job, and whether its series by rank are meant or the others; no job for those of the node."""
@@ -42,12 +40,8 @@ served by job."""
 
 _NODE: _JobPart = ("", False)
 _NOTHING: Counter[str] = Counter()
-_NO_CHOICE: _Choice = (
-    (),
-    (),
-    _NOTHING,
-    Counter(),
-)  # correct for an empty part: nothing served, nothing left out
+# Correct for an empty part: nothing is served, nothing left out.
+_NO_CHOICE: _Choice = ((), (), _NOTHING, Counter())
 _LOG_SECONDS = 60.0
 _MAX_LOGGED_JOBS = 8
 
@@ -106,11 +100,8 @@ class SeriesBudget:
     def fit(self, num_series: int) -> bool:
         """Leaves one more group out, or serves one again; False when nothing changes.
 
-        The caller repeats it until it fits. Groups leave in the order of ``THINNING`` and return in
-        reverse, so that which are left out follows from their number.
-
-        Args:
-            num_series: of the tick, with the groups that are left out now taken away.
+        Groups leave in the order of ``THINNING`` and return in reverse. ``num_series`` is without
+        the groups that are left out now.
         """
         if self._limit is None:
             return False
@@ -251,7 +242,7 @@ def _reasons(num_thinned: int) -> dict[str, str]:
 
 def _job_part(reading: AnyReading) -> _JobPart:
     at = _JOB_AT.get(reading.metric.name)
-    return _NODE if at is None else (reading.labels[at], reading.metric.name in _RANK_METRICS)
+    return _NODE if at is None else (reading.labels[at], reading.metric.name in _RANKED)
 
 
 def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
@@ -263,9 +254,7 @@ def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
         if (
             (job != "")
             if at is None
-            else (
-                reading.labels[at] != job or (reading.metric.name in _RANK_METRICS) is not by_rank
-            )
+            else (reading.labels[at] != job or (reading.metric.name in _RANKED) is not by_rank)
         ):
             counts[before] += number
             number, before = 0, _job_part(reading)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from lockstep_agent.exposition.dcgm_names import render_dcgm_names
+from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.page import health_page
 from lockstep_agent.runtime.sampler import Sampler
@@ -65,10 +65,7 @@ class Pages:
             return self._metrics(accept, is_gzip)
         if path == "/metrics/dcgm":
             return self._render_sample(
-                "dcgm",
-                lambda latest: render_dcgm_names(latest.readings, self._node),
-                _PLAIN,
-                is_gzip,
+                "dcgm", lambda latest: render_dcgm(latest.readings, self._node), _PLAIN, is_gzip
             )
         if path == "/health":
             return self._render_sample(

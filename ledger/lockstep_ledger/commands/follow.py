@@ -60,16 +60,12 @@ _END = object()
     show_default=True,
     help="Slurm's clock minus UTC.",
 )
-@click.option(
-    "--rounds", type=click.IntRange(1), help="Number of runs of sacct; unlimited by default."
-)
+@click.option("--rounds", type=click.IntRange(1), help="Runs of sacct; unlimited by default.")
 @click.option("--api-url", help="Address of the API server; the pod's own by default.")
 @click.option(
     "--api-token-file", type=FILE, help="Token for the API server; the pod's own by default."
 )
-@click.option(
-    "--api-ca", type=FILE, help="Certificate authority of the API server; the pod's own by default."
-)
+@click.option("--api-ca", type=FILE, help="CA of the API server; the pod's own by default.")
 def follow(
     *,
     scheduler: str,

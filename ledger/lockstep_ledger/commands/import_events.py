@@ -70,12 +70,7 @@ _SHOWN_REFUSALS = 10
     show_default=True,
     help="Start of a trace of nodes, UTC.",
 )
-@click.option(
-    "--gpus-per-node",
-    type=click.IntRange(1),
-    default=1,
-    help="GPUs of each node in a trace of nodes.",
-)
+@click.option("--gpus-per-node", type=click.IntRange(1), default=1, help="GPUs a node in a trace.")
 def import_events(
     *,
     files: tuple[Path, ...],

@@ -249,10 +249,6 @@ def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects) -> None:
         checkpoints.count_preemption(job, event, effects)
 
 
-def _preempted(job: Job, event: LedgerEvent, effects: Effects) -> None:
-    checkpoints.count_preemption(job, event, effects)
-
-
 def _node_event(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Stores a node's incident: evidence when the ends of the nodes name no cause."""
     del effects
@@ -294,6 +290,6 @@ _HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects], None]] = {
     "goodput": accounting.goodput,
     "attempt_ended": _attempt_ended,
     "node_event": _node_event,
-    "job_preempted": _preempted,
+    "job_preempted": checkpoints.count_preemption,
     "job_requeued": _requeued,
 }

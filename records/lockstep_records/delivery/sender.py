@@ -144,10 +144,7 @@ class Sender:
         batch = self._spool.oldest(self._max_batch)
         try:
             answer = self._send(self._address, self._body(batch))
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # a token that does not fit into a header is a ValueError
+        except (OSError, ValueError) as error:  # ValueError: the token does not fit into a header
             self._wait(str(error))
             return False
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:

@@ -148,7 +148,7 @@ class Copier:
         return is_over and is_complete
 
     def _pin_owner(self, job: Path, owner: int) -> None:
-        """Lets the first owner of a job's id have it in the archive for ever, and nobody else.
+        """Reserves a job's id in the archive for its first owner, for ever.
 
         Raises:
             ForeignFileError: another user's job of this id is in the archive.

@@ -68,7 +68,7 @@ class JobPages:
         self.unreadable = {}
         for path in paths:
             self._update(job, path)
-        if len(self._pages) > _MAX_PAGES:  # those that are gone count for as long as there is room
+        if len(self._pages) > _MAX_PAGES:  # removed jobs stay until the bound
             self._pages = {path: self._pages[path] for path in paths if path in self._pages}
         self.running = frozenset(page.path for page in self.pages if _runs(job, page))
         self.has_left = self._is_over(now_seconds)

@@ -113,8 +113,8 @@ def _drop_survived(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     takes a job down kills what does not follow SIGTERM.
     """
     exits = {rank: sign.name for sign in signs if sign.source == "exit" for rank in sign.ranks}
-    standing = {end.rank for end in evidence.ranks if _stood_still(end)}
-    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL} - standing
+    hung = {end.rank for end in evidence.ranks if _stood_still(end)}
+    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL} - hung
     first_exits = {exits.get(end.rank) for end in evidence.ranks if end.first}
     killed_last = bool(first_exits) and "killed" not in first_exits
     return [

@@ -4,7 +4,7 @@ The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 ranks with six kinds of 
 write their pages all the time. The GPUs are the C stub behind the real pynvml, so the time of a
 real driver's calls is not in these figures; series, memory, processor time and scrapes are. The
 peers are Debian's node_exporter, unpacked without being installed, and nvitop-exporter out of
-``bench/peers.txt``; one that cannot be had is named below the table, with the reason.
+``bench/peers.txt``; one that cannot be installed is named below the table, with the reason.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def get(url: str) -> bytes:
 
 
 def series_of(url: str) -> int:
-    """Number of series in one scrape, 0 while there is no answer."""
+    """Number of series in one scrape, 0 while the agent does not answer."""
     try:
         text = get(url).decode()
     except OSError:

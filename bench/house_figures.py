@@ -67,7 +67,7 @@ def figures(checkout: Path) -> Iterator[tuple[str, str]]:
     yield "longest function, lines", str(functions[-1])
     yield "comment lines, share", f"{comments / total:.1%}"
     imports = {module.name: _imports(module, names) for module in modules}
-    packages = _by_package(imports)
+    packages = _group_by_package(imports)
     yield "files in import circles", str(sum(map(len, _circles(imports))))
     yield "packages in import circles", str(sum(map(len, _circles(packages))))
     importers = [sum(module.name in found for found in imports.values()) for module in modules]
@@ -107,8 +107,8 @@ def _imports(module: Module, names: set[str]) -> set[str]:
     return (found & names) - {module.name}
 
 
-def _by_package(imports: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The same between folders; a file directly in a room stands for itself."""
+def _group_by_package(imports: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Imports between folders; a file directly in a component is its own group."""
 
     def package(name: str) -> str:
         parts = name.split(".")

@@ -83,7 +83,7 @@ class HistogramReading:
     def __post_init__(self) -> None:
         assert len(self.exemplars) in {0, len(self.counts)}, f"{self.metric.name}: exemplars"
         assert len(self.counts) == len(self.metric.buckets) + 1, f"{self.metric.name}: buckets"
-        assert self.metric.kind is Kind.HISTOGRAM, f"{self.metric.name} is no histogram"
+        assert self.metric.kind is Kind.HISTOGRAM, f"{self.metric.name} is not a histogram"
         _check_labels(self.metric, self.labels)
 
     @property
@@ -194,7 +194,7 @@ class Guard:
             if not all(map(is_servable, readings)):
                 bad = next(each for each in readings if not is_servable(each))
                 readings = tuple(filter(is_servable, readings))
-                failure = f"{bad.metric.name}{bad.labels} is no number that can be served"
+                failure = f"{bad.metric.name}{bad.labels} is not a number that can be served"
         except SourceLostError:
             raise
         except Exception as error:  # noqa: BLE001  # a collector's failure costs its own readings

@@ -1,4 +1,4 @@
-"""Shares what is bounded among those who want it, max-min fair: nobody pushes others out."""
+"""Max-min fair shares of a bounded amount: no user takes the share of another."""
 
 from collections.abc import Hashable, Mapping
 from typing import TypeVar

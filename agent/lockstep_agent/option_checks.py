@@ -46,7 +46,7 @@ def check_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
 def check_url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """An address for HTTP."""
     if value is not None and not value.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{value!r} is no address; give one that begins with http://")
+        raise click.BadParameter(f"{value!r} is not an address; give one that begins with http://")
     return value
 
 
@@ -67,7 +67,7 @@ def check_dcgm(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     if value == EMBEDDED or _DCGM_HOST.fullmatch(value) or _DCGM_SOCKET.fullmatch(value):
         return value
     raise click.BadParameter(
-        f"{value!r} is no engine; give off, embedded, HOST[:PORT] or unix:/PATH of its socket"
+        f"{value!r} is not an engine; give off, embedded, HOST[:PORT] or unix:/PATH"
     )
 
 

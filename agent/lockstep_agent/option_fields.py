@@ -31,7 +31,7 @@ def click_option(option_field: "Field[Any]") -> Callable[[Command], Command]:
 
 
 def _default_text(default: Any) -> Any:
-    """A default as somebody would write it on the command line; None for none."""
+    """A default as written on the command line; None without one."""
     if default is MISSING or default == ():
         return None
     if isinstance(default, float):

@@ -92,15 +92,15 @@ class Options:
         "--hang-timeout",
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
-        help="A rank hangs after no progress for this long, and for 20 median steps; 0s judges "
-        "none.",
+        help="Time without progress after which a rank hangs, at least 20 median steps; "
+        "0s judges none.",
     )
     pause_timeout_seconds: float = option(
         PAUSE_TIMEOUT_SECONDS,
         "--pause-timeout",
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
-        help="The same in initialisation, checkpoint, evaluation and restore; 0s judges none.",
+        help="Hang time-out in initialisation, checkpoint, evaluation and restore; 0s judges none.",
     )
     detail: bool = option(
         False,

@@ -91,7 +91,7 @@ def _serve(options: Options) -> None:
         )
     except OSError as error:
         raise click.UsageError(
-            f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "
+            f"cannot bind --listen {options.host}:{options.port} ({error.strerror}); "
             "choose another address, or port 0 for any free one"
         ) from error
     sampler.start(on_end=server.shutdown)
@@ -120,7 +120,7 @@ def _check_access(host: str, access_control: AccessControl) -> None:
 def renderer_of(
     options: Options, owner_of: Callable[[str], int | None] = lambda _: None
 ) -> Renderer:
-    """What the agent serves: with its identity on every series and, unless told, in its budget."""
+    """What the agent serves: its identity on every series, within its series budget by default."""
     # A tick more than a scrape, so that a scrape meets the 0 of a counter that begins to count.
     hold_seconds = options.scrape_seconds + options.tick
     limit = None if options.detail else MAX_SERIES

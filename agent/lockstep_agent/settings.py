@@ -47,7 +47,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"it is no TOML: {error}") from error
+        raise ValueError(f"the text is not TOML: {error}") from error
 
 
 def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> None:

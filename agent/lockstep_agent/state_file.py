@@ -23,7 +23,7 @@ def lock_state(folder: Path | None) -> BinaryIO | None:
     twice.
 
     Returns:
-        None where there is no folder, or none that can be written: then nothing is kept either.
+        None without a writable folder: nothing is stored then.
 
     Raises:
         ValueError: another agent has it.
@@ -43,7 +43,7 @@ def lock_state(folder: Path | None) -> BinaryIO | None:
         if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
             return None  # a file system without locks
         raise ValueError(
-            f"--state {folder} is kept by another agent that runs; stop it, or name another folder"
+            f"--state {folder} is in use by another running agent; stop it, or name another folder"
         ) from error
     return file
 

@@ -13,7 +13,7 @@ def is_initialized() -> bool:
 
 
 def is_current_stream_capturing() -> bool:
-    """False: there are no graphs here."""
+    """False: this device has no graphs."""
     return False
 
 

@@ -63,7 +63,7 @@ def _names(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words) or "none"
 
 
-def _of_panels(series: tuple[Metric | Recorded, ...]) -> str:
+def _join_panels(series: tuple[Metric | Recorded, ...]) -> str:
     found = [f"{panel.board}: {panel.title}" for panel in panels_of(series)]
     return "; ".join(list(dict.fromkeys(found))[:_MOST_PANELS]) or "none"
 
@@ -77,7 +77,7 @@ def _measures(spec: Spec) -> list[str]:
             measure.target,
             _names(series.name for series in measure.series),
             ", ".join(indicators_of(measure, spec)) or "none",
-            _of_panels(measure.series),
+            _join_panels(measure.series),
             _names(alerts_of(measure, spec)),
         )
         for measure in MEASURES
@@ -93,7 +93,7 @@ def _failures(spec: Spec) -> list[str]:
             failure.what,
             failure.sign,
             _names(series.name for series in failure.series),
-            _of_panels(failure.series),
+            _join_panels(failure.series),
             _names(alerts_of_failure(failure, spec)),
         )
         for failure in FAILURES

@@ -55,7 +55,7 @@ class Cell:
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
             return [*torchrun, "--master-port", str(free_port()), *script]
         if self.launcher == "accelerate":
-            # The flag means several ranks; the script takes the CPU where there is no GPU.
+            # The flag means several ranks; the script takes the CPU without a GPU.
             accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
             port = ["--main_process_port", str(free_port())]
             return [*accelerate, "--num_processes", "2", *port, *script]

@@ -189,7 +189,7 @@ def silence(log: MadeLog) -> None:
 
 
 def helper_fails(log: MadeLog) -> None:
-    """A step of one task beside the training ends with an error; its task is no rank."""
+    """A step of one task beside the training ends with an error; its task is not a rank."""
     success(log)
     log.add("+ srun --ntasks=1 ./collect_logs.sh")
     log.add("srun: error: gpu-0: task 0: Exited with exit code 1")

@@ -1,6 +1,6 @@
 """One rank in a PID namespace of its own: DDP over gloo, watched, with a child that outlives it.
 
-The child stands for a worker of a loader: it inherits the page's mapping and open files. A rank
+The child plays a worker of a loader: it inherits the page's mapping and open files. A rank
 whose peer was killed waits for ever, as one with NCCL would; gloo alone would raise.
 """
 

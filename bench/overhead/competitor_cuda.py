@@ -4,7 +4,7 @@ One model, bare and watched in turn, as in the steps of DDP.
 """
 
 import torch
-from pairs import in_turns, page_root, pairs_a_round, write_pairs
+from pairs import alternate_bare_and_watched, page_root, pairs_a_round, write_pairs
 from trained import Trained
 
 _WIDTH, _LAYERS, _BATCH = 1024, 8, 256
@@ -29,7 +29,13 @@ def main() -> None:
         torch.cuda.synchronize()  # of the bench: what the device does for us counts too
 
     pairs = pairs_a_round()
-    write_pairs({"cuda": in_turns(step, lambda on: trained.hook(on=on), pairs=pairs)["wall"]})
+    write_pairs(
+        {
+            "cuda": alternate_bare_and_watched(step, lambda on: trained.hook(on=on), pairs=pairs)[
+                "wall"
+            ]
+        }
+    )
 
 
 if __name__ == "__main__":

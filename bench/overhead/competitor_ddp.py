@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pairs import in_turns, page_root, pairs_a_round, write_pairs
+from pairs import alternate_bare_and_watched, page_root, pairs_a_round, write_pairs
 from torch.nn.parallel import DistributedDataParallel
 from trained import Trained
 
@@ -73,7 +73,7 @@ def main() -> None:
     trained.hook(on=False)
     _set_step_time(trained)
     pairs = pairs_a_round()
-    figures = in_turns(trained, lambda on: trained.hook(on=on), pairs=pairs)
+    figures = alternate_bare_and_watched(trained, lambda on: trained.hook(on=on), pairs=pairs)
     dist.barrier()
     if dist.get_rank() == 0:
         write_pairs(figures)

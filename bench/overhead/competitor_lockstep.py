@@ -1,7 +1,7 @@
 """Lockstep: phases and page, the wrapped backward, and a whole watched step."""
 
 import torch
-from pairs import in_pairs, page_root, pairs_a_round, write_pairs
+from pairs import page_root, pairs_a_round, run_pairs, write_pairs
 from steps import Small
 
 import lockstep
@@ -60,11 +60,11 @@ def main() -> None:
 
     write_pairs(
         {
-            "ten phases": in_pairs(
+            "ten phases": run_pairs(
                 lambda: _ten_phases(off), lambda: _ten_phases(on), pairs=pairs, num_steps=2000
             ),
-            "backward": in_pairs(hooked.step, with_backward.step, pairs=pairs, num_steps=300),
-            "step": in_pairs(bare.step, watched, pairs=pairs, num_steps=300),
+            "backward": run_pairs(hooked.step, with_backward.step, pairs=pairs, num_steps=300),
+            "step": run_pairs(bare.step, watched, pairs=pairs, num_steps=300),
         }
     )
 

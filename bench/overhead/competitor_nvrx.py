@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 
 import torch
 from no_cupti import stub_cupti
-from pairs import in_pairs, pairs_a_round, write_pairs
+from pairs import pairs_a_round, run_pairs, write_pairs
 from steps import Small
 
 
@@ -23,7 +23,7 @@ def main() -> None:
 
     pairs = pairs_a_round()
     write_pairs(
-        {"step": in_pairs(small.step, lambda: small.step_in(span), pairs=pairs, num_steps=300)}
+        {"step": run_pairs(small.step, lambda: small.step_in(span), pairs=pairs, num_steps=300)}
     )
 
 

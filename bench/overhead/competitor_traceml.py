@@ -2,7 +2,7 @@
 
 import torch
 import traceml_ai as traceml
-from pairs import in_pairs, pairs_a_round, write_pairs
+from pairs import pairs_a_round, run_pairs, write_pairs
 from steps import Small
 
 _QUEUE_SECONDS = 2.1  # its queue is emptied every 2 s; a full one would cost more still
@@ -19,7 +19,7 @@ def main() -> None:
             small.step()
 
     pairs = pairs_a_round()
-    rows = in_pairs(small.step, watched, pairs=pairs, num_steps=300, pause_seconds=_QUEUE_SECONDS)
+    rows = run_pairs(small.step, watched, pairs=pairs, num_steps=300, pause_seconds=_QUEUE_SECONDS)
     write_pairs({"step": rows})
 
 

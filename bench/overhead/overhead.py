@@ -23,7 +23,6 @@ from rich.table import Table
 
 Pooled: TypeAlias = dict[tuple[str, str], list[Pair]]  # by competitor and loop
 _HERE = Path(__file__).parent
-_TMPFS = "/dev/shm"  # noqa: S108  # a page is refused elsewhere
 _TRACEML = ("-m", "traceml_ai.launcher.cli", "run")
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 

@@ -39,7 +39,9 @@ def microseconds(loop: Loop, num_steps: int) -> float:
     return (time.perf_counter_ns() - begin) / num_steps / 1e3
 
 
-def in_turns(step: Loop, hook: Callable[[bool], None], *, pairs: int) -> dict[str, list[Pair]]:
+def alternate_bare_and_watched(
+    step: Loop, hook: Callable[[bool], None], *, pairs: int
+) -> dict[str, list[Pair]]:
     """(bare, watched) of one loop that is watched in turn, a step each, in microseconds.
 
     Before each timed step there is another of its kind; the turns come in all orders. Returns
@@ -69,7 +71,7 @@ def in_turns(step: Loop, hook: Callable[[bool], None], *, pairs: int) -> dict[st
     return pairs_by_kind
 
 
-def in_pairs(
+def run_pairs(
     bare: Loop,
     watched: Loop,
     *,

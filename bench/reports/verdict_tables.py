@@ -82,7 +82,7 @@ def _permuted_names(seed: int, run: int) -> bool:
     draw = np.random.default_rng([seed, run])
     faults = tuple(Fault(worker=worker, first=200, steps=50, factor=1.25) for worker in range(4))
     seconds = WorkerTable(faults=faults, seed=int(draw.integers(1 << 60))).seconds()
-    # Over workers too: one that is often slow by itself is no null.
+    # Over workers too: one that is often slow without a fault is not a null.
     relative = seconds / np.median(seconds, axis=1, keepdims=True)
     shuffled = draw.permutation(relative.ravel()).reshape(seconds.shape)
     steps = timed_steps("job", list(range(10)), np.arange(250), shuffled)
@@ -153,7 +153,7 @@ def _trace_verdict(job: Any, folder: Path) -> Verdict:
     return replay_trace(read_trace(path)).verdict
 
 
-def _in_words(verdict: Verdict) -> str:
+def _describe(verdict: Verdict) -> str:
     if verdict.kind == "rank":
         return "rank 1" if verdict.ranks == (1,) else "ranks"
     return str(verdict.cause or verdict.kind)
@@ -168,7 +168,7 @@ def print_pipelines(seed: int, runs: int) -> None:
             for heavy in (1.0, 1.3, 1.6):
                 for slow in (1.0, 1.3, 1.8):
                     verdicts = Counter(
-                        _in_words(
+                        _describe(
                             _trace_verdict(_pipeline(seed, run, layout, values), Path(folder))
                         )
                         for run in range(runs)

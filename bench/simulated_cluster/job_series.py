@@ -84,8 +84,8 @@ def job_series(cluster: Cluster) -> Iterator[Samples]:
     for job in cluster.jobs:
         course = JobCourse(job, cluster)
         for node in job.nodes:
-            yield from _of_ranks(course, node)
-            yield from _of_node(course, node)
+            yield from _sample_ranks(course, node)
+            yield from _sample_node(course, node)
 
 
 def _sample(metric: Metric, course: JobCourse, node: str, values: Values, **more: str) -> Samples:
@@ -94,7 +94,7 @@ def _sample(metric: Metric, course: JobCourse, node: str, values: Values, **more
     return Samples({"__name__": metric.name + suffix} | labels | more, values)
 
 
-def _of_ranks(course: JobCourse, node: str) -> Iterator[Samples]:
+def _sample_ranks(course: JobCourse, node: str) -> Iterator[Samples]:
     job, cluster = course.job, course.cluster
     for local_rank, rank in enumerate(job.ranks_of(node)):
         of_rank = {"rank": str(rank)}
@@ -125,7 +125,7 @@ def _attempts(course: JobCourse) -> list[tuple[str, Flags]]:
     return [("0", ~late), ("1", late)]
 
 
-def _of_node(course: JobCourse, node: str) -> Iterator[Samples]:
+def _sample_node(course: JobCourse, node: str) -> Iterator[Samples]:
     job, cluster = course.job, course.cluster
     ones, zeros = np.ones_like(cluster.times), np.zeros_like(cluster.times)
     info = {"project": job.project, "queue": job.queue, "class": job.job_class}

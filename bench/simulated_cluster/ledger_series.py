@@ -45,7 +45,7 @@ def ledger_series(cluster: Cluster) -> Iterator[Samples]:
             rest = [label for label in metric.labels if label.name not in fixed]
             for values in product(*(_options(label) for label in rest)):
                 labels = fixed | dict(zip((x.name for x in rest), values, strict=True)) | _TARGET
-                yield from _of_metric(metric, labels, cluster)
+                yield from _sample_metric(metric, labels, cluster)
 
 
 def _options(label: Label) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _options(label: Label) -> tuple[str, ...]:
     return label.values or _OPEN.get(label.name, ("",))
 
 
-def _of_metric(metric: Metric, labels: dict[str, str], cluster: Cluster) -> Iterator[Samples]:
+def _sample_metric(metric: Metric, labels: dict[str, str], cluster: Cluster) -> Iterator[Samples]:
     if metric.kind is Kind.HISTOGRAM:
         yield from _histogram(metric, labels, cluster)
         return

@@ -124,7 +124,7 @@ def node_series(cluster: Cluster) -> Iterator[Samples]:
         for metric in metrics:
             if metric.name in _DETAIL and node not in cluster.sick:
                 continue  # agents serve it on request, where somebody looks closer
-            yield from _of_metric(metric, node, cluster)
+            yield from _sample_metric(metric, node, cluster)
 
 
 def target(node: str) -> dict[str, str]:
@@ -132,7 +132,7 @@ def target(node: str) -> dict[str, str]:
     return {"job": "lockstep-agent", "instance": f"{node}:9464"}
 
 
-def _of_metric(metric: Metric, node: str, cluster: Cluster) -> Iterator[Samples]:
+def _sample_metric(metric: Metric, node: str, cluster: Cluster) -> Iterator[Samples]:
     for labels, is_sick in _label_sets(metric, node, cluster):
         if metric.name in _SPARSE and not is_sick:
             continue
@@ -154,7 +154,7 @@ def _label_sets(
         is_sick = node_is_sick and (not of_devices or number == _SICK_GPU)
         if "xid" in names and not is_sick:
             continue
-        device = bare_device | (_of_xid(names) if "xid" in names else {})
+        device = bare_device | (_make_xid_labels(names) if "xid" in names else {})
         rest = [label for label in metric.labels if label.name not in {*device, "cluster", "node"}]
         job = cluster.job_on(node)
         if "job_id" in names and job is None:
@@ -168,10 +168,10 @@ def _label_sets(
 def _devices(names: set[str], node: str) -> list[dict[str, str]]:
     """The labels of each GPU, port or interface that the metric is about; one set if of none."""
     if "gpu" in names:
-        return [_of_gpu(names, node, number) for number in range(GPUS)]
+        return [_make_gpu_labels(names, node, number) for number in range(GPUS)]
     if "device" in names and ("port" in names or "distance" in names or "endpoint" in names):
         return [
-            {"device": port} | _of_names(names, {"port": "1", "pci_bus_id": _bus_id(number)})
+            {"device": port} | _pick_labels(names, {"port": "1", "pci_bus_id": _bus_id(number)})
             for number, port in enumerate(PORTS)
         ]
     if "device" in names:
@@ -181,7 +181,7 @@ def _devices(names: set[str], node: str) -> list[dict[str, str]]:
     return [{}]
 
 
-def _of_gpu(names: set[str], node: str, number: int) -> dict[str, str]:
+def _make_gpu_labels(names: set[str], node: str, number: int) -> dict[str, str]:
     labels = {
         "gpu": str(number),
         "uuid": uuid_of(node, number),
@@ -189,7 +189,7 @@ def _of_gpu(names: set[str], node: str, number: int) -> dict[str, str]:
         "minor": str(number),
         "serial": f"165{int(node[-4:]):06d}{number}",
     }
-    return _of_names(names, labels)
+    return _pick_labels(names, labels)
 
 
 def uuid_of(node: str, number: int) -> str:
@@ -197,7 +197,7 @@ def uuid_of(node: str, number: int) -> str:
     return f"GPU-00000000-0000-0000-{node[-4:]}-{number:012d}"
 
 
-def _of_names(names: set[str], labels: dict[str, str]) -> dict[str, str]:
+def _pick_labels(names: set[str], labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name in names}
 
 
@@ -205,7 +205,7 @@ def _bus_id(number: int) -> str:
     return f"0000:{16 + number:02x}:00.0"
 
 
-def _of_xid(names: set[str]) -> dict[str, str]:
+def _make_xid_labels(names: set[str]) -> dict[str, str]:
     xid = XID_BY_NUMBER[_SICK_XID]
     labels = {
         "xid": str(_SICK_XID),
@@ -214,7 +214,7 @@ def _of_xid(names: set[str]) -> dict[str, str]:
         "remedy": xid.remedy,
         "mig": "",
     }
-    return _of_names(names, labels)
+    return _pick_labels(names, labels)
 
 
 def _options(label: Label, job: Job | None, *, is_sick: bool) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _evaluate(client: httpx.Client, cluster: Cluster, rule: Rule) -> Iterator[Sa
         raise RuntimeError(f"{rule.name}: {answer['error']}")
     for series in answer["data"]["result"]:
         labels = {key: value for key, value in series["metric"].items() if key != "__name__"}
-        values = _at_scrapes(series["values"], cluster)
+        values = _take_at_scrapes(series["values"], cluster)
         if rule.is_alert:
             values = _firing(values, rule.for_seconds, cluster.scrape_seconds)
             own = {"__name__": "ALERTS", "alertname": rule.name, "alertstate": "firing"}
@@ -96,7 +96,7 @@ def _evaluate(client: httpx.Client, cluster: Cluster, rule: Rule) -> Iterator[Sa
             yield Samples(labels, values)
 
 
-def _at_scrapes(points: list[tuple[float, str]], cluster: Cluster) -> Values:
+def _take_at_scrapes(points: list[tuple[float, str]], cluster: Cluster) -> Values:
     values = np.full_like(cluster.times, np.nan)
     for time, value in points:
         values[round((time - cluster.times[0]) / cluster.scrape_seconds)] = float(value)

@@ -39,9 +39,9 @@ class CompetitorSidecar(Sidecar):
 
     def batches(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
         """Fetches in NVRx's section ``data`` and in TraceML's wrapper."""
-        return traceml.wrap_dataloader_fetch(self._in_section(batches))  # type: ignore[no-any-return]  # untyped
+        return traceml.wrap_dataloader_fetch(self._fetch_in_section(batches))  # type: ignore[no-any-return]  # untyped
 
-    def _in_section(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
+    def _fetch_in_section(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
         for number in range(2**31):
             if number == self._start:
                 self._detector.generate_report()  # resets its statistics

@@ -61,7 +61,7 @@ def run_healthy(
         strategy: how.
         steps: of the run, whole windows.
         device_seconds: simulated device time of a DDP step, the cheapest. On too few cores a short
-            one makes ranks wait for each other, which is no healthy run.
+            one makes ranks wait for each other, which is not a healthy run.
         keep: folder for recordings in which somebody is named.
     """
     seconds = device_seconds * _DEVICE_FACTOR[strategy] / 3
@@ -105,7 +105,7 @@ def judge_windows(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading
     return Healthy(strategy, windows, named, processor, wall)
 
 
-def at_most(named: int, of: int) -> float:
+def bound_share(named: int, of: int) -> float:
     """The share that is exceeded with 5 % chance at most, exactly (Clopper and Pearson).
 
     With nobody named it is 1 - 0.05^(1/n), the rule of three: about 3/n; with somebody named in
@@ -131,7 +131,7 @@ def healthy_lines(runs: Sequence[Healthy]) -> list[str]:
         return []
     rank_steps = sum(run.rank_steps for run in runs)
     named = sum(len(run.named) for run in runs)
-    bound = at_most(named, windows)
+    bound = bound_share(named, windows)
     of = f"{windows} windows of {WINDOW_STEPS} steps, {rank_steps} rank-steps in all"
     alarms = f"in under {bound:.2%} of such windows, {bound * windows / rank_steps:.1e} a rank-step"
     return [

@@ -9,7 +9,6 @@ from pathlib import Path
 ORIGINS = ("loader", "forward", "backward", "optimizer", "collective")
 # Besides, on a device that runs behind the host: launches that come late in one rank and in all,
 # and a loader that is slow while the device still has enough to do.
-ASYNC_ORIGINS = (*ORIGINS, "launch", "launches", "hidden")
 ON_HOST = frozenset({"loader", "launch", "launches", "hidden"})
 PERCENTS = (250, 60, 35, 12)
 PATTERNS = ("steady", "intermittent", "rotating", "one-shot", "none")

@@ -127,11 +127,16 @@ class Arena(Programs):
     def complaint(self) -> str:
         """What is wrong now with agent, ledger or the neighbour's job, or nothing."""
         try:
-            return self._of_programs() or self._of_agent() or self._of_ledger() or self._of_state()
+            return (
+                self._check_programs()
+                or self._check_agent()
+                or self._check_ledger()
+                or self._check_state()
+            )
         except OSError as error:
             return str(error)
 
-    def _of_programs(self) -> str:
+    def _check_programs(self) -> str:
         for process, name in ((self.agent, "agent"), (self.ledger, "ledger")):
             if process.poll() is not None:
                 return f"the {name} ended with status {process.returncode}"
@@ -142,7 +147,7 @@ class Arena(Programs):
                 return f"the {name} takes {size >> 20} MiB"
         return ""
 
-    def _of_agent(self) -> str:
+    def _check_agent(self) -> str:
         self.get(self.agent_port, "/healthz")
         self.get(self.agent_port, "/metrics", accept=_OPENMETRICS)
         scrape = self.get(self.agent_port, "/metrics").decode()
@@ -162,7 +167,7 @@ class Arena(Programs):
     def _thread_count(self) -> int:
         return len(list(Path(f"/proc/{self.agent.pid}/task").iterdir()))
 
-    def _of_ledger(self) -> str:
+    def _check_ledger(self) -> str:
         self.get(self.ledger_port, "/healthz")
         self.get(self.ledger_port, "/ready")
         lines = self.read_ledger("/metrics").count(b"\n")
@@ -179,7 +184,7 @@ class Arena(Programs):
         answer = self.get(self.ledger_port, "/api/events", WRITER, json.dumps(body).encode())
         return f"a good event is refused: {answer!r}" if event["id"].encode() in answer else ""
 
-    def _of_state(self) -> str:
+    def _check_state(self) -> str:
         now = self._state()
         for name, value in self.before.items():
             if now[name] != value:

@@ -36,7 +36,7 @@ python bench/tenants/fuzz.py --seed 1 --count 100000 events     # deliveries to 
 python bench/tenants/evidence.py                                # writes this page
 ```
 
-Before: {before_harm} of {before_count} did harm. Now: {now}. "-" is no harm.
+Before: {before_harm} of {before_count} did harm. Now: {now}. "-" means without harm.
 """
 
 

@@ -88,7 +88,7 @@ def _lay(chance: random.Random, root: Path, batch: int) -> int:
     return laid
 
 
-def _in_process(uid: int, act: Callable[[], int]) -> tuple[int, int]:
+def _run_in_process(uid: int, act: Callable[[], int]) -> tuple[int, int]:
     """Acts as a user in a process that lives on; its pid, and what it counted."""
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
@@ -158,7 +158,7 @@ def fuzz_files(arena: Arena, seed: int, count: int) -> tuple[Watch, int]:
     while inputs < count and not watch.is_over:
         chance = random.Random(seed * 1_000_003 + batch)
         uid = _FIRST_UID + batch % _USERS
-        pid, laid = _in_process(uid, partial(_lay, chance, arena.root, batch))
+        pid, laid = _run_in_process(uid, partial(_lay, chance, arena.root, batch))
         inputs += laid
         # One in twenty lies until the slow tiers have read it.
         time.sleep(_BATCH_SECONDS if batch % 20 else 10 * _BATCH_SECONDS)

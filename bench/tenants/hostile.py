@@ -1,4 +1,4 @@
-"""Hostile inputs by a seed: bytes of pages and side files, JSON, and things that are no files."""
+"""Hostile inputs by a seed: bytes of pages and side files, JSON, and objects that are not files."""
 
 import json
 import os
@@ -48,14 +48,14 @@ _WILD = (
     *("9007199254740993", "18446744073709551616", '{"a":' * 500 + "1" + "}" * 500),
     *("[" * 200 + "]" * 200, "[" * 3000 + "]" * 3000),
 )
-# What is no JSON; one of them spoils a whole document.
+# What is not JSON; one of them spoils a whole document.
 _BROKEN = ("00", "1.", "+1", "tru", "", "{", '"')
 _BROKEN_RATIO = 0.0005
 _MARK = '"@raw@"'
 
 
 def value(chance: random.Random, depth: int = 0) -> Any:
-    """Any JSON value; a marker stands for text that is no plain JSON."""
+    """Any JSON value; a marker replaces text that is not plain JSON."""
     kind = chance.randrange(8)
     if kind < 4:  # noqa: PLR2004  # half of them
         return "@raw@"
@@ -150,5 +150,5 @@ _NO_FILES: tuple[Callable[[Path], None], ...] = (
 
 
 def no_file(chance: random.Random, path: Path) -> None:
-    """Puts something there that is no regular file, or none of a sane size."""
+    """Creates something that is not a regular file, or not of a sane size."""
     chance.choice(_NO_FILES)(path)

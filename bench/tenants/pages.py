@@ -63,7 +63,7 @@ _IDENTITIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("version_unknown", "the version 2^32 - 1", "I", {"version": 2**32 - 1}),
     ("start_of_time", "a start at -2^63 ns", "q", {"start_wall_ns": -(2**63)}),
     ("end_of_time", "a start at 2^63 - 1 ns", "q", {"start_monotonic_ns": 2**63 - 1}),
-    ("name_not_utf8", "a job id that is no UTF-8", "s", {"job_id": b"\xff\xfe\xed\xa0\x80"}),
+    ("name_not_utf8", "a job id that is not UTF-8", "s", {"job_id": b"\xff\xfe\xed\xa0\x80"}),
     ("name_of_controls", "control characters as job id", "s", {"job_id": b"\x1b[2J\n\r\x07"}),
     ("name_of_quotes", "quotes and a line end as job id", "s", {"job_id": b'"} 1\nup{a="\\'}),
     ("name_empty", "an empty job id", "s", {"job_id": b"\0" * 128}),

@@ -1,1 +1,1 @@
-"""The one command: finds the subcommands of the rooms and imports none before it is asked."""
+"""The one command: finds the components' subcommands, imports each when it is called."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import uvicorn
 
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.checkpoint import Checkpointer
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.windows import WindowReader
@@ -38,8 +38,8 @@ _BACKLOG = 1024
 # The writer computes in a thread of the same interpreter: with the default of 5 ms, requests wait
 # that long for it again and again.
 _SWITCH_SECONDS = 0.001
-# Records of jobs are no circles: looking for circles among thousands of them would hold up every
-# request for a tenth of a second, many times a minute.
+# Records of jobs hold no reference cycles: a search for cycles among thousands of them delays every
+# request by a tenth of a second, many times a minute.
 _COLLECTIONS = (10_000, 20, 100)
 
 
@@ -108,12 +108,12 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
     engine = open_store(settings.store)
     try:
         with writer_lock(engine):
-            patience = Patience(
+            timeouts = SettleTimeouts(
                 node_seconds=settings.node_wait_seconds,
                 requeue_seconds=settings.requeue_wait_seconds,
             )
             clusters = frozenset(settings.clusters)
-            writer = StoreWriter(engine, patience, settings.groups, clusters=clusters)
+            writer = StoreWriter(engine, timeouts, settings.groups, clusters=clusters)
             group_commit = GroupCommit(writer, _end_server)
             windows = WindowReader(engine, clusters=clusters)
             checkpointer = Checkpointer(engine)
@@ -180,7 +180,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise click.UsageError(
-            f"--listen {host}:{port} cannot be had ({error.strerror}); choose another address, "
+            f"cannot bind --listen {host}:{port} ({error.strerror}); choose another address, "
             "or port 0 for any free one"
         ) from error
     return listener
@@ -213,7 +213,7 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _check_tls(settings: Settings) -> None:
-    """Refuses files that are no certificate and key, before anything is started."""
+    """Refuses files that are not a certificate and key, before anything is started."""
     if settings.tls_cert is None or settings.tls_key is None:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -221,6 +221,6 @@ def _check_tls(settings: Settings) -> None:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password=lambda: "")
     except (ssl.SSLError, OSError) as error:
         raise click.UsageError(
-            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} are no certificate "
-            f"and its key in PEM without a password ({error.strerror or error})"
+            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} are not a "
+            f"certificate and its key in PEM without a password ({error.strerror or error})"
         ) from error

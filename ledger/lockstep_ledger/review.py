@@ -76,9 +76,9 @@ def parse_week(text: str) -> date:
     """The Monday of a week such as 2026-W47.
 
     Raises:
-        ValueError: the text is no week.
+        ValueError: the text is not a week.
     """
-    refusal = ValueError(f"{text!r} is no week; write a year and a week, such as 2026-W47")
+    refusal = ValueError(f"{text!r} is not a week; write a year and a week, such as 2026-W47")
     match = _WEEK.fullmatch(text)
     if match is None:
         raise refusal

@@ -25,7 +25,7 @@ def newest_pages(job: Path) -> list[Page]:
 
 
 def pages_of(attempt: Path) -> list[Page]:
-    """Readable pages in the folder of an attempt, by rank; empty where there is no such folder.
+    """Readable pages in the folder of an attempt, by rank; empty without such a folder.
 
     Raises:
         OSError: the folder cannot be listed.

@@ -94,11 +94,6 @@ def cluster_goodput(jobs: Iterable[JobGoodput]) -> ClusterGoodput:
     )
 
 
-def idle_gpu_seconds(allocated_gpus: int, busy_gpus: int, seconds: float) -> float:
-    """GPU time of an allocation in which no process of the job ran; by the owners of the GPUs."""
-    return max(0, allocated_gpus - busy_gpus) * max(0.0, seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class GoodputSample:
     """Totals of a job at a moment: seconds since 1970, GPU time that trained, all GPU time."""
@@ -106,13 +101,6 @@ class GoodputSample:
     time: float
     productive: float
     allocated: float
-
-
-def cumulative_ettr(samples: Sequence[GoodputSample]) -> float | None:
-    """ETTR from the begin to the newest sample; None before any time was allocated."""
-    if not samples or samples[-1].allocated <= 0:
-        return None
-    return samples[-1].productive / samples[-1].allocated
 
 
 def recent_ettr(
@@ -176,12 +164,7 @@ def best_interval_seconds(
 ) -> float | None:
     """The checkpoint interval with the highest expected ETTR: sqrt(2 w / (N r)) (Young, Daly).
 
-    None where nothing fails or a save costs nothing: then there is no best one.
+    None when nothing fails or a save costs nothing: no optimum exists then.
     """
     rate = num_nodes * failures_per_node_day / _DAY_SECONDS
     return math.sqrt(2 * save_seconds / rate) if rate > 0 and save_seconds > 0 else None
-
-
-def straggler_wait_seconds(step_seconds: float, slowdown: float) -> float:
-    """Time of a step that a straggler costs: step x (1 - 1/S), S from the replay without it."""
-    return step_seconds * (1 - 1 / slowdown) if slowdown > 1 else 0.0

@@ -58,7 +58,7 @@ def check_document(document: object) -> dict[str, Any]:
         document: decoded JSON of unknown origin.
 
     Raises:
-        EventError: it is no event; the text says which field and why.
+        EventError: the value is not an event; the text says which field and why.
     """
     if not isinstance(document, dict):
         raise EventError("type", f"an event is a JSON object, not {quoted(document)}")
@@ -105,7 +105,7 @@ def _check_names(document: dict[str, Any]) -> None:
     kind = document["kind"]
     if not KIND.fullmatch(kind):
         raise EventError(
-            "type", f"kind {quoted(kind)} is no name of small letters, digits and underscores"
+            "type", f"kind {quoted(kind)} is not a name of small letters, digits and underscores"
         )
     if kind.startswith(OWN_PREFIX):
         raise EventError(

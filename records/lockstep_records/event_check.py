@@ -16,7 +16,7 @@ def check_event(document: object, *, now_seconds: float) -> Event:
         now_seconds: wall clock of the reader.
 
     Raises:
-        EventError: it is no event of this version; the text says which field and why.
+        EventError: the value is not an event of this version; the text says which field and why.
     """
     version = document.get("version", VERSION) if isinstance(document, dict) else VERSION
     if version != VERSION or isinstance(version, bool):

@@ -25,7 +25,7 @@ _MAX_NODES, _MAX_RANKS, _MAX_RANKS_OF_NODE = 100_000, 1_000_000, 4096
 _MAX_SECONDS, _MAX_PRICE, _MAX_REPEATS = 10 * 365 * 86_400, 1_000_000, 1_000_000
 _MAX_STATUS = 2**32
 LAST_TIME = 253_402_300_799
-"""The last second of the year 9999; what is later is no time."""
+"""The last second of the year 9999; a later time is invalid."""
 OWN_PREFIX = "ledger_"
 """Kinds of this name are the ledger's own; nobody else may send one."""
 
@@ -42,7 +42,7 @@ class EventField:
         shape: JSON type; ``numbers_by_name`` is an object of numbers, ``objects`` a list.
         values: the only texts allowed, or the only names; any where empty.
         required: whether an event of the kind without it is refused.
-        nullable: whether null stands for unknown; an optional field may also be absent.
+        nullable: whether null means unknown; an optional field may also be absent.
         least, most: range of its numbers; None is the range of all numbers of events.
     """
 
@@ -232,7 +232,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     ),
     EventKind(
         "node_event",
-        "Something befell a node of the job: an Xid, a lost node, a link that went down.",
+        "A node of the job had an incident: an Xid, a lost node, a link that went down.",
         (
             _F("sign", "text", "a name of the outcome table, such as node_lost", required=True),
             _F("detail", "text", "what the source wrote"),
@@ -255,10 +255,10 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("attempt_ended", "The ranks of a node have ended.", _END, edge=True),
     EventKind(
         "job_preempted",
-        "The job had to give way.",
+        "The scheduler took the job's resources.",
         (
             _F("by", "text", "who or what took its place"),
-            _F("reason", "text", "what the scheduler said"),
+            _F("reason", "text", "the scheduler's reason"),
             _F("lost_gpu_seconds", "number", "work since the newest checkpoint that is lost",
                least=0),
         ),
@@ -268,7 +268,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "job_requeued",
         "The job waits in the queue again, under the same id.",
         (
-            _F("reason", "text", "what the scheduler said"),
+            _F("reason", "text", "the scheduler's reason"),
             _count("restart_count", "how often it was requeued, with this time", _MAX_REPEATS),
         ),
         edge=True,

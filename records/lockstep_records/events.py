@@ -64,7 +64,7 @@ class Event:
 
 
 def stable_id(*parts: object) -> str:
-    """The same id for the same parts, so that what is imported twice counts once."""
+    """An id that depends on the parts only, so that an event imported twice counts once."""
     return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([str(part) for part in parts])).hex
 
 
@@ -98,7 +98,7 @@ def line_of(event: Event) -> str:
 
 
 def read_events(job: Path) -> list[Event]:
-    """Events of a job in the order of writing; lines that are no events are left out.
+    """Events of a job in the order of writing; other lines are left out.
 
     Of a long file its begin and its end are read, so that neither the start nor the end of the job
     is missed; so are of many lines the first and the last. A file that is refused has none; see
@@ -132,7 +132,7 @@ def _head_and_tail(descriptor: int) -> bytes:
 
 
 def parse_event(line: str) -> Event | None:
-    """The event on a line of the file, of any kind; None where the line is no event."""
+    """The event on a line of the file, of any kind; None when the line is not an event."""
     try:
         return event_of(document_of(line))
     except EventError:
@@ -143,14 +143,14 @@ def document_of(line: str) -> dict[str, Any]:
     """The document on a line of the file.
 
     Raises:
-        EventError: it is no event; the text says which field and why.
+        EventError: the line is not an event; the text says which field and why.
     """
     if len(line) > MAX_LINE:
         raise EventError("value", f"the line has {len(line)} characters; {MAX_LINE} fit")
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise EventError("type", f"the line {line[:40]!r} is no JSON object") from error
+        raise EventError("type", f"the line {line[:40]!r} is not a JSON object") from error
     return check_document(document)
 
 

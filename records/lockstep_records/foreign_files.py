@@ -139,7 +139,7 @@ def check_file(path: Path, status: os.stat_result, owner: int, folder_owner: int
     """Checks what has been opened.
 
     Raises:
-        ForeignFileError: it is no regular file, has a second name, or another owner.
+        ForeignFileError: the file is not regular, has a second name, or another owner.
     """
     reason = ""
     if not stat.S_ISREG(status.st_mode):
@@ -156,7 +156,7 @@ def check_file(path: Path, status: os.stat_result, owner: int, folder_owner: int
 
 
 def _explain(error: OSError, path: Path, user: int) -> OSError:
-    """The same error in words where the kernel's say nothing of a link or a socket."""
+    """The error with a text that names the link or socket, which the kernel's text does not."""
     if error.errno == errno.ELOOP:
         return ForeignFileError(path, f"it is a link, in a folder of user {user}")
     if error.errno == errno.ENXIO:

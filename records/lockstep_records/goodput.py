@@ -30,7 +30,7 @@ PAGE_STATES: tuple[GoodputState, ...] = tuple(
 )
 """The states that one rank's page can tell, in the order of the vocabulary."""
 
-# A checkpoint or an evaluation is no lost work, also in a step that an earlier attempt completed.
+# A checkpoint or an evaluation is not lost work, also in a step that an earlier attempt completed.
 # Waiting for a loader is a state of its own already, whoever waits.
 HOST_BOUND_PHASES = tuple(phase for phase in OWN_WORK_PHASES if phase != "data")
 """Phases in which a device that waits for the host counts as ``host_bound``."""
@@ -88,7 +88,7 @@ def _add_open_time(spent: dict[GoodputState, int], page: Page, until_ns: int) ->
     spent["unknown"] += heartbeat_ns - totals_end
     idle_ns = max(0, until_ns - heartbeat_ns)
     buckets = tuple(page.state["step_buckets"].values())
-    timeouts = HangTimeouts().of_rank(page)
+    timeouts = HangTimeouts().apply_page(page)
     limit = hang_limit_seconds(
         median_step_seconds(buckets, page.state["step_seconds_sum"]),
         # Off means that nobody is paged; the account of the time needs a limit all the same.

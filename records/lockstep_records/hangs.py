@@ -75,7 +75,7 @@ class HangTimeouts:
     pause_seconds: float = PAUSE_TIMEOUT_SECONDS
     switched_seconds: float | None = None
 
-    def of_rank(self, page: Page) -> "HangTimeouts":
+    def apply_page(self, page: Page) -> "HangTimeouts":
         """The rank's own time-outs where it has some, else these."""
         own = [page.periodic[f"{name}_timeout_seconds"] for name in ("hang", "pause")]
         step_seconds = own[0] if self.switched_seconds is None else self.switched_seconds
@@ -110,7 +110,7 @@ def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> flo
         seconds_sum: durations of all the steps together.
 
     Returns:
-        Seconds; None when there is no step.
+        Seconds; None without a step.
     """
     total = sum(bucket_counts)
     if not total:
@@ -148,7 +148,7 @@ class Hang:
 
     Attributes:
         limit_seconds: longest limit that one of the ranks has exceeded.
-        missing: ranks that the others wait for, as far as it can be told: they are outside of
+        missing: ranks that the others wait for, as far as is known: they are outside of
             synchronisation, or their process is stopped.
     """
 
@@ -182,7 +182,7 @@ def find_hang(
     hung, longest_limit = [], 0.0
     for page in pages:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
-        limit = _limit_of_rank(page, timeouts.of_rank(page), idle_seconds, is_pausing=is_pausing)
+        limit = _limit_of_rank(page, timeouts.apply_page(page), idle_seconds, is_pausing=is_pausing)
         if limit is not None and idle_seconds > limit:
             hung.append(_hung_rank(page, idle_seconds, process_of(page), procfs))
             longest_limit = max(longest_limit, limit)

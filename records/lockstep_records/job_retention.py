@@ -39,7 +39,7 @@ def to_remove(
         statuses: of all jobs; those that start or run stay.
         max_jobs: jobs that stay at most.
         max_bytes: size that they may have together.
-        archived: ids of the jobs that an archive has whole; None where there is no archive. With
+        archived: ids of the jobs that an archive has whole; None without an archive. With
             an archive no other job is removed.
         now_seconds: wall clock.
     """

@@ -84,12 +84,12 @@ def create_job_folder(folder: Path) -> None:
 def list_jobs(root: Path) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none.
 
-    A link is no job. At most ``MAX_JOBS_PER_USER`` of each user count, the last by name.
+    A link is not a job. At most ``MAX_JOBS_PER_USER`` of each user count, the last by name.
     """
     folder = root / "jobs"
     names: dict[int, list[str]] = {}
     try:
-        # Agents list it each second: scandir builds no Path for what is no job.
+        # Agents list it each second: scandir builds a Path for jobs only.
         with os.scandir(folder) as entries:
             for entry in islice(entries, MAX_ENTRIES):
                 if JOB_ID.fullmatch(entry.name) and (user := folder_user(entry)) is not None:
@@ -112,7 +112,7 @@ def list_attempts(job: Path, limit: int = MAX_ATTEMPTS) -> list[Path]:
     Raises:
         OSError: the job's folder cannot be listed, or is a link.
     """
-    # Anything else in the folder, such as events and switches, is no attempt.
+    # Anything else in the folder, such as events and switches, is not an attempt.
     names = scan_foreign(job, _ATTEMPT, MAX_ENTRIES, folders=True)
     return [job / name for name in reversed(nlargest(limit, names, key=int))]
 
@@ -160,14 +160,14 @@ def newest_job(root: Path | None = None) -> Path:
     root = root or find_root()
     for job in newest_jobs(root, 1):
         return job
-    raise ValueError(f"there is no job under {root}/jobs; name one, or set LOCKSTEP_DIR")
+    raise ValueError(f"no job exists under {root}/jobs; name one, or set LOCKSTEP_DIR")
 
 
 def find_job(id_or_path: str, root: Path | None = None) -> Path:
     """The folder of a job given by id or by path.
 
     Raises:
-        ValueError: there is no such job; the message names the newest ones.
+        ValueError: the job does not exist; the message names the newest ones.
     """
     root = root or find_root()
     if os.sep in id_or_path or id_or_path in {".", ".."}:
@@ -176,7 +176,7 @@ def find_job(id_or_path: str, root: Path | None = None) -> Path:
         if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(
-            f"{id_or_path} is no job folder; it should hold attempts 0, 1, ... with rank pages"
+            f"{id_or_path} is not a job folder; it should hold attempts 0, 1, ... with rank pages"
         )
     folder = job_folder(root, id_or_path)
     if folder.is_dir() and not folder.is_symlink():

@@ -42,11 +42,11 @@ def find_process(page: Page, procfs: Path = _PROC) -> RankProcess | None:
         procfs: where /proc is mounted.
     """
     if not page.identity["locked"]:
-        return _by_number(page, procfs)
+        return _find_by_number(page, procfs)
     try:
         holder = holder_of(page.path)
     except FileNotFoundError:  # somebody deleted the page under a run
-        return _by_number(page, procfs)
+        return _find_by_number(page, procfs)
     except OSError:
         return None
     if holder is None:
@@ -55,7 +55,7 @@ def find_process(page: Page, procfs: Path = _PROC) -> RankProcess | None:
     return RankProcess(pid)
 
 
-def _by_number(page: Page, procfs: Path) -> RankProcess | None:
+def _find_by_number(page: Page, procfs: Path) -> RankProcess | None:
     pid = page.identity["pid"]
     return (
         RankProcess(pid) if is_running(procfs, pid, page.identity["start_monotonic_ns"]) else None

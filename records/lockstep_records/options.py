@@ -60,7 +60,7 @@ def read_address(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; an IPv6 host is in brackets, which are removed.
 
     Raises:
-        ValueError: the text is no such address.
+        ValueError: the text is not such an address.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -1,7 +1,7 @@
 """Events that follow from the rank pages of a job on this node: resumes, checkpoints, goodput.
 
 The training process only writes its pages; who watches it, the launcher or the agent, writes these
-events. A poll sees the newest checkpoint: of several between two polls the last one is told.
+events. A poll sees the newest checkpoint: of several between two polls it reports the last.
 """
 
 import time
@@ -197,7 +197,7 @@ def _rank_ns(
         until_ns = page.progress_ns
     spent = dict(goodput_ns(page, until_ns))
     if page.phase in ENDED_PHASES:
-        # After the last word of a rank its process leaves.
+        # A rank's process ends after its last update.
         leaving_ns = max(0, until_ns - page.progress_ns)
         moved_ns = min(spent["unknown"], leaving_ns)
         spent["unknown"] -= moved_ns

@@ -33,12 +33,12 @@ def trace_path(page: Path, request: str) -> Path:
 
 
 def answer_path(page: Path, request: str) -> Path:
-    """What the rank answers to the request: what it cost, or why there is no trace."""
+    """What the rank answers to the request: what it cost, or why no trace was written."""
     return page.with_name(f"{page.stem}.{request}.answer.json")
 
 
 def read_answer(page: Path, request: str) -> dict[str, Any] | None:
-    """The rank's answer; None while there is none, and for one that is no JSON object."""
+    """The rank's answer; None while none exists, and for one that is not a JSON object."""
     try:
         answer = json.loads(read_foreign(answer_path(page, request), _MAX_ANSWER_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -47,7 +47,7 @@ def read_answer(page: Path, request: str) -> dict[str, Any] | None:
 
 
 def fetch(page: Path, request: str, folder: Path) -> Path | None:
-    """Moves a rank's trace into a folder and deletes the answer; None when there is no trace.
+    """Moves a rank's trace into a folder and deletes the answer; None without a trace.
 
     Raises:
         OSError: the trace cannot be moved, or is refused; see ``open_descriptor``.

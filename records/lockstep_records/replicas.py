@@ -21,7 +21,7 @@ class Comparison:
     Attributes:
         part: coordinates on the axes other than dp.
         ranks: ranks that were compared.
-        odd: ranks whose fingerprint is not that of the majority; all where there is no majority.
+        odd: ranks whose fingerprint is not that of the majority; all without a majority.
     """
 
     part: tuple[tuple[str, int], ...]

@@ -14,7 +14,7 @@ MAX_LINE_CHARACTERS = 8192
 _MAX_KEY_CHARACTERS = 16_384  # the PEM text of an RSA key of 16,384 bits has 12,600
 
 
-def _in_either_case(words: str) -> str:
+def _ignore_case(words: str) -> str:
     """A pattern of words in lower case that matches capitals too.
 
     Each alternative begins with a letter and not with a class, by which ``re`` finds the next
@@ -50,7 +50,7 @@ _KEYS = (
     "api[_-]?key access[_-]?key account[_-]?key auth[_-]?key private[_-]?key signing[_-]?key"
     " ssh[_-]?key shared[_-]?key encryption[_-]?key master[_-]?key"
 )
-_NAMES = _in_either_case(f"secret passw(?:or)?d passwd passphrase pwd credential {_KEYS}")
+_NAMES = _ignore_case(f"secret passw(?:or)?d passwd passphrase pwd credential {_KEYS}")
 # Settings that name where a secret is and not what it is.
 _END = r"[\w.-]{0,40}+(?<!(?i:[_.-]file))(?<!(?i:[_.-]path))(?<!(?i:[_.-]name))(?<!(?i:[_.-]dir))"
 _NAMED = re.compile(
@@ -65,14 +65,14 @@ _TEXT_WORDS = (
 )
 _WORK_WORDS = "forward backward fwd bwd one two per first train second single"
 _TOKEN = re.compile(
-    rf"((?:{_in_either_case('token')})"
+    rf"((?:{_ignore_case('token')})"
     + _not_after(_TEXT_WORDS, 5)
     + rf"(?!(?i:s|i[sz]|[_/-]?(?:count|per|id|type|budget|len))){_END}{_IS}{_SCHEME})"
     rf"(?![\"']?+(?:[\d.,_]++|(?i:none|null|true|false)|<[^>\n]{{0,40}}+>)[\"'),;\]}}]*+(?:\s|$))"
     rf"(?=.{{4}}){_VALUE}"
 )
 _PASS = re.compile(
-    rf"((?:{_in_either_case('pass')})(?<![A-Za-z0-9].{{4}})(?:(?<=[_-].{{4}})|(?=[\"'=]))"
+    rf"((?:{_ignore_case('pass')})(?<![A-Za-z0-9].{{4}})(?:(?<=[_-].{{4}})|(?=[\"'=]))"
     + _not_after(_WORK_WORDS, 4)
     + rf"{_IS}){_VALUE}"
 )
@@ -86,11 +86,11 @@ _OPTION = re.compile(
 _HEADER_NAME = r"(?i:(?:set-|proxy-)?+(?:authorization|cookie))"
 _QUOTED_HEADER = re.compile(rf"(([\"']){_HEADER_NAME}{_BLANKS}:)(?:(?!\2)[^\n])++")
 _HEADER = re.compile(
-    rf"((?:{_in_either_case('authorization cookie')}){_CLOSE}{_BLANKS}[:=]{_BLANKS})"
+    rf"((?:{_ignore_case('authorization cookie')}){_CLOSE}{_BLANKS}[:=]{_BLANKS})"
     rf"(?!\*\*\*)(?:(?=[bru\\]{{0,4}}+[\"']){_QUOTED}|[^\n]++)"
 )
 _BEARER = re.compile(
-    rf"((?:{_in_either_case('bearer basic')})[ \t]{{1,8}}+)"
+    rf"((?:{_ignore_case('bearer basic')})[ \t]{{1,8}}+)"
     r"(?=[A-Za-z.~+/_-]{0,200}+[\d=])[\w.~+/=-]{8,}+"
 )
 _IN_QUERY = re.compile(

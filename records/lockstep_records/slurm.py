@@ -85,7 +85,6 @@ class SlurmJob:
     signal: int | None
     nodes: int | None
     gpus: int | None
-    node_list: str | None
     gpu_model: str | None = None
     user: str | None = None
     account: str | None = None
@@ -104,7 +103,7 @@ def rows(
         header: names of the columns; those on the first line when left out.
 
     Raises:
-        ValueError: the first line is no header of such a table.
+        ValueError: the first line is not the header of such a table.
     """
     delimiter = None
     pending = ""  # a row that its line does not end
@@ -211,7 +210,6 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], offset
         signal=signal,
         nodes=_count(_first(row, "NNodes", "AllocNodes", "NumNodes", "NODES")),
         gpus=int(gpus[1]) if gpus else None,
-        node_list=_first(row, "NodeList", "NODELIST"),
         gpu_model=model[1] if (model := _GPU_MODEL.search(tres)) else None,
         user=_first(row, "User", "UserId", "USER"),
         account=_first(row, "Account", "ACCOUNT"),

@@ -104,7 +104,7 @@ class SpanSpool:
 
 
 def read_spans(path: Path) -> list[Span]:
-    """Spans of a rank by number; lines that are no spans are left out, absent files are empty.
+    """Spans of a rank by number; other lines are left out, an absent file is empty.
 
     Args:
         path: of the newer file; see ``spool_path``.

@@ -100,7 +100,7 @@ def switches_path(job: Path) -> Path:
 
 
 def read_switches(path: Path) -> Switches:
-    """The switches of a job; the defaults where there is no file.
+    """The switches of a job; the defaults without a file.
 
     Raises:
         ValueError: the file cannot be read, or holds something else; the message names the field.
@@ -138,7 +138,7 @@ def _object(name: str, value: Any, kind: type) -> dict[str, Any]:
         raise ValueError(f"{name} must be a JSON object with {', '.join(names)}")  # noqa: TRY004  # bad input is a ValueError
     for key in value:
         if key not in names:
-            raise ValueError(f"{key!r} is no switch; there are {', '.join(names)}")
+            raise ValueError(f"{key!r} is not a switch; there are {', '.join(names)}")
     return value
 
 

@@ -215,7 +215,7 @@ def test_a_busy_port_is_one_sentence_and_exit_status_2(options: Options) -> None
         arguments = [*command_line(options), "--listen", address]
         done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"lockstep: --listen {address} cannot be had")
+    assert done.stderr.startswith(f"lockstep: cannot bind --listen {address}")
     assert done.stderr.count("\n") == 1
 
 
@@ -242,6 +242,6 @@ def test_a_second_agent_on_the_same_state_is_refused_until_the_first_has_ended(
             [*COMMAND, *command_line(options)], capture_output=True, text=True, check=False
         )
         assert second.returncode == 2
-        assert f"--state {options.state} is kept by another agent" in second.stderr
+        assert f"--state {options.state} is in use by another running agent" in second.stderr
     with running_agent(options):
         pass

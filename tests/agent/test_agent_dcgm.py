@@ -6,7 +6,7 @@ import pytest
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter, is_blank
-from lockstep_agent.exposition.dcgm_names import TWINS, in_dcgm_names
+from lockstep_agent.exposition.dcgm_names import TWINS, render_dcgm
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
@@ -54,7 +54,7 @@ def test_our_readings_survive_the_names_of_dcgm(options: Options) -> None:
         for reading in readings
         if isinstance(reading, Reading)
     }
-    text = in_dcgm_names(readings, "node-7").decode()
+    text = render_dcgm(readings, "node-7").decode()
     assert 'Hostname="node-7"' in text
     assert 'modelName="NVIDIA H100 80GB HBM3"' in text
     assert 'pci_bus_id="00000000:10:00.0"' in text

@@ -226,7 +226,7 @@ def test_a_running_agent_delivers_and_archives(
     archive = tmp_path / "archive"
     delivering = replace(options, ledger=ledger.url, archive=f"file://{archive}")
     with running_agent(delivering):
-        # After it come the incidents of the kernel log that befell the job.
+        # After it come the incidents of the kernel log that affect the job.
         eventually(lambda: ledger.ids[:1] == ["job-0"])
         page = archive / "jobs" / "job" / "0" / "rank-00000.page"
         eventually(lambda: page.is_file() and read_page(page).state["steps"] == 1)

@@ -85,7 +85,7 @@ def test_a_running_agent_is_asked_for_what_it_has_seen(options: Options, gpus: F
     ("words", "named"),
     [
         (("--url", "http://127.0.0.1:1/"), "no verdicts of an agent there (Connection refused"),
-        (("--url", "file:///etc/hosts"), "is no address"),
+        (("--url", "file:///etc/hosts"), "is not an address"),
         (("--fleet", __file__), "is compared by --preflight only"),
         (("--preflight", "--fleet", __file__), "line 1: no JSON"),
         (("/nowhere", "--expect-gpus", "8"), "--expect-gpus is about the node"),

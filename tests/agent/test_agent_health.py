@@ -39,6 +39,8 @@ from lockstep_catalogue.verdicts import (
 from .fake_node import FakeNode, h100
 from .test_agent_command import running_agent
 
+WITHOUT_HOLD = Limits(link_hold_seconds=0.0, throttle_hold_seconds=0.0)
+
 UUIDS = ("GPU-a", "GPU-b")
 PARTS = tuple((str(index), uuid) for index, uuid in enumerate(UUIDS))
 Values = dict[tuple[Metric, tuple[str, ...]], float]
@@ -120,7 +122,7 @@ BROKEN: list[tuple[Values, str]] = [
 
 
 def test_a_node_is_ok_at_its_power_limit_with_corrected_and_old_errors() -> None:
-    judge = Judge(limits=Limits.at_once())
+    judge = Judge(limits=WITHOUT_HOLD)
     assert verdicts(judge, healthy()) == {}
     verdict_readings = judge.judge(readings(healthy()), 1)
     assert [reading.labels for reading in verdict_readings] == [
@@ -133,14 +135,14 @@ def test_a_node_is_ok_at_its_power_limit_with_corrected_and_old_errors() -> None
 def test_each_fault_of_a_gpu_has_its_reason_and_the_node_is_as_bad(
     fault: Values, verdict: str
 ) -> None:
-    by_part = verdicts(Judge(limits=Limits.at_once()), healthy() | fault)
+    by_part = verdicts(Judge(limits=WITHOUT_HOLD), healthy() | fault)
     worst = verdict.split(maxsplit=1)[0]
     assert by_part == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}
 
 
 def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
     asleep = {(gpu_pcie.GPU_PCIE_GENERATION, FIRST): 1, (gpu.GPU_UTILIZATION, FIRST): 0.02}
-    assert verdicts(Judge(limits=Limits.at_once()), healthy() | asleep) == {}
+    assert verdicts(Judge(limits=WITHOUT_HOLD), healthy() | asleep) == {}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
 def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
     bridged: Values = {(nvlink.NVLINK_LINKS, (*part, "active")): 4 for part in PARTS}
     bridged |= {(nvlink.NVLINK_LINKS, (*part, "inactive")): 14 for part in PARTS}
-    judge = Judge(limits=Limits.at_once())
+    judge = Judge(limits=WITHOUT_HOLD)
     assert verdicts(judge, healthy() | bridged) == {}
     assert verdicts(judge, healthy()) == {}
     assert set(verdicts(judge, healthy() | bridged)) == {"0", "1", "node"}  # they were there

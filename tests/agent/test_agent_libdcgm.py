@@ -167,7 +167,7 @@ def test_without_the_library_the_series_are_absent_and_it_is_logged_once(
     tmp_path: Path, nvml_library: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for library, reason in (
-        (tmp_path / "libdcgm.so.4", "there is no libdcgm"),
+        (tmp_path / "libdcgm.so.4", "libdcgm cannot be loaded"),
         (nvml_library, "libdcgm lacks dcgmInit"),
     ):
         caplog.clear()

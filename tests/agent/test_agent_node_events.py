@@ -1,4 +1,4 @@
-"""What befell a node, as events of the jobs that it befell."""
+"""Incidents of a node, as events of the jobs that they affect."""
 
 import os
 import time
@@ -79,7 +79,7 @@ def test_an_xid_is_an_event_of_the_rank_on_that_gpu(node: Node) -> None:
     assert fields["ranks"] == [1]
 
 
-def test_the_launcher_judges_an_end_by_what_befell_the_node(node: Node) -> None:
+def test_the_launcher_judges_an_end_by_incidents_of_the_node(node: Node) -> None:
     node.log(LOST)
     node.launcher_writes("rank_ended", rank=0, pid=1, exit_code=-6, first=True)
     node.launcher_writes("rank_ended", rank=1, pid=2, exit_code=-6)

@@ -23,7 +23,7 @@ from .test_agent_web import COMMAND
         ("expect_gpus = 1.5", "expect_gpus is 1.5; give a whole number"),
         ('expect_port = "eth0"', "give a list"),
         ("node = 7", "give a text"),
-        ("tick = ", "it is no TOML"),
+        ("tick = ", "the text is not TOML"),
         ("once = true", "unknown key 'once'"),
         ('tick = "0s"', "0s is not in the range 50ms<=x<=1m"),
         ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),

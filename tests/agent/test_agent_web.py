@@ -216,14 +216,14 @@ def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a: [", "is no YAML"),
+        ("a: [", "is not YAML"),
         ("- 1", "holds list"),
         ("tls_sever_config: {}", "unknown key 'tls_sever_config'"),
         ("rate_limit: {burst: 1}", "'rate_limit' is not served"),
         ("tls_server_config: {cert_file: x}", "cert_file needs key_file"),
         ("tls_server_config: {}", "cert_file and key_file are missing"),
         ("tls_server_config: {cert: x}", "give cert_file"),
-        ("tls_server_config: {cert_file: 1, key_file: x}", "cert_file 1 is no text"),
+        ("tls_server_config: {cert_file: 1, key_file: x}", "cert_file 1 is not text"),
         (
             "tls_server_config: {cert_file: x, key_file: y, min_version: TLS10}",
             "min_version 'TLS10' is not served",
@@ -236,8 +236,8 @@ def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
             "tls_server_config: {cert_file: x, key_file: y, client_ca_file: z}",
             "do not fit together",
         ),
-        ("basic_auth_users: {alice: secret}", "no bcrypt hash"),
-        ("basic_auth_users: {'a:b': secret}", "'a:b' is no name"),
+        ("basic_auth_users: {alice: secret}", "not a bcrypt hash"),
+        ("basic_auth_users: {'a:b': secret}", "'a:b' is not a user name"),
         ("http_server_config: {http2: 1}", "http2 1 is neither"),
         ("http_server_config: {headers: {X-Other: a}}", "unknown key 'X-Other'"),
         ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "cannot be sent"),

@@ -35,6 +35,17 @@ EMPTY_NAMES = frozenset((
     "beat", "look", "mark", "cut",
 ))  # fmt: skip
 EMPTY_PARTS = frozenset({"told", "said", "tell", "untold"})  # of longer names too
+# "on_" is left out: frameworks and parsers name the callbacks that they call.
+WITHOUT_A_VERB = re.compile(
+    r"_?(of|by|in|after|before|at|for|over|under|beside|around|among|within|without)_[a-z]"
+)
+MANNERED = re.compile(
+    r"\b(is no [a-z]|are no [a-z]+s\b|befell|befall|dearest|in vain|gets? on\b|comes? by itself"
+    r"|stands for|cannot be had|was had|were had)",
+    re.IGNORECASE,
+)
+IN_OLD_WORDS = ("instrumentation", "trainer", "records/lockstep_records/page")
+"""Folders in which names without a verb and mannered prose are not looked for."""
 OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
 CATCHES_ALL_IN = frozenset({
     # Around a call of the device inside a step as well, which would pay for a guard at each event.
@@ -130,6 +141,31 @@ def find_empty_names(file: SourceFile) -> Iterator[Finding]:
             yield line, name
 
 
+def _is_in_old_words(file: SourceFile) -> bool:
+    return any(f"/{folder}/" in f"/{file.path.as_posix()}" for folder in IN_OLD_WORDS)
+
+
+def find_names_without_a_verb(file: SourceFile) -> Iterator[Finding]:
+    """A function of a component is named by what it does; a property by what it is."""
+    if not file.is_library or _is_in_old_words(file):
+        return
+    for node in file.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
+            is_property = bool(decorators & {"property", "cached_property"})
+            if WITHOUT_A_VERB.match(node.name) and not is_property:
+                yield node.lineno, node.name
+
+
+def find_mannered_prose(file: SourceFile) -> Iterator[Finding]:
+    """Docstrings, comments and strings of a component are plain present-tense English."""
+    if not file.is_library or _is_in_old_words(file):
+        return
+    for number, line in enumerate(file.text.splitlines(), 1):
+        if phrase := MANNERED.search(line):
+            yield number, phrase[0]
+
+
 def find_unopened_modules(file: SourceFile) -> Iterator[Finding]:
     """A module opens with one sentence that says what it is for."""
     if file.is_library and not OPENING_SENTENCE.match(ast.get_docstring(file.tree) or ""):
@@ -168,6 +204,7 @@ def find_catch_alls(file: SourceFile) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     find_quoted_metrics, find_long_files, find_empty_names, find_unopened_modules,
     find_long_functions, find_unexplained_silencers, find_catch_alls,
+    find_names_without_a_verb, find_mannered_prose,
 )  # fmt: skip
 
 

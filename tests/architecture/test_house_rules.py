@@ -76,6 +76,37 @@ def test_each_other_rule_finds_what_it_forbids(rules: ModuleType) -> None:
     assert findings(rules, "find_catch_alls", "try: ...\nexcept ValueError: ...") == []
 
 
+@pytest.mark.parametrize("name", ["_by_work", "of_kind", "without_nan", "at_once"])
+def test_a_function_named_by_a_preposition_is_found(rules: ModuleType, name: str) -> None:
+    method = f"class A:\n    def {name}(self): ..."
+    assert findings(rules, "find_names_without_a_verb", method) == [name]
+    as_property = f"class A:\n    @property\n    def {name}(self): ..."
+    assert findings(rules, "find_names_without_a_verb", as_property) == []
+
+
+@pytest.mark.parametrize("name", ["from_dict", "to_json", "with_labels", "on_header", "format_of"])
+def test_an_idiom_of_the_field_is_no_finding(rules: ModuleType, name: str) -> None:
+    assert findings(rules, "find_names_without_a_verb", f"def {name}(): ...") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "phrase"),
+    [
+        ('"""What befell it."""', "befell"),
+        ("x = 1  # this is no file", "is no f"),
+        ("raise ValueError('--listen cannot be had')", "cannot be had"),
+        ("# these are no files", "are no files"),
+    ],
+)
+def test_mannered_prose_is_found_in_docstrings_comments_and_strings(
+    rules: ModuleType, source: str, phrase: str
+) -> None:
+    assert findings(rules, "find_mannered_prose", source) == [phrase]
+    in_tests = rules.SourceFile(Path("tests", "sample.py"), source, is_library=False)
+    assert list(rules.find_mannered_prose(in_tests)) == []
+    assert findings(rules, "find_mannered_prose", "# this is not a file") == []
+
+
 def test_components_look_down_and_never_sideways() -> None:
     command = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lockstep_ledger.exposition import Exposition, windows
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
@@ -18,8 +18,8 @@ NOW = BEGIN + 10_000
 def opened(dsn: str, clusters: frozenset[str] | None = None) -> Iterator[StoreWriter]:
     engine = open_store(dsn)
     try:
-        patience = Patience(node_seconds=0, requeue_seconds=0)
-        writer = StoreWriter(engine, patience, clock=lambda: NOW, clusters=clusters)
+        timeouts = SettleTimeouts(node_seconds=0, requeue_seconds=0)
+        writer = StoreWriter(engine, timeouts, clock=lambda: NOW, clusters=clusters)
         yield writer
     finally:
         engine.dispose()

@@ -93,8 +93,8 @@ def test_all_logs_of_mlperf_are_one_job_each(tmp_path: Path) -> None:
         (("--from", "sacct"), "no table of Slurm begins with"),
         (("--from", "nodes"), "is not MILLISECONDS"),
         (("--from", "logs"), "no line with a time"),
-        (("--from", "events"), "line 1 is no JSON"),
-        (("--from", "sacct", "--utc-offset", "2"), "'2' is no offset from UTC"),
+        (("--from", "events"), "line 1 is not JSON"),
+        (("--from", "sacct", "--utc-offset", "2"), "'2' is not an offset from UTC"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_one_sentence(

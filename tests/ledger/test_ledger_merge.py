@@ -13,12 +13,12 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job, job_of_json
 from lockstep_ledger.merge.plausible import Refused
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_records.event_kinds import KINDS
 
 from .stories import BEGIN, Story, checked
 
-PATIENCE = Patience(node_seconds=600.0, requeue_seconds=3600.0)
+PATIENCE = SettleTimeouts(node_seconds=600.0, requeue_seconds=3600.0)
 
 
 class Replay:

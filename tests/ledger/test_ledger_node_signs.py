@@ -1,4 +1,4 @@
-"""What befell a node, as evidence of how a job ended; and what failures cost in time."""
+"""Incidents of a node, as evidence of how a job ended; and what failures cost in time."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from .stories import Story
 from .test_ledger_merge import Replay
 
 
-def test_what_befell_a_node_decides_where_no_end_names_a_cause() -> None:
+def test_an_incident_of_a_node_decides_where_no_end_names_a_cause() -> None:
     story = Story().start("n1", num_nodes=2).start("n2", num_nodes=2).after(60)
     story.add("node_event", "n2", sign="xid", detail="Xid79 GPU has fallen off", ranks=[9])
     for node in ("n1", "n2"):

@@ -73,7 +73,7 @@ def test_a_busy_address_is_refused_and_a_second_ledger_on_the_store_too(tmp_path
     store = str(tmp_path / "ledger.db")
     with ledger_process(store) as ledger:
         for port, sentence in ((0, "has a running ledger; stop it first"),
-                               (ledger.port, "cannot be had")):  # fmt: skip
+                               (ledger.port, "cannot bind")):  # fmt: skip
             words = ["serve", "--store", store, "--listen", f"127.0.0.1:{port}"]
             second = CliRunner().invoke(command, words)
             assert second.exit_code == 2

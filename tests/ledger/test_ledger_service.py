@@ -198,9 +198,9 @@ def test_an_event_for_a_finished_job_is_answered_and_kept(client: TestClient) ->
 @pytest.mark.parametrize(
     ("body", "status", "refusal", "sentence"),
     [
-        (b"{", 400, "json", "the body is no JSON"),
-        (b"[" * 100_000, 400, "json", "the body is no JSON"),
-        (b'{"version": 1, "events": [NaN]}', 400, "json", "NaN is no JSON number"),
+        (b"{", 400, "json", "the body is not JSON"),
+        (b"[" * 100_000, 400, "json", "the body is not JSON"),
+        (b'{"version": 1, "events": [NaN]}', 400, "json", "NaN is not a JSON number"),
         (b"[]", 400, "type", "must be a JSON object"),
         (b'{"version": 2, "events": []}', 400, "version", "version 2 of a delivery is unknown"),
         (b'{"version": 1}', 400, "missing", "events must be a list"),

@@ -12,7 +12,7 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.recount import differences, stored_events
@@ -47,10 +47,10 @@ def job_stories(number: int, seed: int) -> list[Story]:
 
 
 @contextmanager
-def opened(dsn: str, **patience: float) -> Iterator[StoreWriter]:
+def opened(dsn: str, **timeouts: float) -> Iterator[StoreWriter]:
     engine = open_store(dsn)
     try:
-        yield StoreWriter(engine, Patience(**patience), clock=lambda: BEGIN + 10_000)
+        yield StoreWriter(engine, SettleTimeouts(**timeouts), clock=lambda: BEGIN + 10_000)
     finally:
         engine.dispose()
 
@@ -153,7 +153,7 @@ def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
     [
         ("mysql://x/y", "must be a path of SQLite or postgresql"),
         ("sqlite://", "must be a path of SQLite or postgresql"),
-        ("://", "is no address"),
+        ("://", "is not an address"),
         ("/nowhere/there/ledger.db", "cannot be opened: unable to open database file"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be opened: connection"),
     ],

@@ -1,6 +1,5 @@
 """Effective training time: weights, windows, and Meta's formula against a simulated fleet."""
 
-import math
 import random
 
 import pytest
@@ -13,12 +12,9 @@ from lockstep_records.ettr import (
     JobGoodput,
     best_interval_seconds,
     cluster_goodput,
-    cumulative_ettr,
     expected_ettr,
     failures_per_node_day,
-    idle_gpu_seconds,
     recent_ettr,
-    straggler_wait_seconds,
 )
 
 DAY_SECONDS = 86_400.0
@@ -137,7 +133,6 @@ def test_the_last_hour_shows_what_the_whole_hides() -> None:
         GoodputSample(end.time + t * 600, end.productive, end.allocated + t * 600)
         for t in range(1, 4)
     ]
-    assert cumulative_ettr(samples) == pytest.approx(0.9 * 144 / 147)
     assert recent_ettr(samples) == pytest.approx(0.45)
     # The window's begin lies between two samples.
     assert recent_ettr(samples, 2100.0) == pytest.approx(0.9 * 300 / 2100)
@@ -146,15 +141,6 @@ def test_the_last_hour_shows_what_the_whole_hides() -> None:
 def test_the_last_hour_of_a_young_job_is_its_life() -> None:
     assert recent_ettr([GoodputSample(10.0, 30.0, 60.0)]) == 0.5
     assert recent_ettr([]) is None
-    assert cumulative_ettr([]) is None
     assert recent_ettr([GoodputSample(10.0, 0.0, 0.0)]) is None
     stalled = [GoodputSample(0.0, 5.0, 10.0), GoodputSample(9000.0, 5.0, 10.0)]
     assert recent_ettr(stalled) is None
-
-
-def test_idle_gpus_and_stragglers_are_counted_by_their_formulas() -> None:
-    assert idle_gpu_seconds(8, 6, 30.0) == 60.0
-    assert idle_gpu_seconds(4, 6, 30.0) == 0.0
-    assert straggler_wait_seconds(10.0, 1.25) == pytest.approx(2.0)
-    assert straggler_wait_seconds(10.0, 0.9) == 0.0
-    assert math.isclose(straggler_wait_seconds(1.0, 2.0), 0.5)

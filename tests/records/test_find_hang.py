@@ -76,8 +76,8 @@ def test_a_rank_that_waits_has_the_time_of_a_pause_while_another_pauses(
 def test_own_time_outs_of_a_rank_and_switches_come_before_the_default(written: Page) -> None:
     own = {"hang_timeout_seconds": 60.0, "pause_timeout_seconds": 90.0}
     page = replace(written, periodic=written.periodic | own)
-    assert TIMEOUTS.of_rank(page) == HangTimeouts(step_seconds=60.0, pause_seconds=90.0)
-    switched = replace(TIMEOUTS, switched_seconds=5.0).of_rank(page)
+    assert TIMEOUTS.apply_page(page) == HangTimeouts(step_seconds=60.0, pause_seconds=90.0)
+    switched = replace(TIMEOUTS, switched_seconds=5.0).apply_page(page)
     assert switched == HangTimeouts(step_seconds=5.0, pause_seconds=90.0)
 
 

@@ -95,7 +95,7 @@ def test_a_job_that_is_not_there_is_refused_with_the_newest_that_are(tmp_path: P
 
 
 def test_the_newest_job_is_the_one_that_began_last_whatever_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no job under"):
+    with pytest.raises(ValueError, match="no job exists under"):
         newest_job(tmp_path)
     begin_job(tmp_path, "zz-first", 1.0)
     begin_job(tmp_path, "aa-last", 2.0)
@@ -108,7 +108,7 @@ def test_the_newest_job_is_the_one_that_began_last_whatever_its_name(tmp_path: P
 def test_a_folder_without_attempts_is_no_job(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="should hold attempts 0, 1"):
         find_job(str(tmp_path), tmp_path)
-    with pytest.raises(ValueError, match="is no job folder"):
+    with pytest.raises(ValueError, match="is not a job folder"):
         find_job("..", tmp_path)
 
 

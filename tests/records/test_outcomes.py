@@ -21,7 +21,7 @@ from lockstep_records.outcomes.evidence import (
     node_events_of,
     ranks_of,
 )
-from lockstep_records.outcomes.rules import CAUSES, RULES
+from lockstep_records.outcomes.rules import RULES
 from lockstep_records.outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
 from lockstep_records.slurm import STATES
 
@@ -180,7 +180,6 @@ def test_every_row_is_of_the_vocabularies_and_every_sign_has_a_row() -> None:
         )
     tables = (EXIT_SIGNS, SIGNAL_SIGNS, SCHEDULER_SIGNS)
     assert {sign for table in tables for sign in table.values()} <= signs
-    assert len(CAUSES) == len(set(CAUSES))
 
 
 def test_the_page_of_the_table_has_every_rule() -> None:

@@ -107,8 +107,8 @@ def test_missing_ranks_are_named(page_root: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nowhere",), "job 'nowhere' is not under"),
-        ((".",), "is no job folder"),
-        (("bad/../id",), "is no job folder"),
+        ((".",), "is not a job folder"),
+        (("bad/../id",), "is not a job folder"),
         (("-x!",), "No such option"),
         (("j3", "--attempt", "4"), "attempt 4 is not in"),
         (("j3", "--html", "/nowhere/at/all.html"), "cannot write /nowhere/at/all.html"),

@@ -62,7 +62,7 @@ def test_a_node_shows_its_own_ranks_of_running_jobs(page_root: Path) -> None:
 
 def test_without_a_job_the_newest_is_shown(page_root: Path) -> None:
     empty = run("--once")
-    assert (empty.exit_code, "there is no job under" in empty.output) == (2, True)
+    assert (empty.exit_code, "no job exists under" in empty.output) == (2, True)
     SyntheticJob(job_id="zz-over", nodes=2).write(page_root)
     write_running(page_root, 0)
     assert run("--once").output.startswith("live")
@@ -161,7 +161,7 @@ def test_a_spark_rises_with_its_values() -> None:
         (("--node", "n1"), "are for a Prometheus"),
         (("http://127.0.0.1:9",), "cannot be queried"),
         (("http://",), "names no host"),
-        ((), "there is no job under"),
+        ((), "no job exists under"),
         (("--all",), "no rank of all jobs here"),
     ],
 )

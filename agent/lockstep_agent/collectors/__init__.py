@@ -106,7 +106,7 @@ def _kernel_log(node: NodeSources) -> KernelLog:
     )
 
 
-_OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
+_NODE_COLLECTORS: tuple[Callable[[NodeSources], Collector], ...] = (
     _agent_info,
     _ranks,
     _hangs,
@@ -126,7 +126,7 @@ _OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
 )
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
-_OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
+_GPU_COLLECTORS: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: GpuEvents(gpu),
     lambda gpu, _: GpuLoad(gpu),
     lambda gpu, _: GpuPower(gpu),
@@ -149,7 +149,7 @@ _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: NvlinkQuality(gpu),
 )
 # Counters by kind and place: their series would take a node of eight GPUs over its 2,000 series.
-_OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
+_GPU_DETAIL_COLLECTORS: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: GpuFaultLocations(gpu),
     lambda gpu, _: GpuPcieErrors(gpu),
 )
@@ -157,7 +157,7 @@ _OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
 
 def node_collectors(node: NodeSources) -> tuple[Collector, ...]:
     """The collectors of the node; each runs in a worker of its own."""
-    return tuple(build(node) for build in _OF_THE_NODE)
+    return tuple(build(node) for build in _NODE_COLLECTORS)
 
 
 def gpu_collectors(
@@ -170,5 +170,5 @@ def gpu_collectors(
         window_seconds: window for minimum, mean and maximum.
         detail: includes rare counters.
     """
-    builders = (*_OF_A_GPU, *_OF_A_GPU_IN_DETAIL) if detail else _OF_A_GPU
+    builders = (*_GPU_COLLECTORS, *_GPU_DETAIL_COLLECTORS) if detail else _GPU_COLLECTORS
     return tuple(build(gpu, window_seconds) for build in builders)

@@ -10,7 +10,7 @@ from lockstep_catalogue.fabric_labels import DISTANCE
 
 _NEAREST_FIRST = DISTANCE.values
 # one switch: a downstream port above each device, then the upstream port above both
-_MAX_HOPS_OF_A_SWITCH = 2
+_MAX_SWITCH_HOPS = 2
 
 
 class Affinity:
@@ -64,7 +64,7 @@ def path_between(gpu: PciDevice, nic: PciDevice) -> str:
     common = [bridge for bridge in gpu.bridges if bridge in nic.bridges]
     if common:
         hops = gpu.bridges.index(common[0]) + nic.bridges.index(common[0])
-        return "pix" if hops <= _MAX_HOPS_OF_A_SWITCH else "pxb"
+        return "pix" if hops <= _MAX_SWITCH_HOPS else "pxb"
     if gpu.root and gpu.root == nic.root:
         return "phb"
     if gpu.numa_node is not None and gpu.numa_node == nic.numa_node:

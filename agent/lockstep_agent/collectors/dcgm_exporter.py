@@ -1,4 +1,4 @@
-"""The series of an existing dcgm-exporter under our names, without its traps."""
+"""Re-exports a dcgm-exporter's series in base units under Lockstep's names."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class DcgmExporter:
 
         Raises:
             OSError: the exporter does not answer.
-            ValueError: its answer is no exposition.
+            ValueError: its answer is not a valid exposition.
         """
         # its last Xid would be a gauge that shows neither a second event nor an end
         # (https://github.com/NVIDIA/dcgm-exporter/issues/500)

@@ -149,7 +149,7 @@ class GpuAllocation:
 
     def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}
-        for source in (self._by_pages, self._by_processes, self._by_pods, self._by_job_files):
+        for source in (self._read_pages, self._read_pids, self._read_pods, self._read_files):
             for device, owner in source(gpus):
                 owners.setdefault(device, []).append(owner)
         self._num_gpus = _count_by_job(owners)
@@ -167,7 +167,7 @@ class GpuAllocation:
             labels = (adapter, *(_join_field(port_owners, name) for name in _PORT_FIELDS))
             yield Reading(PORT_OWNER_INFO, tuple(map(drop_unprintable, labels)), 1)
 
-    def _by_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         def owned_by(job: JobSnapshot) -> Iterator[tuple[Device, Owner]]:
             for page in job.newest_pages():
                 device = _device(gpus, page.identity["gpu_uuid"])
@@ -183,7 +183,7 @@ class GpuAllocation:
             return users.get(job.owner, -math.inf) >= max(users.values(), default=math.inf)
         return uuid not in {gpu.uuid for gpu in self._last_gpus} and job.owner in users
 
-    def _by_processes(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_pids(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         for gpu in gpus:
             for pid in gpu.pids:
                 try:
@@ -203,7 +203,7 @@ class GpuAllocation:
                 )
                 yield (gpu.uuid, ""), owner
 
-    def _by_pods(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_pods(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         # A node without Kubernetes; the kubelet may also be started after the agent.
         if not self._kubelet.exists():
             return
@@ -224,7 +224,7 @@ class GpuAllocation:
                 )
                 yield device, owner
 
-    def _by_job_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _read_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         if self._job_files is None:
             return
         for gpu in gpus:

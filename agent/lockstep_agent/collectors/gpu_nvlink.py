@@ -14,7 +14,7 @@ _BYTES = {"transmit": 138, "receive": 139}
 _KIB = 1024
 _MEGA = 1e6
 # fields of each link: 161 to 163 on Hopper, the others on Blackwell, which lacks the first three
-_BY_LINK = {
+_FIELD_BY_KIND = {
     "replay": 161,
     "recovery": 162,
     "crc": 163,
@@ -75,7 +75,7 @@ class Nvlinks:
             return
         if self._links is None or num_links != self._num_links:
             self._num_links = num_links
-            fields = (_STATE, *_BY_LINK.values(), _RECOVERIES)
+            fields = (_STATE, *_FIELD_BY_KIND.values(), _RECOVERIES)
             self._links = Fields(self._gpu, _each_link(fields, num_links))
         values = self._links.read()
         yield from self._states(values)
@@ -102,8 +102,8 @@ class Nvlinks:
             kind: totals[field, 0] for kind, field in _TOTALS.items() if (field, 0) in totals
         }
         by_link = dict.fromkeys(range(self._num_links), 0.0)
-        kinds = {field: kind for kind, field in _BY_LINK.items()}
-        if not any((_BY_LINK["recovery"], link) in values for link in by_link):
+        kinds = {field: kind for kind, field in _FIELD_BY_KIND.items()}
+        if not any((_FIELD_BY_KIND["recovery"], link) in values for link in by_link):
             kinds[_RECOVERIES] = "recovery"
         for (field, link), count in values.items():
             if kind := kinds.get(field):

@@ -91,7 +91,7 @@ class GpuPcieLimits:
 
     def collect(self) -> Iterator[Reading]:
         """Maxima of the link, and of the GPU by itself."""
-        # both maxima of the generation: a fast GPU in a slower slot is no fault
+        # both maxima of the generation: a fast GPU in a slower slot is not faulty
         for metric, call in _MAXIMA.items():
             value = self._gpu.query(call)
             if value is not None:

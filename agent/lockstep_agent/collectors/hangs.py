@@ -85,7 +85,7 @@ class Hangs:
 
     def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
         timeouts = switched_timeouts(job.folder, self._timeouts)
-        judged = [page for page in job.newest_pages() if not timeouts.of_rank(page).is_off]
+        judged = [page for page in job.newest_pages() if not timeouts.apply_page(page).is_off]
         pages = job.newest_pages() if judged else []
         running = {page.identity["rank"] for page in pages if job.is_running(page)}
         if not running:

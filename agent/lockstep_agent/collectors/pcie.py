@@ -84,7 +84,7 @@ class Pcie:
 def link_ratio(device: PciDevice, files: OpenFiles) -> float | None:
     """Bandwidth of a link divided by what both ends support, 0 to 1; None where unknown."""
     transfers_per_second, lanes = read_link(device.folder, "current", files)
-    # the slower end counts: a fast device in a slower slot is no fault
+    # the slower end counts: a fast device in a slower slot is not faulty
     ends = [read_link(device.folder, "max", files)]
     if device.upstream_folder:
         ends.append(read_link(device.upstream_folder, "max", files))

@@ -148,7 +148,7 @@ class Copier:
         return is_over and is_complete
 
     def _pin_owner(self, job: Path, owner: int) -> None:
-        """Lets the first owner of a job's id have it in the archive for ever, and nobody else.
+        """Reserves a job's id in the archive for its first owner, for ever.
 
         Raises:
             ForeignFileError: another user's job of this id is in the archive.
@@ -219,7 +219,7 @@ class Copier:
             size = min(MAX_EVENTS_BYTES, (job / FILE_NAME).lstat().st_size)
             self._take_share(owner, _EVENTS_COST * size)
         except OSError:
-            return False  # there are no events yet, or the next round has the time
+            return False  # no file yet, or this round has no time left
         return is_finished(read_events(job))
 
     def _print_error(self, subject: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Tells the jobs of a node what befell it: Xids, memory killers, links and file servers.
+"""Writes node incidents (Xids, OOM kills, link and file-server faults) as events of its jobs.
 
 An event goes into the file of the job, where the launcher judges the end of an attempt by it, the
 report shows it and the ledger gets it in order. A job without such a file, or whose file the
@@ -36,8 +36,8 @@ class _Sign:
     """An incident in the words of the outcome table.
 
     Attributes:
-        address: of the GPU that it befell; None where it is of no GPU.
-        pid: of the process that it befell; None where it is of no process.
+        address: PCI address of the GPU concerned; None when the incident concerns no GPU.
+        pid: of the process concerned; None when the incident concerns no process.
         user: user id of that process; None where the kernel does not tell.
     """
 
@@ -49,7 +49,7 @@ class _Sign:
 
 
 class NodeEvents:
-    """Writes a ``node_event`` for each incident and each job that it befell.
+    """Writes a ``node_event`` for each incident and each job that it affects.
 
     Args:
         incidents: of the kernel log and the driver.
@@ -123,7 +123,7 @@ class NodeEvents:
     def _ranks(
         self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]
     ) -> tuple[int, ...] | None:
-        """Ranks of a job that an incident befell; None where it did not befall the job."""
+        """Ranks of a job that an incident affects; None when it does not affect the job."""
         begin, end = incident["first_seconds"], incident["last_seconds"]
         pages = [page for page in job.newest_pages() if _is_at(job, page, begin, end)]
         if sign.address is not None:

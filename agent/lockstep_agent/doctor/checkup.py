@@ -127,7 +127,9 @@ def _sample(examination: Examination) -> dict[str, Any]:
 def _ask(url: str) -> dict[str, Any]:
     """The verdicts of an agent that runs."""
     if not url.startswith(("http://", "https://")) or not url.isprintable():
-        raise click.UsageError(f"--url {url!r} is no address; give one that begins with http://")
+        raise click.UsageError(
+            f"--url {url!r} is not an address; give one that begins with http://"
+        )
     address = url.rstrip("/").removesuffix("/metrics").removesuffix("/health") + "/health"
     try:
         with urllib.request.urlopen(address, timeout=_ANSWER_TIMEOUT_SECONDS) as answer:  # noqa: S310  # http only, checked

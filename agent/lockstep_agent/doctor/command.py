@@ -17,7 +17,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("record", metavar="[PAGE|JOB]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-@click.option("--url", metavar="URL", help="Ask the agent that serves here; it knows the past.")
+@click.option("--url", metavar="URL", help="Address of an agent; its verdicts cover the past.")
 @click.option(
     "--duration",
     "duration_seconds",
@@ -25,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_DURATION,
     default="2s",
     show_default=True,
-    help="How long the node is watched, and how long each probe runs.",
+    help="Duration of the observation and of each probe.",
 )
 @command_options("expect_gpus", "expect_port", "sysfs", "procfs", "nvml_library")
 @click.option("--preflight", is_flag=True, help="Also measure GPUs, memory and all-reduce.")

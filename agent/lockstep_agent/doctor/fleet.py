@@ -62,9 +62,9 @@ def _figure(row: Any) -> Figure:
     )
     value = figure.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"value {value!r} of probe {figure.probe!r} is no number")
+        raise ValueError(f"value {value!r} of probe {figure.probe!r} is not a number")
     if not all(isinstance(text, str) for text in (figure.probe, figure.device, figure.unit)):
-        raise ValueError(f"probe {figure.probe!r} has a name that is no text")
+        raise ValueError(f"probe {figure.probe!r} has a name that is not text")
     return figure
 
 

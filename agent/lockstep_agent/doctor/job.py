@@ -31,7 +31,7 @@ def print_job(name: str, *, as_json: bool) -> None:
         as_json: writes one JSON object.
 
     Raises:
-        click.UsageError: there is no such job, or no page of it can be read.
+        click.UsageError: the job does not exist, or none of its pages can be read.
     """
     try:
         folder = find_job(name)

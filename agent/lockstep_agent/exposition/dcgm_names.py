@@ -62,7 +62,7 @@ TWINS = (
 TWIN_BY_FIELD = {twin.field: twin for twin in TWINS}
 
 
-def in_dcgm_names(readings: Iterable[AnyReading], node: str) -> bytes:
+def render_dcgm(readings: Iterable[AnyReading], node: str) -> bytes:
     """A scrape as dcgm-exporter would serve it, of the fields that have a twin here.
 
     The field of the last Xid is left out: it is a gauge that never returns to 0, and no count.

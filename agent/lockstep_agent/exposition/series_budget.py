@@ -19,7 +19,9 @@ _GROUPS = {
     group: frozenset(metric.name for metric in metrics)
     for group, metrics in series_budget.THINNING.items()
 }
-_SPARE_SERIES = 100  # a group comes back when this many are free with it: none comes and goes
+# Hysteresis: above the limit the next group is left out; the last one returns only when it fits
+# with this many series to spare. Near the limit a group would else come and go with each tick.
+_SPARE_SERIES = 100
 _ZERO, _BY_OPTION = health.LEFT_OUT.values[:2]
 _SHARE = health.LEFT_OUT.values[-1]
 # Where the job's id stands among the labels; owners of devices are series of the node.
@@ -28,7 +30,7 @@ _JOB_AT = {
     for metric in metrics_of(Endpoint.AGENT)
     if JOB_ID in metric.labels and metric not in {GPU_OWNER_INFO, PORT_OWNER_INFO}
 }
-_BY_RANK = frozenset(metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels)
+_RANKED = frozenset(metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels)
 _Series = tuple[str, tuple[str, ...]]
 _JobPart = tuple[str, bool]
 """A job, and whether its series by rank are meant or the others; no job for those of the node."""
@@ -38,7 +40,8 @@ served by job."""
 
 _NODE: _JobPart = ("", False)
 _NOTHING: Counter[str] = Counter()
-_NO_CHOICE: _Choice = ((), (), _NOTHING, Counter())  # right for a part without readings
+# Correct for an empty part: nothing is served, nothing left out.
+_NO_CHOICE: _Choice = ((), (), _NOTHING, Counter())
 _LOG_SECONDS = 60.0
 _MAX_LOGGED_JOBS = 8
 
@@ -65,8 +68,8 @@ class SeriesBudget:
         owner_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._owner_of, self._next_log_seconds = owner_of, clock()
-        self._num_cut_jobs = self._num_cut = 0
-        self._has_cut = False
+        self._num_limited_jobs = self._num_dropped = 0
+        self._has_limited = False
         self._hold_seconds, self._limit, self._clock = hold_seconds, limit, clock
         self._zeros: set[_Series] = set()
         self._live: set[_Series] = set()
@@ -95,7 +98,11 @@ class SeriesBudget:
         return (*served, self._left_out_part())
 
     def fit(self, num_series: int) -> bool:
-        """Takes one more group out, or one back in, for this many series; False where it fits."""
+        """Leaves one more group out, or serves one again; False when nothing changes.
+
+        Groups leave in the order of ``THINNING`` and return in reverse. ``num_series`` is without
+        the groups that are left out now.
+        """
         if self._limit is None:
             return False
         if num_series > self._limit and self._num_thinned < len(_GROUPS):
@@ -115,18 +122,18 @@ class SeriesBudget:
         most = series_budget.DETAIL_JOB_SERIES
         if self._limit is not None:
             most = max(self._limit - num_node, series_budget.JOB_SERIES)
-        self._num_cut_jobs = self._num_cut = 0
+        self._num_limited_jobs = self._num_dropped = 0
         if counts.total() <= most:
             return parts
         demands = {job: counts[job, False] + counts[job, True] for job, _ in counts}
         shares = nested_shares(demands, {job: self._owner_of(job) for job in demands}, most)
         reduced = {job: share for job, share in shares.items() if share < demands[job]}
         left: dict[_JobPart, int] = {}
-        for job, share in reduced.items():  # what says most of a job is not by rank
+        for job, share in reduced.items():  # the series that say most of a job have no rank
             left[job, False] = min(share, counts[job, False])
             left[job, True] = share - left[job, False]
-        self._num_cut_jobs, self._has_cut = len(reduced), True
-        self._log_cut(demands, reduced)
+        self._num_limited_jobs, self._has_limited = len(reduced), True
+        self._log_limited(demands, reduced)
         return [
             self._within(part, left) if any(job in reduced for job, _ in by_job) else part
             for part, (*_, by_job) in zip(parts, self._choices, strict=True)
@@ -138,14 +145,14 @@ class SeriesBudget:
             key, number = _job_part(reading), num_samples(reading)
             if key in left and left[key] < number:
                 left[key] = 0  # nothing that follows: the same series are served in each tick
-                self._num_cut += number
+                self._num_dropped += number
                 continue
             if key in left:
                 left[key] -= number
             served.append(reading)
         return tuple(served)
 
-    def _log_cut(self, demands: dict[str, int], shares: dict[str, int]) -> None:
+    def _log_limited(self, demands: dict[str, int], shares: dict[str, int]) -> None:
         if self._clock() < self._next_log_seconds:
             return
         self._next_log_seconds = self._clock() + _LOG_SECONDS
@@ -208,10 +215,10 @@ class SeriesBudget:
             Reading(health.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
             for reason in health.LEFT_OUT.values[: 2 + self._num_thinned]
         )
-        if self._has_cut:
+        if self._has_limited:
             numbers += (
-                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_cut),
-                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_cut_jobs),
+                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_dropped),
+                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_limited_jobs),
             )
         if numbers != self._left_out:
             self._left_out = numbers
@@ -235,7 +242,7 @@ def _reasons(num_thinned: int) -> dict[str, str]:
 
 def _job_part(reading: AnyReading) -> _JobPart:
     at = _JOB_AT.get(reading.metric.name)
-    return _NODE if at is None else (reading.labels[at], reading.metric.name in _BY_RANK)
+    return _NODE if at is None else (reading.labels[at], reading.metric.name in _RANKED)
 
 
 def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
@@ -247,7 +254,7 @@ def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
         if (
             (job != "")
             if at is None
-            else (reading.labels[at] != job or (reading.metric.name in _BY_RANK) is not by_rank)
+            else (reading.labels[at] != job or (reading.metric.name in _RANKED) is not by_rank)
         ):
             counts[before] += number
             number, before = 0, _job_part(reading)

@@ -2,6 +2,6 @@
 
 from lockstep_agent.health.expected import Expectations, ExpectedPort
 from lockstep_agent.health.judge import Judge, Verdicts
-from lockstep_agent.health.limits import Limits
+from lockstep_agent.health.signs import Limits
 
 __all__ = ["Expectations", "ExpectedPort", "Judge", "Limits", "Verdicts"]

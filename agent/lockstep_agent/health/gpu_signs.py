@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lockstep_agent.health.facts import Facts, Labels
-from lockstep_agent.health.limits import Limits
-from lockstep_agent.health.signs import Sign
+from lockstep_agent.health.signs import Limits, Sign
 from lockstep_catalogue import gpu, gpu_faults, gpu_pcie, gpu_power, nvlink
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, GPU_HEALTH
 

@@ -9,11 +9,9 @@ from lockstep_agent.collector import AnyReading, Part, Reading, Tier
 from lockstep_agent.health.expected import Expectations
 from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
-from lockstep_agent.health.limits import Limits
-from lockstep_agent.health.node_signs import node_signs, part_signs
+from lockstep_agent.health.node_signs import node_signs, part_signs, port_signs
 from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
-from lockstep_agent.health.port_signs import port_signs
-from lockstep_agent.health.signs import Sign
+from lockstep_agent.health.signs import Limits, Sign
 from lockstep_catalogue import Metric, gpu
 from lockstep_catalogue.verdicts import EXPECTED_PORT_HEALTH, GPU_HEALTH, NO_REASON, NODE_HEALTH, OK
 

@@ -1,11 +1,16 @@
-"""What is wrong with the node as a whole: GPUs missing, a driver that does not answer."""
+"""Faults of the node as a whole and of the ports that an operator expects."""
 
 from collections.abc import Iterable, Iterator
 
+from lockstep_agent.health.expected import ExpectedPort
 from lockstep_agent.health.facts import Facts
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import gpu, health
-from lockstep_catalogue.verdicts import DEGRADED, FAILED, NODE_HEALTH
+from lockstep_catalogue import fabric, fabric_ports, gpu, health
+from lockstep_catalogue.verdicts import DEGRADED, EXPECTED_PORT_HEALTH, FAILED, NODE_HEALTH
+
+_UP = (fabric_ports.PORT_UP, fabric.NET_UP)
+_RATE = (fabric_ports.PORT_RATE, fabric.NET_SPEED)
+_PRESENT = (fabric_ports.PORT_INFO, *_UP, *_RATE)
 
 
 def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Iterator[Sign]:
@@ -42,3 +47,26 @@ def part_signs(parts: Iterable[tuple[str, str]]) -> Iterator[Sign]:
     for kind, verdict in sorted(set(parts)):
         if verdict in {DEGRADED, FAILED}:
             yield Sign(NODE_HEALTH, (), verdict, f"{kind}_{verdict}")
+
+
+def port_signs(facts: Facts, expected: Iterable[ExpectedPort]) -> Iterator[Sign]:
+    """Every fault of expected ports; of a device with several ports the worst counts.
+
+    Args:
+        facts: of one tick.
+        expected: by name of the RDMA device or of the network interface.
+    """
+    for port in expected:
+        part = (port.device,)
+        values = {
+            metric: [value for labels, value in facts.of(metric).items() if labels[:1] == part]
+            for metric in _PRESENT
+        }
+        up = [value for metric in _UP for value in values[metric]]
+        rates = [value for metric in _RATE for value in values[metric]]
+        if not any(values.values()):
+            yield Sign(EXPECTED_PORT_HEALTH, part, FAILED, "missing")
+        if not all(up):
+            yield Sign(EXPECTED_PORT_HEALTH, part, FAILED, "not_up")
+        if port.rate is not None and rates and min(rates) < port.rate:
+            yield Sign(EXPECTED_PORT_HEALTH, part, DEGRADED, "rate_below_expected")

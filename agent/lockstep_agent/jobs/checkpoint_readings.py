@@ -19,7 +19,7 @@ _Combine = Callable[[list[int]], int]
 
 def checkpoint_readings(labels: Labels, pages: list[Page]) -> Iterator[AnyReading]:
     """Counters over every attempt, and the histograms of the seconds that checkpoints took."""
-    writers = _by_attempt([page for page in pages if _num_saves(page)])
+    writers = _group_by_attempt([page for page in pages if _num_saves(page)])
     counts = {
         "ok": _total(writers, min, lambda page: page.state["checkpoints"]["ok"]),
         "failed": _total(writers, max, lambda page: page.state["checkpoints"]["failed"]),
@@ -31,7 +31,7 @@ def checkpoint_readings(labels: Labels, pages: list[Page]) -> Iterator[AnyReadin
     yield Reading(job_state.CHECKPOINTS_VERIFIED, labels, verified)
     if writers:
         yield from _histograms(labels, list(writers.values()))
-    yield from _restores(labels, _by_attempt([page for page in pages if _num_restores(page)]))
+    yield from _restores(labels, _group_by_attempt([page for page in pages if _num_restores(page)]))
 
 
 def _num_saves(page: Page) -> int:
@@ -44,7 +44,7 @@ def _num_restores(page: Page) -> int:
     return sum(outcomes.values())
 
 
-def _by_attempt(pages: list[Page]) -> dict[int, list[Page]]:
+def _group_by_attempt(pages: list[Page]) -> dict[int, list[Page]]:
     by_attempt = defaultdict[int, list[Page]](list)
     for page in pages:
         by_attempt[page.identity["attempt"]].append(page)

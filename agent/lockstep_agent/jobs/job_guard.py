@@ -54,7 +54,7 @@ class JobGuard:
         if all(map(is_servable, readings)):
             return readings
         bad = next(each for each in readings if not is_servable(each))
-        self.skip(collector, job, f"{bad.metric.name} is no number that can be served")
+        self.skip(collector, job, f"{bad.metric.name} is not a number that can be served")
         return tuple(filter(is_servable, readings))
 
     def skip(self, collector: str, job: "JobSnapshot", reason: str) -> None:

@@ -68,7 +68,7 @@ class JobPages:
         self.unreadable = {}
         for path in paths:
             self._update(job, path)
-        if len(self._pages) > _MAX_PAGES:  # those that are gone count for as long as there is room
+        if len(self._pages) > _MAX_PAGES:  # removed jobs stay until the bound
             self._pages = {path: self._pages[path] for path in paths if path in self._pages}
         self.running = frozenset(page.path for page in self.pages if _runs(job, page))
         self.has_left = self._is_over(now_seconds)
@@ -97,7 +97,7 @@ class JobPages:
                 self._finished_seconds = finish_time(last_events(path, owner))
                 self._events_signature = signature
         except OSError:
-            return  # there are no events yet, or the folder is being removed
+            return  # no file yet, or the folder is being removed
 
     def _is_over(self, now_seconds: float) -> bool:
         """Whether the job ended long enough ago, by its launcher's event or by its silent ranks."""

@@ -163,7 +163,7 @@ class Incidents:
         for key, (wall_seconds, _) in self._open.items():
             is_same_xid = key[:3] == (NVML_EVENTS, "xid", address) and key[4] == number
             if is_same_xid and abs(message.wall_seconds - wall_seconds) <= _LOG_DELAY_SECONDS:
-                # an event names no process: it stands for one of several processes' incidents
+                # an event names no process: it represents one of several processes' incidents
                 del self._open[key]
                 return True
         return False

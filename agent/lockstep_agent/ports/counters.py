@@ -115,7 +115,7 @@ ERRORS = (
     _error("VL15_dropped", "vl15_dropped", 16, is_rare=True),
 )
 # a connection whose retries are used up goes to the error state, and the job with it; in mainline
-# since 2024 (commit b339e0a39dc3). rnr_nak_retry_err is no such sign: its retries succeeded
+# since 2024 (commit b339e0a39dc3). rnr_nak_retry_err is not such a sign: its retries succeeded
 RETRIES = _hw(
     metrics.RDMA_RETRIES_EXCEEDED,
     transport="req_transport_retries_exceeded max_retry_exceeded",

@@ -1,7 +1,7 @@
 """Names of ethtool counters by driver, in one table: mlx5, mlx4, ice, bnxt and ena.
 
 Of several names that a driver has for one counter, the first in the table is read.
-``{p}`` stands for a priority from 0 to 7.
+``{p}`` is a priority from 0 to 7.
 """
 
 from dataclasses import dataclass

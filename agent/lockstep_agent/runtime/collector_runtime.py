@@ -73,7 +73,7 @@ class CollectorRuntime:
         yield from node_collectors(sources)
         yield self.gpus
         allocation = GpuAllocation(
-            self.gpus.in_use,
+            self.gpus.list_used,
             pages,
             procfs=options.procfs,
             kubelet=options.kubelet,
@@ -82,7 +82,7 @@ class CollectorRuntime:
         )
         yield allocation
         node_events = NodeEvents(
-            self._incidents, pages, self.gpus.in_use, options.node, has_used=allocation.has_used
+            self._incidents, pages, self.gpus.list_used, options.node, has_used=allocation.has_used
         )
         yield node_events
         unreported = UnreportedJobs(options.root, num_gpus_of=allocation.num_gpus_of)

@@ -128,9 +128,9 @@ class CollectorWorker:
 
     def _log_hang(self, hung: bool) -> None:
         if hung and not self._has_logged_hang:
-            _log.error("lane=%s state=hung after_seconds=%s", self.name, self._stale_seconds)
+            _log.error("worker=%s state=hung after_seconds=%s", self.name, self._stale_seconds)
         elif self._has_logged_hang and not hung:
-            _log.info("lane=%s state=returned", self.name)
+            _log.info("worker=%s state=returned", self.name)
         self._has_logged_hang = hung
 
     def _is_due(self) -> bool:
@@ -162,7 +162,7 @@ class CollectorWorker:
 
     def _set_lost_state(self, state: str, text: str) -> None:
         if state and state != self._lost_state:
-            _log.error("lane=%s state=%s error=%r", self.name, state, text)
+            _log.error("worker=%s state=%s error=%r", self.name, state, text)
         elif self._lost_state and not state:
-            _log.info("lane=%s state=answers", self.name)
+            _log.info("worker=%s state=answers", self.name)
         self._lost_state = state

@@ -74,7 +74,7 @@ class GpuWorkers:
         """Whether the driver was released on request."""
         return self._released.is_set()
 
-    def in_use(self) -> list[GpuInUse]:
+    def list_used(self) -> list[GpuInUse]:
         """Every GPU with its processes as last reported; calls no driver."""
         # Taken once: this runs in another worker, and the driver may be closed meanwhile.
         driver = self._driver

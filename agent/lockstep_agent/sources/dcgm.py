@@ -243,7 +243,7 @@ def _load(library: Path | None) -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError as error:
             first_reason = first_reason or str(error)
-    raise NoDcgmError(f"there is no libdcgm: {first_reason}")
+    raise NoDcgmError(f"libdcgm cannot be loaded: {first_reason}")
 
 
 def _version(struct: type[ctypes.Structure], number: int) -> int:

@@ -33,7 +33,7 @@ def parse_samples(text: str) -> Iterator[Sample]:
     """The samples of an exposition.
 
     Raises:
-        ValueError: the text is no exposition.
+        ValueError: the text is not a valid exposition.
     """
     for family in text_string_to_metric_families(text):
         yield from family.samples

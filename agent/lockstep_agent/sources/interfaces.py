@@ -1,4 +1,4 @@
-"""The network interfaces of the node that stand for ports, from /sys/class/net."""
+"""The network interfaces of the node that are ports, from /sys/class/net."""
 
 import os
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Interface:
 
 
 def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
-    """The interfaces that stand for ports, at most 64.
+    """The interfaces that are ports, at most 64.
 
     Those are the adapters' own; where there are none, as inside a container, the virtual ones.
     """

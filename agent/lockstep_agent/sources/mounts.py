@@ -84,7 +84,7 @@ def read_mount_table(procfs: Path, name: str) -> str:
 
 
 def read_long(path: Path) -> str | None:
-    """The first 4 MiB of a file; None for a missing file and for what is no plain file."""
+    """The first 4 MiB of a file; None for a missing file and for one that is not regular."""
     try:
         if not path.is_file():  # a pipe in its place would block the open
             return None
@@ -102,7 +102,7 @@ def list_volumes(mountinfo: str) -> tuple[Volume, ...]:
         if not (volume.is_network or _is_disk(volume.source)):
             continue
         is_printable = volume.source.isprintable() and volume.mount_point.isprintable()
-        # bind mounts list a device several times; the shortest mount point stands for all
+        # bind mounts list a device several times; the shortest mount point represents all
         listed = volumes.get(number)
         if is_printable and (listed is None or len(volume.mount_point) < len(listed.mount_point)):
             volumes[number] = volume

@@ -9,7 +9,6 @@ from lockstep_agent.sources.sysfs import link_target_name, list_names
 from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
 
 ACTIVE = 4
-LINK_UP = 5
 _STATE = re.compile(r"([0-7])(?::|$)")
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec(?: \(([0-9]{1,2})X\b.*)?")
 _BYTES_PER_GIGABIT = 125_000_000

@@ -99,7 +99,7 @@ def read_web_config(path: Path) -> WebConfig:
     except (yaml.YAMLError, RecursionError) as error:
         problem = getattr(error, "problem_mark", None)
         position = f" in line {problem.line + 1}" if problem else ""
-        raise ValueError(f"{path} is no YAML{position}") from error
+        raise ValueError(f"{path} is not YAML{position}") from error
     try:
         return _config({} if document is None else document, path.parent)
     except ValueError as error:
@@ -156,10 +156,12 @@ def _users(section: Any) -> dict[str, str]:
     users = _mapping(section, "basic_auth_users")
     for name, hashed in users.items():
         if not name or ":" in name:
-            raise ValueError(f"basic_auth_users: {name!r} is no name; give one without a colon")
+            raise ValueError(
+                f"basic_auth_users: {name!r} is not a user name; give one without a colon"
+            )
         if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
             raise ValueError(
-                f"basic_auth_users: what stands for {name!r} is no bcrypt hash; make one by "
+                f"basic_auth_users: the value of {name!r} is not a bcrypt hash; create one with "
                 "htpasswd -nBC 10"
             )
     return users
@@ -191,7 +193,7 @@ def _mapping(section: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, A
 def _text(values: Mapping[str, Any], key: str) -> str:
     value = values[key]
     if not isinstance(value, str):
-        raise ValueError(f"{key} {value!r} is no text")  # noqa: TRY004  # a value of the file
+        raise ValueError(f"{key} {value!r} is not text")  # noqa: TRY004  # a value of the file
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from lockstep_agent.exposition.dcgm_names import in_dcgm_names
+from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.page import health_page
 from lockstep_agent.runtime.sampler import Sampler
@@ -65,7 +65,7 @@ class Pages:
             return self._metrics(accept, is_gzip)
         if path == "/metrics/dcgm":
             return self._render_sample(
-                "dcgm", lambda latest: in_dcgm_names(latest.readings, self._node), _PLAIN, is_gzip
+                "dcgm", lambda latest: render_dcgm(latest.readings, self._node), _PLAIN, is_gzip
             )
         if path == "/health":
             return self._render_sample(
@@ -99,7 +99,7 @@ class Pages:
         latest: Exposition | None = None,
     ) -> Answer:
         """The body that ``render`` gives for the newest sample, rendered once however many ask."""
-        # The caller may have taken its body from a sample that is no longer the newest.
+        # A newer sample may have replaced the one that the caller took its body from.
         latest = latest or self._sampler.latest
         if latest is None:
             return _NO_SAMPLE

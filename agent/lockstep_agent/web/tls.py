@@ -55,6 +55,6 @@ def _sentence(config: TlsConfig, error: ssl.SSLError) -> str:
             "give the key that the certificate was made for"
         )
     return (
-        f"cert_file {config.cert_file} and key_file {config.key_file} are no certificate and key "
-        f"in PEM without a password ({error.reason or 'not to be read'})"
+        f"cert_file {config.cert_file} and key_file {config.key_file} are not a certificate and "
+        f"key in PEM without a password ({error.reason or 'not to be read'})"
     )

@@ -7,7 +7,7 @@ from lockstep_catalogue.promql import Matcher, eq, names, one_of, select
 JUDGED_EVERY_SECONDS = 10
 """Tier of the agent's collector of verdicts."""
 HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
-"""How long the agent sees these signs before it calls them a verdict (``health/limits.py``)."""
+"""How long the agent sees these signs before it calls them a verdict (``health/signs.py``)."""
 ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
 _ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
 _ON_XID = f"on ({names(CLUSTER, NODE, events.XID)})"

@@ -16,10 +16,6 @@ from lockstep_records.options import DurationRange
 from lockstep_records.printable import printable
 
 PHASES = ("loader", "forward", "backward")
-_FILES = (
-    *("report.html", "report.json", "snapshot.html"),
-    *("boards/job.json", "stack/pages.jsonl", "job"),
-)
 
 
 @click.command()

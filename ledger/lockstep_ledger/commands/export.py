@@ -29,7 +29,7 @@ _TABLES = {"jobs": jobs, "events": events}
 def export(*, what: str, path: Path, store: str) -> None:
     """Write all jobs or events to a Parquet file; GPU time has a column for each state."""
     if not path.parent.is_dir():
-        raise click.UsageError(f"folder {path.parent} is not there; create it first")
+        raise click.UsageError(f"folder {path.parent} does not exist; create it first")
     with reading(store) as connection:
         num_rows = _write(connection, what, path)
     click.echo(f"{num_rows} {what} in {path}", err=True)

@@ -20,7 +20,7 @@ from lockstep_records.options import DurationRange
 from lockstep_records.printable import printable
 from lockstep_records.token_files import read_token
 
-# A job that ended while sacct ran is told by the next period too.
+# The next period reports a job that ended while sacct ran once more.
 _OVERLAP_SECONDS = 300.0
 _BATCH = 200
 _GATHER_SECONDS = 0.5
@@ -60,10 +60,12 @@ _END = object()
     show_default=True,
     help="Slurm's clock minus UTC.",
 )
-@click.option("--rounds", type=click.IntRange(1), help="Runs of sacct; without an end by default.")
+@click.option("--rounds", type=click.IntRange(1), help="Runs of sacct; unlimited by default.")
 @click.option("--api-url", help="Address of the API server; the pod's own by default.")
-@click.option("--api-token-file", type=FILE, help="Token for it; the pod's own by default.")
-@click.option("--api-ca", type=FILE, help="Its certificate authority; the pod's own by default.")
+@click.option(
+    "--api-token-file", type=FILE, help="Token for the API server; the pod's own by default."
+)
+@click.option("--api-ca", type=FILE, help="CA of the API server; the pod's own by default.")
 def follow(
     *,
     scheduler: str,

@@ -55,7 +55,7 @@ _SHOWN_REFUSALS = 10
     type=click.Choice(SOURCES),
     default="events",
     show_default=True,
-    help="What the files are: events.jsonl, sacct --parsable2, logs of jobs, or traces of nodes.",
+    help="Format of the files: events.jsonl, sacct --parsable2, logs of jobs, or traces of nodes.",
 )
 @click.option(
     "--utc-offset",
@@ -68,9 +68,9 @@ _SHOWN_REFUSALS = 10
     type=click.DateTime(),
     default="2000-01-01",
     show_default=True,
-    help="When a trace of nodes began, UTC.",
+    help="Start of a trace of nodes, UTC.",
 )
-@click.option("--gpus-per-node", type=click.IntRange(1), default=1, help="Of a trace of nodes.")
+@click.option("--gpus-per-node", type=click.IntRange(1), default=1, help="GPUs a node in a trace.")
 def import_events(
     *,
     files: tuple[Path, ...],

@@ -75,7 +75,7 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
 @click.command()
 @click.argument("job_id")
 @store_option
-@click.option("--cluster", help="Cluster of the job, where two have one of this id.")
+@click.option("--cluster", help="Cluster of the job; needed when two clusters have this id.")
 @json_option
 def job(*, job_id: str, store: str, cluster: str | None, is_json: bool) -> None:
     """Show one job: attempts, nodes, GPU time, timeline."""

@@ -33,7 +33,9 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 )
 @click.option("--queue", "queues", **_NAMES, help="Queue to count from 0 on; repeatable.")
 @click.option("--project", "projects", **_NAMES, help="Project to count from 0 on; repeatable.")
-@click.option("--job-class", "job_classes", **_NAMES, help="Class to count from 0 on; repeatable.")
+@click.option(
+    "--job-class", "job_classes", **_NAMES, help="Job class to count from 0 on; repeatable."
+)
 @click.option("--writer-tokens", type=FILE, help="File of tokens that may deliver, one a line.")
 @click.option("--reader-tokens", type=FILE, help="File of tokens that may read, one a line.")
 @click.option(
@@ -54,7 +56,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     type=DurationRange(0.0, 3600.0),
     default=15.0,
     show_default="15s",
-    help="Longest scrape interval; a new series is served as 0 for half as long again.",
+    help="Longest scrape interval; a new series is served as 0 for 1.5 times as long.",
 )
 @click.option(
     "--node-wait",
@@ -81,7 +83,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     type=click.IntRange(1024, 64 << 20),
     default=1 << 20,
     show_default=True,
-    help="Longest body of a request.",
+    help="Limit of the size of a request's body.",
 )
 @click.option(
     "--max-rate",
@@ -89,7 +91,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     type=FiniteRange(0.1, 1e6),
     default=100.0,
     show_default=True,
-    help="Requests a second of one client; ten seconds' worth may come at once.",
+    help="Limit of requests a second for each client; a burst may hold ten seconds' worth.",
 )
 def serve(**values: Any) -> None:
     """Serve the ledger: takes events, serves /metrics, /api and two pages for people."""

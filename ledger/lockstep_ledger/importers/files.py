@@ -37,11 +37,11 @@ def parse_offset(text: str) -> int:
     """Seconds of ``+02:00``.
 
     Raises:
-        ValueError: the text is no offset.
+        ValueError: the text is not an offset.
     """
     match = _OFFSET.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no offset from UTC; write +02:00")
+        raise ValueError(f"{text!r} is not an offset from UTC; write +02:00")
     seconds = (int(match[2]) * 60 + int(match[3])) * 60
     return -seconds if match[1] == "-" else seconds
 
@@ -89,6 +89,6 @@ def _read_lines(path: Path) -> Iterator[Document]:
                 document = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise ValueError(
-                    f"{path} line {number} is no JSON; give one event a line"
+                    f"{path} line {number} is not JSON; give one event a line"
                 ) from error
             yield document

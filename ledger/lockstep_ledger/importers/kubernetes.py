@@ -39,35 +39,35 @@ class ObjectKind:
     pods: Callable[[Document], Iterator[tuple[int, Document]]]
 
 
-def _of_job(spec: Document) -> Iterator[tuple[int, Document]]:
+def _read_job_pods(spec: Document) -> Iterator[tuple[int, Document]]:
     yield _integer(spec.get("parallelism"), 1), _part(spec, "template", "spec")
 
 
-def _of_pytorch_job(spec: Document) -> Iterator[tuple[int, Document]]:
+def _read_pytorch_job_pods(spec: Document) -> Iterator[tuple[int, Document]]:
     for replica in _part(spec, "pytorchReplicaSpecs").values():
         if isinstance(replica, Mapping):
             yield _integer(replica.get("replicas"), 1), _part(replica, "template", "spec")
 
 
-def _of_job_set(spec: Document) -> Iterator[tuple[int, Document]]:
+def _read_job_set_pods(spec: Document) -> Iterator[tuple[int, Document]]:
     groups = spec.get("replicatedJobs")
     for group in groups if isinstance(groups, list) else ():
         if isinstance(group, Mapping):
-            for count, template in _of_job(_part(group, "template", "spec")):
+            for count, template in _read_job_pods(_part(group, "template", "spec")):
                 yield count * _integer(group.get("replicas"), 1), template
 
 
-def _of_train_job(spec: Document) -> Iterator[tuple[int, Document]]:
+def _read_train_job_pods(spec: Document) -> Iterator[tuple[int, Document]]:
     trainer = _part(spec, "trainer")
     resources = {"containers": [{"resources": _part(trainer, "resourcesPerNode")}]}
     yield _integer(trainer.get("numNodes"), 1), resources
 
 
 KINDS = (
-    ObjectKind("Job", "/apis/batch/v1/jobs", _of_job),
-    ObjectKind("PyTorchJob", "/apis/kubeflow.org/v1/pytorchjobs", _of_pytorch_job),
-    ObjectKind("TrainJob", "/apis/trainer.kubeflow.org/v1alpha1/trainjobs", _of_train_job),
-    ObjectKind("JobSet", "/apis/jobset.x-k8s.io/v1alpha2/jobsets", _of_job_set),
+    ObjectKind("Job", "/apis/batch/v1/jobs", _read_job_pods),
+    ObjectKind("PyTorchJob", "/apis/kubeflow.org/v1/pytorchjobs", _read_pytorch_job_pods),
+    ObjectKind("TrainJob", "/apis/trainer.kubeflow.org/v1alpha1/trainjobs", _read_train_job_pods),
+    ObjectKind("JobSet", "/apis/jobset.x-k8s.io/v1alpha2/jobsets", _read_job_set_pods),
 )
 KIND_BY_NAME = {kind.kind: kind for kind in KINDS}
 _OWNERS = frozenset({"PyTorchJob", "TrainJob", "JobSet"})
@@ -86,7 +86,7 @@ class ObjectReader:
         self._running: set[str] = set()
 
     def events(self, document: Document, observed_seconds: float) -> Iterator[Event]:
-        """What an object tells; nothing where it is no job, or is a part of one.
+        """Events of an object; none when it is not a job, or is a part of one.
 
         Args:
             document: the object.

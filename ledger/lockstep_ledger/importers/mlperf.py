@@ -63,7 +63,7 @@ def _end_fields(log: JobLog, incident: Incident) -> dict[str, object]:
 
 
 def _end(log: JobLog, incident: Incident) -> float:
-    """When the run was over; a stamp of the start's time, printed late, is no end."""
+    """When the run ended; a timestamp of the start that is printed late does not count."""
     times = (incident.ended, log.last_sign, log.run_stop, log.first_sign)
     return max(time for time in times if time is not None)
 
@@ -76,7 +76,7 @@ def _goodput(log: JobLog, incident: Incident) -> dict[str, object] | None:
     training = end if log.training_start is None else log.training_start
     stop = log.run_stop if log.run_stop is not None else log.last_progress
     stop = min(end, max(training, training if stop is None else stop))
-    # A run that ended without a word of training never trained: all of it was start-up.
+    # A run that ended before it logged training never trained: all of it was start-up.
     seconds = {
         "startup": max(0.0, training - begin),
         "productive": stop - training,

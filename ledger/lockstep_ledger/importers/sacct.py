@@ -32,7 +32,7 @@ def read_sacct(
         utc_offset_seconds: how far Slurm's clock is ahead of UTC.
 
     Raises:
-        ValueError: the text is no such table.
+        ValueError: the text is not such a table.
     """
     for job in jobs(rows(lines), utc_offset_seconds):
         yield from events_of_job(job, cluster)
@@ -42,7 +42,7 @@ def run_sacct(since_seconds: float, until_seconds: float, utc_offset_seconds: in
     """What sacct prints about the jobs of a period, requeues with their own rows.
 
     Raises:
-        OSError: there is no sacct.
+        OSError: sacct is not installed.
         subprocess.SubprocessError: it failed, or did not end in five minutes.
     """
     zone = timezone(timedelta(seconds=utc_offset_seconds))

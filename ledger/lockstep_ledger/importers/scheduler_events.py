@@ -18,7 +18,7 @@ class JobEvents:
         source: slurm, kubernetes, mlperf or nodes; a part of the ids.
         job_id: name of the job in the ledger.
         cluster: None where the importer's caller names it for all.
-        node: whose word it is; the scheduler's where left out.
+        node: source of the event; the scheduler when left out.
     """
 
     source: str

@@ -67,7 +67,7 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
     try:
         document = _decode(body.decode())
     except (ValueError, RecursionError) as error:
-        raise DeliveryError("json", f"the body is no JSON ({error}); send one object") from error
+        raise DeliveryError("json", f"the body is not JSON ({error}); send one object") from error
     if not isinstance(document, dict):
         raise DeliveryError("type", "the body must be a JSON object with version and events")
     version = document.get("version")
@@ -89,7 +89,7 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
 
 
 def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode

@@ -13,13 +13,12 @@ from lockstep_records.ettr import PROGRESS_STATES, JobGoodput
 _HOUR_SECONDS = 3600.0
 
 
-def goodput(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def goodput(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Adds what the totals of an attempt on a node have grown by.
 
     Totals are seconds of ranks; times GPUs over ranks they are GPU-seconds. A total that fell,
     because the page was written anew, adds nothing until it has passed its old height.
     """
-    del patience
     node = job.run.nodes.get(event.node)
     if node is None or node.end is not None:
         return
@@ -86,7 +85,7 @@ def _spend(job: Job, state: str, seconds: float, time_seconds: float, effects: E
     job.gpu_seconds += seconds
     job.goodput[state] = job.goodput.get(state, 0.0) + seconds
     effects.add(counted.GPU_SECONDS, (*job.group, state), seconds)
-    # What nobody reported is no bad time: telemetry has an objective of its own.
+    # Unreported time does not count as bad: telemetry has its own objective.
     if state != "unknown":
         good = seconds if state == "productive" else 0.0
         effects.count(job, "goodput", time_seconds, good, seconds)

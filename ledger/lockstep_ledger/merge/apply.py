@@ -1,4 +1,29 @@
-"""Applies an event to the record of its job; the same events in the same order give the same."""
+"""Applies an event to the record of its job; the same events in the same order give the same.
+
+The status of a job after an event, by the status before it. ``new`` is ``pending`` before the first
+start, ``pending`` waits for a start after a requeue, ``ended`` waits for one after a preemption; -
+leaves the status.
+
+=============== ======= ======= ======= ======= ========
+event           new     pending running ended   finished
+=============== ======= ======= ======= ======= ========
+job_submitted   -       -       -       pending pending
+job_started     running running running running running
+attempt_started running running -       -       running
+job_requeued    -       -       pending pending pending
+job_finished    settle  settle  settle  settle  -
+ledger_settled  settle  settle  settle  settle  refused
+any other       -       -       -       -       refused
+=============== ======= ======= ======= ======= ========
+
+- A start counts when it begins another run (``_is_next_run``); a late start of a known run adds its
+  node to that run. From ``running`` and ``ended`` the requeue is counted first. A job's first
+  submission only sets its time.
+- ``settle`` gives ``finished``, or ``ended`` after a preemption. While nodes lack their end the
+  status stays, until ``ledger_settled`` gives ``finished`` in any case.
+- A finished job takes only restarts later than its end, the scheduler's ``job_finished``, and
+  ``node_event``, which changes nothing then.
+"""
 
 from collections.abc import Callable
 
@@ -9,7 +34,7 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, NodeSign, Run
 from lockstep_ledger.merge.plausible import Refused, implausible
-from lockstep_ledger.merge.settlement import MAX_RANK, Patience, end_node, settle
+from lockstep_ledger.merge.settlement import MAX_RANK, SettleTimeouts, end_node, settle
 
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends is over. It is stored with the others, so that
@@ -19,23 +44,26 @@ _RESTARTS = frozenset({"job_submitted", "job_started", "job_requeued", "attempt_
 
 
 def apply_event(
-    job: Job, event: LedgerEvent, effects: Effects, patience: Patience
+    job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts
 ) -> Refused | None:
     """Changes the record and adds to the effects; a refused event changes nothing."""
-    refused = _of_another(job, event) or implausible(job, event)
+    refused = _refuse_other_owner(job, event) or implausible(job, event)
     if refused is None and job.status == "finished":
-        refused = _after_the_end(job, event)
+        refused = _refuse_after_end(job, event)
     if refused is not None:
         return refused
     job.owner = event.owner if job.owner is None else job.owner
     job.updated = max(job.updated, event.time_seconds)
-    handle = _HANDLERS.get(event.kind)
-    if handle is not None:
-        handle(job, event, effects, patience)
+    if event.kind == SETTLED:
+        settle(job, event, effects, timeouts, is_final=True)
+    elif event.kind == "job_finished":
+        _finished(job, event, effects, timeouts)
+    elif event.kind in _HANDLERS:
+        _HANDLERS[event.kind](job, event, effects)
     return None
 
 
-def _of_another(job: Job, event: LedgerEvent) -> Refused | None:
+def _refuse_other_owner(job: Job, event: LedgerEvent) -> Refused | None:
     """Who sent the first event of a job from a node owns it; others may not speak of it."""
     if event.owner is None or job.owner is None or event.owner == job.owner:
         return None
@@ -46,12 +74,13 @@ def _of_another(job: Job, event: LedgerEvent) -> Refused | None:
     )
 
 
-def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
+def _refuse_after_end(job: Job, event: LedgerEvent) -> Refused | None:
     """A finished job takes a restart, the scheduler's word, and kinds that change nothing."""
     if event.kind == "node_event":  # kept in the timeline; what came later ended nothing
         return None
     is_later = job.ended is None or event.time_seconds > job.ended
-    if event.kind not in _HANDLERS or (event.kind in _RESTARTS and is_later):
+    is_handled = event.kind in _HANDLERS or event.kind in {SETTLED, "job_finished"}
+    if not is_handled or (event.kind in _RESTARTS and is_later):
         return None
     if event.node == SCHEDULER and event.kind == "job_finished":
         return None
@@ -64,7 +93,7 @@ def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
 
 
 def _describe(job: Job, event: LedgerEvent) -> None:
-    """Takes over what an event says of the whole job; the first word stands."""
+    """Copies the fields of an event that describe the whole job; the first value of each holds."""
     job.project = job.project or event.text("project")
     job.queue = job.queue or event.text("queue")
     job.job_class = job.job_class or event.text("job_class")
@@ -81,8 +110,7 @@ def _describe(job: Job, event: LedgerEvent) -> None:
         job.price_per_gpu_hour = event.number("price_per_gpu_hour")
 
 
-def _submitted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _submitted(job: Job, event: LedgerEvent, effects: Effects) -> None:
     _describe(job, event)
     effects.declare(job.group)
     if job.submitted is None:
@@ -91,7 +119,7 @@ def _submitted(job: Job, event: LedgerEvent, effects: Effects, patience: Patienc
         _requeue(job, effects, event)
 
 
-def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _requeued(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """A scheduler's word; the node that starts again says the same without it."""
     if job.run_number == 0:
         return
@@ -101,7 +129,6 @@ def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
                 end_node(job, node, event, effects, outcome="preempted")
         job.status = "ended"
     _requeue(job, effects, event)
-    del patience
 
 
 def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
@@ -113,7 +140,7 @@ def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
         reason = "preemption"
     job.requeues += 1
     effects.add(counted.REQUEUES, (*job.group, reason))
-    if reason != "user":  # of the attempts that started, one less was not a repetition
+    if reason != "user":  # take back the good count that attempt_started gave
         effects.count(job, "requeue", event.time_seconds, -1.0, 0.0)
     job.status, job.settle_at = "pending", None
     job.outcome = job.failure_class = job.cause = job.reason = None
@@ -121,8 +148,7 @@ def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
     job.silent_nodes = []
 
 
-def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _started(job: Job, event: LedgerEvent, effects: Effects) -> None:
     _describe(job, event)
     effects.declare(job.group)
     if job.run_number == 0:
@@ -134,7 +160,7 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
             effects.observe(counted.QUEUE_WAIT, job.group, waited)
             _judge_wait(job, waited, event.time_seconds, effects)
     elif not _is_of_previous(job, event) and _is_next_run(job, event):
-        if job.status == "running":  # killed without a word: what it was doing is not known
+        if job.status == "running":  # killed before it could report: its outcome is unknown
             job.outcome = None
             job.status = "ended"
         _requeue(job, effects, event)
@@ -205,9 +231,9 @@ def _node(job: Job, event: LedgerEvent) -> NodeRun:
     return run.node(event.node)
 
 
-def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _attempt_started(job: Job, event: LedgerEvent, effects: Effects) -> None:
     if job.run_number == 0 or job.status in {"finished", "pending"}:
-        _started(job, event, effects, patience)
+        _started(job, event, effects)
     node = _node(job, event)
     node.gpus = event.number("num_gpus") or node.gpus
     accounting.recovered(job, node, event, effects)
@@ -217,21 +243,15 @@ def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: P
         effects.count(job, "requeue", event.time_seconds, 1.0, 1.0)
 
 
-def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
+def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects) -> None:
     _node(job, event).attempt_end = event.time_seconds
     if event.fields.get("outcome") == "preempted":
         checkpoints.count_preemption(job, event, effects)
 
 
-def _preempted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    del patience
-    checkpoints.count_preemption(job, event, effects)
-
-
-def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    """Holds what befell a node: evidence where the ends of the nodes name no cause."""
-    del effects, patience
+def _node_event(job: Job, event: LedgerEvent, effects: Effects) -> None:
+    """Stores a node's incident: evidence when the ends of the nodes name no cause."""
+    del effects
     if job.status == "finished":
         return
     ranks = event.fields.get("ranks")
@@ -246,7 +266,7 @@ def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patien
     job.run.signs = [*job.run.signs, sign][-_MAX_SIGNS:]
 
 
-def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+def _finished(job: Job, event: LedgerEvent, effects: Effects, timeouts: SettleTimeouts) -> None:
     if job.status == "finished":
         return  # the scheduler's word on a job that its nodes have settled
     _describe(job, event)
@@ -256,14 +276,10 @@ def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
     node = _node(job, event)
     end_node(job, node, event, effects)
     if job.run.nodes.get(event.node) is node:
-        settle(job, event, effects, patience)
+        settle(job, event, effects, timeouts)
 
 
-def _settled(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
-    settle(job, event, effects, patience, is_final=True)
-
-
-_HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
+_HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects], None]] = {
     "job_submitted": _submitted,
     "job_started": _started,
     "attempt_started": _attempt_started,
@@ -274,8 +290,6 @@ _HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
     "goodput": accounting.goodput,
     "attempt_ended": _attempt_ended,
     "node_event": _node_event,
-    "job_preempted": _preempted,
+    "job_preempted": checkpoints.count_preemption,
     "job_requeued": _requeued,
-    "job_finished": _finished,
-    SETTLED: _settled,
 }

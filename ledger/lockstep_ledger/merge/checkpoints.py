@@ -9,9 +9,8 @@ from lockstep_ledger.merge.job import Job
 _MIN_CHECKPOINTS = 2
 
 
-def resumed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def resumed(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Counts that an attempt resumed, once however many nodes report it; step 0 is a new start."""
-    del patience
     step = event.count("step") or 0
     if step == 0 or not job.is_new("resume", event.attempt):
         return
@@ -22,9 +21,8 @@ def resumed(job: Job, event: LedgerEvent, effects: Effects, patience: object) ->
     effects.count(job, "resume_success", event.time_seconds, is_good, 1.0)
 
 
-def checkpointed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def checkpointed(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Counts a durable checkpoint, once for the ranks that wrote its parts."""
-    del patience
     step = event.count("step")
     if not job.is_new("checkpoint", event.attempt, -1.0 if step is None else step):
         return
@@ -34,18 +32,16 @@ def checkpointed(job: Job, event: LedgerEvent, effects: Effects, patience: objec
     effects.count(job, "checkpoint_success", event.time_seconds, 1.0, 1.0)
 
 
-def checkpoint_failed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def checkpoint_failed(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Counts checkpoints that were not written or are damaged, once for the nodes of the job."""
-    del patience
     outcome = "invalid" if event.text("outcome") == "invalid" else "failed"
     if number := job.growth(f"checkpoint_{outcome}", event.attempt, event.count("total") or 0):
         effects.add(counted.CHECKPOINTS, (*job.group, outcome), number)
         effects.count(job, "checkpoint_success", event.time_seconds, 0.0, number)
 
 
-def restore_failed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
+def restore_failed(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Counts restores that failed, once for the nodes of the job."""
-    del patience
     if number := job.growth("restore_failed", event.attempt, event.count("total") or 0):
         effects.add(counted.RESUMES, (*job.group, "failed"), number)
         effects.count(job, "resume_success", event.time_seconds, 0.0, number)

@@ -17,7 +17,7 @@ class NodeRun:
 
     Attributes:
         attempt_end: end of its last attempt, until the next begins.
-        recovery_seconds: time between its attempts that is not counted yet, for want of its GPUs.
+        recovery_seconds: time between its attempts not counted yet, while its GPUs are unknown.
         counted_gpu_seconds: GPU time that the counters hold already, from totals so far.
         goodput: newest totals of the attempt ``goodput_attempt``, in GPU-seconds by state.
         floor: before it no GPU time is counted: a run before this one has had it.
@@ -49,7 +49,7 @@ class NodeRun:
 
 @dataclass(slots=True)
 class NodeSign:
-    """What befell a node while a run of the job was on it, by a ``node_event``."""
+    """An incident of a node during a run of the job on it, from a ``node_event``."""
 
     sign: str
     node: str
@@ -65,7 +65,7 @@ class Run:
     Attributes:
         begin: time of the start that began it.
         first_attempt: attempt of that start.
-        signs: the newest of what befell its nodes.
+        signs: the newest incidents of its nodes.
         floor: of its nodes.
     """
 

@@ -7,7 +7,7 @@ from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
 
 CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})
-"""Causes of ends that somebody else caused: they decide only where there is no other end."""
+"""Causes of ends that another node caused: they decide only when no other end exists."""
 _MAX_NAMED = 100
 
 
@@ -32,7 +32,7 @@ class SilentNodes:
 
 
 def silent_nodes(run: Run, expected_nodes: int | None) -> SilentNodes:
-    """Nodes that started and reported no end; those that were never heard of are numbered."""
+    """Nodes that started and reported no end; nodes that sent nothing are counted only."""
     machines = run.machines
     # A scheduler that reports the whole job has no nodes of its own to wait for.
     if run.scheduler is not None and not machines:
@@ -74,7 +74,7 @@ def merge_outcomes(run: Run, silent: SilentNodes) -> MergedOutcome:
 
 
 def with_node_signs(merged: MergedOutcome, run: Run) -> MergedOutcome:
-    """The outcome, judged by what befell the nodes where their ends name no cause.
+    """The outcome, judged by the nodes' incidents when their ends name no cause.
 
     A node tells what it knew at its end; the Xid of another node, or one that its agent read from
     the log a moment later, only the ledger can join with it. The outcome table judges it here too.

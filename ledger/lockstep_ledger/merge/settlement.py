@@ -18,7 +18,7 @@ MAX_RANK = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class SettleTimeouts:
     """How long the ledger waits, by its own clock.
 
     Attributes:
@@ -50,20 +50,25 @@ def end_node(
 
 
 def settle(
-    job: Job, event: LedgerEvent, effects: Effects, patience: Patience, *, is_final: bool = False
+    job: Job,
+    event: LedgerEvent,
+    effects: Effects,
+    timeouts: SettleTimeouts,
+    *,
+    is_final: bool = False,
 ) -> None:
     """Settles the job when every node has ended; else sets the time until which it waits."""
     silent = silent_nodes(job.run, job.expected_nodes)
     if silent.count and not is_final:
         if job.settle_at is None:
-            job.settle_at = event.received_seconds + patience.node_seconds
+            job.settle_at = event.received_seconds + timeouts.node_seconds
         return
     merged = with_node_signs(merge_outcomes(job.run, silent), job.run)
     _take(job, merged, silent.names)
     job.ended = job.run.end if job.run.end is not None else event.time_seconds
     if merged.outcome == "preempted" and not is_final:
         job.status = "ended"
-        job.settle_at = event.received_seconds + patience.requeue_seconds
+        job.settle_at = event.received_seconds + timeouts.requeue_seconds
         return
     job.status, job.settle_at = "finished", None
     if not job.counted:

@@ -39,7 +39,7 @@ def store_url(dsn: str) -> URL:
         return URL.create("sqlite", database=str(Path(dsn)))
     # Never the text itself: what cannot be parsed may hold a password anywhere.
     refusal = StoreError(
-        "store: the text given is no address; give a path, or postgresql://USER:PASSWORD@HOST/NAME"
+        "store: the value is not an address; give a path, or postgresql://USER:PASSWORD@HOST/NAME"
         " with %40, %3A and %2F for @, : and / in the password"
     )
     try:
@@ -68,7 +68,7 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
     """
     url = store_url(dsn)
     if url.get_backend_name() == "sqlite" and read_only and not Path(str(url.database)).is_file():
-        raise StoreError(f"store {url.database} is no file; start lockstep ledger serve first")
+        raise StoreError(f"store {url.database} is not a file; start lockstep ledger serve first")
     engine = _engine(url)
     try:
         if not read_only:

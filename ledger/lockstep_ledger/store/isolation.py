@@ -64,6 +64,6 @@ def _is_of_store(error: Exception) -> bool:
     """Whether the database failed; of values that it cannot take the event is guilty."""
     if isinstance(error, DataError | IntegrityError):
         return False
-    # A statement that failed before the database saw it held what is no value.
+    # A statement that failed before the database saw it held something that is not a value.
     is_of_values = isinstance(error, StatementError) and not isinstance(error, DBAPIError)
     return isinstance(error, SQLAlchemyError) and not is_of_values

@@ -19,9 +19,9 @@ FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcom
 """Columns by which jobs are chosen, each by one value."""
 Limits = Mapping[str, frozenset[str]]
 """The only values that a reader may see, by column of a job; everything where empty."""
-_SHOWN = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
-_OF_END = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
-_OF_PEOPLE = ("run", "previous", "marks", "counted", "number")
+_PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
+_END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
+_INTERNAL_FIELDS = ("run", "previous", "marks", "counted", "number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ def list_jobs(
         limits: of the reader.
     """
     query = (
-        within(select(*_SHOWN), limits)
+        within(select(*_PUBLIC_COLUMNS), limits)
         .order_by(jobs.c.number.desc())
         .limit(min(limit, MAX_PAGE) + 1)
     )
@@ -96,12 +96,12 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     timeline = _timeline(connection, row.number)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
-        **{name: value for name, value in record.items() if name not in _OF_PEOPLE},
+        **{name: value for name, value in record.items() if name not in _INTERNAL_FIELDS},
         **accounting.ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(timeline),
         "expectation": asdict(expectation(interruptions_of(record))),
         "runs": record["run_number"],
-        "nodes": [{"node": name, **_of_node(node)} for name, node in sorted(nodes.items())],
+        "nodes": [{"node": name, **_describe_node(node)} for name, node in sorted(nodes.items())],
         "attempts_list": _attempts(timeline),
         "checkpoints_list": [
             {"time": event["time"], "attempt": event["attempt"], **event["fields"]}
@@ -114,7 +114,7 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     }
 
 
-def _of_node(node: dict[str, Any]) -> dict[str, Any]:
+def _describe_node(node: dict[str, Any]) -> dict[str, Any]:
     names = ("start", "end", "gpus", "outcome", "failure_class", "cause", "reason", "rank")
     return {name: node[name] for name in names}
 
@@ -161,7 +161,7 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entry = attempts.setdefault(
             key,
             {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
-            | dict.fromkeys(_OF_END),
+            | dict.fromkeys(_END_COLUMNS),
         )
         if node not in entry["nodes"]:
             entry["nodes"].append(node)
@@ -171,5 +171,5 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entry["end"] = event["time"]
         fields = event["fields"]
         if entry["outcome"] in {None, "succeeded"}:
-            entry.update({name: fields.get(name) for name in _OF_END})
+            entry.update({name: fields.get(name) for name in _END_COLUMNS})
     return [attempts[key] for key in sorted(attempts)]

@@ -11,7 +11,7 @@ from lockstep_ledger.merge.apply import apply_event
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters, Series
 from lockstep_ledger.store.tables import counters, events, jobs
 
@@ -39,13 +39,13 @@ def recount(engine: Engine) -> Recount:
         groups = frozenset(tuple(json.loads(text))[: len(GROUP)] for text in labels)
     again = Counters(groups=groups)
     records: dict[int, Job] = {}
-    patience = Patience()
+    timeouts = SettleTimeouts()
     for event, number in stored_events(engine):
         job = records.get(number)
         if job is None:
             job = records[number] = Job(cluster=event.cluster, job_id=event.job_id, number=number)
         effects = Effects()
-        apply_event(job, event, effects, patience)
+        apply_event(job, event, effects, timeouts)
         again.apply(effects, 0.0)
     again.commit()
     values = {series: row.value for series, row in again.snapshot().items() if row.value}

@@ -12,7 +12,7 @@ from lockstep_ledger.merge.apply import apply_event
 from lockstep_ledger.merge.effects import Effects, SloRow
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job, job_of_json
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.tables import events, jobs, slo_events
@@ -60,7 +60,7 @@ class WriterState:
         cache: records of jobs; the one that was used last is the last.
     """
 
-    patience: Patience
+    timeouts: SettleTimeouts
     counters: Counters = field(default_factory=Counters)
     cache: dict[tuple[str, str], Job] = field(default_factory=dict)
     sequence: int = 0
@@ -128,7 +128,7 @@ class Transaction:
         job = cache.get(event.key) or Job(
             cluster=event.cluster, job_id=event.job_id, number=self._state.num_jobs + 1
         )
-        refused = apply_event(job, event, self._effects, self._state.patience)
+        refused = apply_event(job, event, self._effects, self._state.timeouts)
         if refused is not None:
             submission.refused.append(letter_of(event, refused.refusal, refused.sentence))
             return False

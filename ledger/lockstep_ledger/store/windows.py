@@ -65,14 +65,14 @@ def count_windows(
     ).group_by(*groups)
     with engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
-        by_status = _by_status(connection, clusters)
+        by_status = _count_by_status(connection, clusters)
         targets = tuple(running_targets(connection, clusters))
         aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
         num_aside = connection.execute(aside).scalar()
         num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
     return WindowCounts(
         time_seconds=now_seconds,
-        slo=_by_window(rows, clusters),
+        slo=_sum_by_window(rows, clusters),
         jobs=by_status,
         dead_letters=num_letters or 0,
         jobs_aside=num_aside or 0,
@@ -80,7 +80,7 @@ def count_windows(
     )
 
 
-def _by_status(
+def _count_by_status(
     connection: Connection, clusters: frozenset[str] | None
 ) -> dict[tuple[str, str], int]:
     unsettled = (
@@ -94,7 +94,7 @@ def _by_status(
     return dict(by_status)
 
 
-def _by_window(
+def _sum_by_window(
     rows: Iterable[RowMapping], clusters: frozenset[str] | None
 ) -> dict[SloKey, tuple[float, float]]:
     slo: dict[SloKey, tuple[float, float]] = {}

@@ -10,7 +10,7 @@ from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.apply import SETTLED
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.merge.event import LedgerEvent
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
@@ -26,7 +26,7 @@ class StoreWriter:
 
     Args:
         engine: an open store, locked by this process.
-        patience: how long jobs wait for what is missing.
+        timeouts: how long jobs wait for what is missing.
         groups: groups of jobs that are there at 0 before any job is.
         clock: wall clock in seconds.
         clusters: those that are counted by their names; any other is "other". None for any.
@@ -35,13 +35,13 @@ class StoreWriter:
     def __init__(
         self,
         engine: Engine,
-        patience: Patience | None = None,
+        timeouts: SettleTimeouts | None = None,
         groups: Iterable[Labels] = (),
         clock: Callable[[], float] = time.time,
         clusters: frozenset[str] | None = None,
     ) -> None:
         self._engine, self._clock = engine, clock
-        self._state = WriterState(patience or Patience(), Counters(clusters))
+        self._state = WriterState(timeouts or SettleTimeouts(), Counters(clusters))
         with engine.begin() as connection:
             self.counters.load(connection)
             self.counters.declare(groups, clock())
@@ -49,7 +49,7 @@ class StoreWriter:
             self._load_numbers(connection)
         self.counters.commit()
         # While the ledger was away nobody could report: all waits begin anew.
-        self._settle_from_seconds = clock() + self._state.patience.node_seconds
+        self._settle_from_seconds = clock() + self._state.timeouts.node_seconds
 
     @property
     def counters(self) -> Counters:

@@ -53,7 +53,7 @@ class Hosts:
     """The names by which this ledger is called, so that no page of elsewhere reaches it.
 
     A page whose name was turned to the ledger's address (DNS rebinding) sends its own name as
-    ``Host``. An address is no such name, and always admitted.
+    ``Host``. An address is not such a name, and is always admitted.
 
     Args:
         names: besides those of loopback, in small letters.

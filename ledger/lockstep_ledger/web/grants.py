@@ -21,7 +21,7 @@ _SCHEDULER_KINDS = EDGE_KINDS | {"node_event"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
-    """What a token may do; without any word everything that its file stands for.
+    """What a token may do; without any scope everything that its file grants.
 
     Attributes:
         scope: one of ``WRITER_SCOPES``, ``reader``, or empty for any writer.

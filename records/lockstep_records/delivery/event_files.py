@@ -14,7 +14,7 @@ from lockstep_records.foreign_files import open_foreign
 JOB_BYTES = 128 << 10
 """What is read of a file at once."""
 NOBODY = -1
-"""Stands for the owner of an event whose job has no folder."""
+"""The owner of an event whose job has no folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def row_of(line: str, owner: int, job: str) -> tuple[bool, str, int, str]:
     """The row of a line, stamped with its owner.
 
     Raises:
-        EventError: it is no event, or one of another job.
+        EventError: the line is not an event, or one of another job.
     """
     document = document_of(line)
     if document["job_id"] != job:
@@ -54,7 +54,7 @@ def read_lines(path: Path, owner: int, inode: int, byte: int) -> Chunk | None:
                 byte = 0
             data = os.pread(descriptor, JOB_BYTES, byte)
     except OSError:
-        return None  # there are no events yet, or the folder is being removed
+        return None  # no file yet, or the folder is being removed
     complete = data[: data.rfind(b"\n") + 1]
     # A line longer than a chunk would hold up the file for ever.
     if not complete and len(data) == JOB_BYTES:

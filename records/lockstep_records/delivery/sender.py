@@ -61,7 +61,7 @@ def post(address: LedgerAddress, body: bytes) -> Answer:
     A token is for the ledger that its user named: no redirect is followed with it.
 
     Raises:
-        OSError: there is no answer in time, its certificate is not trusted, or a file cannot be
+        OSError: no answer comes in time, its certificate is not trusted, or a file cannot be
             read.
         ValueError: the file of the token or the address is malformed.
     """
@@ -101,7 +101,7 @@ def _hang_up(connected: socket.socket) -> None:
 
 
 class Sender:
-    """Sends the events of a spool in batches, with exponential backoff while there is no ledger.
+    """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
     An event that the ledger refuses on its own is left out, so that it does not hold up the rest.
 
@@ -140,7 +140,7 @@ class Sender:
         batch = self._spool.oldest(self._max_batch)
         try:
             answer = self._send(self._address, self._body(batch))
-        except (OSError, ValueError) as error:  # so is a file of tokens that cannot be read
+        except (OSError, ValueError) as error:  # ValueError: the file of the token is refused
             self._wait(str(error))
             return False
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:

@@ -48,11 +48,6 @@ _INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, numbe
 _Key = tuple[int, str]
 
 
-def lossless_hours(events_per_hour: float, max_bytes: int = SPOOL_BYTES) -> float:
-    """Hours for which a ledger may be away before the first event is dropped."""
-    return float(max_bytes) / (events_per_hour * EVENT_BYTES)
-
-
 @dataclass(frozen=True, slots=True)
 class SpooledEvent:
     """A waiting event.
@@ -88,7 +83,7 @@ class EventSpool:
 
     Attributes:
         dropped: number of events dropped because too many were waiting.
-        refused: number of lines that are no events of their job, or beyond a bound.
+        refused: number of lines that are not events of their job, or exceed a bound.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class _Job:
 
     Attributes:
         gone_since: wall clock since which no process of it was seen; None while one runs.
-        is_settled: whether its end is told.
+        is_settled: whether its end is reported.
         num_gpus: GPUs of the node that were last known to be allocated to it.
         next_log_seconds: wall clock from which on its next error is logged.
     """
@@ -99,7 +99,7 @@ class UnreportedJobs:
         written = read_events(folder)
         attempts = list_attempts(folder)
         if not attempts or finish_time(written) is not None:
-            # A job may be started again under its id: what was told of it does not count then.
+            # A job may be started again under its id: what was reported of it does not count then.
             job.is_settled = job.is_started = False
             return
         attempt = int(attempts[-1].name)

@@ -27,6 +27,17 @@ _MOST_SHARE, _MANY = 0.5, 4
 def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
     """The first cause; None when nothing failed.
 
+    Evidence in the order of precedence; weaker evidence counts only without stronger:
+
+    1. a line that names a cause or a crash: causes before crashes, then the earliest line,
+    2. exits by a signal that names a cause, such as SIGSEGV,
+    3. lines of victims (time-outs, lost peers) and of the network: the fabric, different
+       collectives, or the rank that the others waited for,
+    4. other exit statuses.
+
+    A signal comes before victims because a rank that waits fails after the one it waits for; a
+    plain status comes last because victims exit with one too.
+
     Args:
         log: what was read.
         before: position of the line by which the job was ended from outside or reported success;
@@ -112,7 +123,7 @@ def _has_trained(log: JobLog) -> bool:
 
 
 def _has_victims(log: JobLog) -> bool:
-    """Whether ranks waited in vain for others, which they would not for a fault of their own."""
+    """Whether ranks timed out waiting for others, which a failure in each rank does not cause."""
     return bool(victims_of(list(log.findings)))
 
 
@@ -127,9 +138,9 @@ _LEFT_ALONE = ("nccl_timeout", "nccl_remote", "gloo_closed")
 
 
 def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
-    """Ranks without a word where nearly all others lost them: they had died before."""
+    """Ranks without a line of their own while nearly all others lost them: they died first."""
     world = log.world_size or 0
-    victims = {rank for f in log.of_kind(*_LEFT_ALONE) for rank in f.ranks}
+    victims = {rank for f in log.select_kinds(*_LEFT_ALONE) for rank in f.ranks}
     victims |= set(log.timeouts)
     # A hostile log may claim any world size.
     missing = tuple(sorted(set(range(world)) - victims)) if world <= 1 << 20 else ()

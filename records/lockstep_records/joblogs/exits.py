@@ -32,13 +32,13 @@ def suspect_by_exits(log: JobLog, early: list[Finding]) -> Suspect | None:
         ranks = tuple(sorted(first.ranks))
         whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
         blame, failure_class = "rank" if ranks else "unknown", "unknown"
-        reason = f"{whose} failed first ({says}) and told no cause."
+        reason = f"{whose} failed first ({says}) and reported no cause."
     elif cause == "killed":
         ranks, blame, failure_class = (), "unknown", "unknown"
         reason = f"{most_ranks(log)} were killed, and nothing tells by whom."
     else:
         ranks, blame, failure_class = (), "workload", "user"
-        reason = f"{most_ranks(log)} ended alike ({says}) and told no cause."
+        reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
     return Suspect(
         finding=first,
         cause=cause,
@@ -83,7 +83,7 @@ def _most_alike(log: JobLog, exits: list[Finding], first: Finding) -> bool:
 
 def ranks_by_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
     """The ranks whose exit fits a failure printed without a rank: the launcher's root cause."""
-    exits = log.of_kind("summary_exit")
+    exits = log.select_kinds("summary_exit")
     # Abort and termination follow the failure of another rank too.
     signals = [f for f in exits if any(code < 0 and code not in (-6, -15) for code in f.codes)]
     if first.kind in {"segfault", "bus_error", "host_oom"} and signals:
@@ -100,9 +100,9 @@ def ranks_by_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
 
 def _odd_task(log: JobLog) -> tuple[int, ...]:
     """The tasks that failed by themselves, by Slurm; empty where tasks are nodes of torchrun."""
-    if log.of_kind("summary_exit"):
+    if log.select_kinds("summary_exit"):
         return ()
-    ended = [f for f in log.of_kind("srun_exit") if not _was_ended(f.key)]
+    ended = [f for f in log.select_kinds("srun_exit") if not _was_ended(f.key)]
     return ended[0].ranks if ended else ()
 
 

@@ -17,10 +17,10 @@ _CLOSING = {"checkpoint": "checkpoint_saved"}
 
 @dataclass(slots=True)
 class JobEnd:
-    """What the job said of its end.
+    """The job's own report of its end.
 
     Attributes:
-        status: how it ended; None where it said nothing, or went on working afterwards.
+        status: how it ended; None when it reported nothing, or worked on afterwards.
         stop: time of that line; ``order`` is its position.
         is_final: whether it is an explicit status, which no later line withdraws.
         planned_minutes: after which it ended itself as it was configured to.
@@ -39,7 +39,7 @@ class JobEnd:
 
     @property
     def is_known(self) -> bool:
-        """Whether the job said how it ended."""
+        """Whether the job reported how it ended."""
         return self.status is not None
 
     def succeed(self, text: str, stamp: Stamp | None, order: int) -> None:
@@ -58,7 +58,7 @@ class JobEnd:
     def finish(self, status: str, stamp: Stamp | None, order: int) -> None:
         """An explicit final status, such as MLPerf's; the first one stands."""
         if not self.is_final or self.status != "mlperf success":
-            named = status or "told no status"
+            named = status or "reported no status"
             self.status = "mlperf success" if status == _SUCCESS else named
             self.stop, self.order, self.is_final = stamp, order, True
 

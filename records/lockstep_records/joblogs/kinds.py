@@ -93,7 +93,7 @@ KINDS: tuple[Kind, ...] = (
           "CANCELLED AT", r"\*\*\* (?P<what>JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT"),
     _kind("srun_exit", _E, "unknown", "rank", "a task ended with an error",
           "srun: error", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>.+)$"),
-    _kind("torchrun_signal", _E, "unknown", "nobody", "the launcher was told to stop",
+    _kind("torchrun_signal", _E, "unknown", "nobody", "the launcher received a signal to stop",
           "death signal|SignalException", r"Received (?:Signals\.)?(?P<signal>\w+) death signal|SignalException: Process \d+ got signal: (?P<signal2>\d{1,3})\b"),
     _kind("interrupted", _E, "unknown", "nobody", "somebody interrupted it",
           "KeyboardInterrupt|^C|^Z|^\\|\x03|\x1a|\x1c", r"^KeyboardInterrupt\b|^[^\w^]{0,8}(?:\^[CZ\\]|[\x03\x1a\x1c])+(?:\s*$|(?=[A-Z][a-z]|W\d{4}))"),

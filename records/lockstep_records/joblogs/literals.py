@@ -53,7 +53,7 @@ class LiteralSearch:
                 offset = data.find(literal, end) if end >= 0 else -1
 
     def _all_at_once(self, data: bytes, automaton: Any) -> Iterator[Hit]:
-        """The same for all literals, window by window."""
+        """Yields the hits of all literals, window by window."""
         passed = [0] * len(self._literals)  # offsets up to which the line of a hit reaches
         for begin in range(0, len(data), _WINDOW_BYTES):
             # Windows overlap, so that no literal is split between two of them.

@@ -58,7 +58,7 @@ class LogTimes:
         return max(stop - end.runtime_seconds, start or 0.0)
 
     def run_stop(self) -> float | None:
-        """When the run ended by its own words; None where it told none, or went on."""
+        """When the run ended by its own log; None when it reported no end, or went on."""
         ends = (file.scan.milestones.end for file in self._files)
         if not any(end.is_known for end in ends):
             return None

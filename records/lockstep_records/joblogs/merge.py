@@ -39,8 +39,8 @@ def merge_files(files: list[FileScan], notes: list[str]) -> JobLog:
         step_numbers=numbers,
         step_blocks=blocks,
         last_step=times.last_step(),
-        enqueued=ranks.by_rank(lambda milestones: milestones.enqueued),
-        timeouts=ranks.by_rank(lambda milestones: milestones.timeouts),
+        enqueued=ranks.group_by_rank(lambda milestones: milestones.enqueued),
+        timeouts=ranks.group_by_rank(lambda milestones: milestones.timeouts),
         notes=tuple(notes),
         num_known_lines=sum(file.scan.milestones.num_lines for file in files)
         + sum(finding.count for finding in findings),

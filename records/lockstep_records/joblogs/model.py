@@ -110,7 +110,7 @@ class JobLog:
         """How many of the durations are means over several steps."""
         return sum(size > 1 for size in self.step_blocks)
 
-    def of_kind(self, *names: str) -> tuple[Finding, ...]:
+    def select_kinds(self, *names: str) -> tuple[Finding, ...]:
         """Findings of some kinds in the order of the log."""
         return tuple(finding for finding in self.findings if finding.kind in names)
 

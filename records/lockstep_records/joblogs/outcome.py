@@ -79,7 +79,7 @@ def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     if log.run_status is not None and not good:
         return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
-            reason=f"The run ended by itself without its target (it told: {log.run_status}).",
+            reason=f"The run ended by itself without its target (it reported: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
         return _judge_end(end)
@@ -97,7 +97,7 @@ def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     finding = suspect.finding
     if finding is not None and finding.kind in _LAUNCHES:
         return _has_worked(log) and finding.last_order < log.progress_order
-    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
+    failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
     if end is not None and end.kind == "torchrun_signal":
@@ -120,20 +120,20 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
     """Whether a manager or a person ended the job, and not its own ranks' failure."""
     if end.kind != "slurm_cancelled" or end.key == "JOB":
         return True
-    return not any(_bad_exit(finding) for finding in log.of_kind("srun_exit"))
+    return not any(_bad_exit(finding) for finding in log.select_kinds("srun_exit"))
 
 
 def _bad_exit(finding: Finding) -> bool:
     how = finding.key
     if finding.kind != "srun_exit":
-        # A launcher ends the other ranks by SIGTERM, which is no failure of theirs.
+        # A launcher ends the other ranks by SIGTERM, which is not their failure.
         return not set(finding.codes) <= {0, -15, PREEMPTED}
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 
 
 def _end_of(log: JobLog) -> Finding | None:
-    """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
-    ends = log.of_kind(
+    """The first line by which somebody ended the job; not a time limit or preemption."""
+    ends = log.select_kinds(
         "time_limit",
         "preempted",
         "preempted_exit",
@@ -141,7 +141,7 @@ def _end_of(log: JobLog) -> Finding | None:
         "torchrun_signal",
         "interrupted",
     )
-    ends += tuple(f for f in log.of_kind("summary_exit") if PREEMPTED in f.codes)
+    ends += tuple(f for f in log.select_kinds("summary_exit") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]
     return (better or ends or (None,))[0]
 
@@ -151,7 +151,7 @@ def _has_worked(log: JobLog) -> bool:
 
 
 def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
-    reason = "The run told its success."
+    reason = "The run reported its success."
     if log.run_status == "planned stop":
         after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
         saved = "" if log.last_step is None else f", at step {log.last_step}"

@@ -67,7 +67,7 @@ class Milestones:
         progress: time of the last step, evaluation or end; ``progress_order`` is its line.
         untimed_seconds: stated durations of the steps since ``progress``, whose lines have no time.
         work: kind of the last work: start, step, block, epoch, evaluation, checkpoint or stop.
-        end: what the job said of its end.
+        end: the job's own report of its end.
         num_nodes: as stated.
         worlds: the largest world size that each step of the launcher stated.
         enqueued: collectives that each origin had entered.
@@ -98,7 +98,7 @@ class Milestones:
     _origin: Origin | None = None
 
     def add_line(self, line: MilestoneLine) -> bool:
-        """Adds a line; False when it is no milestone."""
+        """Adds a line; False when it is not a milestone."""
         name, match = line.name, line.match
         if name in _WORK:
             self._add_work_line(line)

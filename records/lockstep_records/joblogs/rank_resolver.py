@@ -46,7 +46,7 @@ class RankResolver:
             return (origin.local_rank,)
         return () if rank_of_file is None else (rank_of_file,)
 
-    def by_rank(self, pick: Callable[[Milestones], dict[Origin, T]]) -> dict[int, T]:
+    def group_by_rank(self, pick: Callable[[Milestones], dict[Origin, T]]) -> dict[int, T]:
         """A milestone of each origin by its rank; the first one of a rank counts."""
         gathered: dict[int, T] = {}
         for file in self._files:

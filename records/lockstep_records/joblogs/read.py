@@ -22,7 +22,7 @@ def read_log(path: Path) -> JobLog:
 
     Raises:
         OSError: a file or the folder cannot be read.
-        ValueError: there is no log, one that cannot be read, or logs of several runs.
+        ValueError: no log was given, one cannot be read, or logs of several runs.
     """
     files = log_files(path)
     if not files:

@@ -18,7 +18,7 @@ class RunTrace:
         is_of_rank: whether its name or folder says that it is the log of one rank or attempt.
         began: time at which training began; None where no line tells.
         ended: time of the last progress.
-        is_done: whether the run said how it ended.
+        is_done: whether the run reported how it ended.
         first_step: number of the first step; ``last_step`` of the last one.
         num_steps: recorded durations, with their ``median_seconds``.
     """

@@ -41,7 +41,7 @@ _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
 
 class Scan:
-    """What one log has said so far; ``add`` its blocks in order.
+    """State of reading one log; ``add`` its blocks in order.
 
     Args:
         name: of the file, for evidence.
@@ -97,7 +97,7 @@ class Scan:
             return
         kind, match = matched
         if self._is_helper_step:
-            # One task of a step beside the training: its number is no rank of the job.
+            # One task of a step beside the training: its number is not a rank of the job.
             line.origin = replace(line.origin, task=None)
         if line.origin != Origin() and len(self.origins) < MOST_ORIGINS:
             self.origins[line.origin] = None

@@ -12,7 +12,7 @@ _PHASES = {"evaluation": "in the evaluation", "checkpoint": "while it saved a ch
 
 def judge_hidden_cause(log: JobLog) -> Judgement | None:
     """A failure whose cause the program's wrapper keeps to itself; None where training went on."""
-    lines = [f for f in log.of_kind("hidden_cause") if f.last_order > log.progress_order]
+    lines = [f for f in log.select_kinds("hidden_cause") if f.last_order > log.progress_order]
     if not lines:
         return None
     text = lines[0].first.text

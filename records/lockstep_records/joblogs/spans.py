@@ -45,7 +45,7 @@ def _ended(log: JobLog, *, is_hang: bool) -> float | None:
 
     A closing line may carry the start's time and a late one an old time, so that the latest counts.
     """
-    killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
+    killed = [f.first.time for f in log.select_kinds("time_limit", "preempted", "slurm_cancelled")]
     by_manager = next((time for time in killed if time is not None), None)
     ends = [t for t in (by_manager, log.last_progress, log.run_stop) if t is not None]
     if by_manager is None and log.last_sign is not None:

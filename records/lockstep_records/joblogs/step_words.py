@@ -27,7 +27,7 @@ def _words(source: str, meaning: Meaning, unit_seconds: float, pattern: str) -> 
     return StepWords(source, meaning, unit_seconds, re.compile(pattern))
 
 
-_MOST_SECONDS = 1e9  # more is no duration of a step
+_MOST_SECONDS = 1e9  # no step lasts longer
 _NUMBER = r"(?P<value>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _IS = r"['\"]?\s*(?:[:=]|is)?\s*"
 _STEP = r"(?i)\b(?:train_)?(?:step|iter(?:ation)?)[_ ]?time"

@@ -1,7 +1,7 @@
 """How far a log's local times are ahead of UTC: by moments that both clocks name, never by a vote.
 
 Null assumption: the lines of a log come in the order of time. A line that is printed late breaks
-it and only ever names too early a time, so that the latest time of a few lines stands for them.
+it and only ever names too early a time, so that the latest time of a few lines is used for all.
 """
 
 from dataclasses import dataclass, field

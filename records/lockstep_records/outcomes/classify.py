@@ -85,7 +85,7 @@ class Classification:
 def classify(evidence: Evidence) -> Classification:
     """The first rule of the table that the evidence fulfils."""
     found = signs_of(evidence)
-    signs = _without_consequences(found, evidence)
+    signs = _drop_consequences(found, evidence)
     # A consequence decides nothing, and still tells that not all went well.
     names = {sign.name for sign in found}
     for rule in RULES:
@@ -95,9 +95,9 @@ def classify(evidence: Evidence) -> Classification:
     raise AssertionError("the last rule holds always")
 
 
-def _without_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+def _drop_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     """The signs, without those that an end from outside, or of another rank, explains."""
-    signs = _without_ended(signs, evidence)
+    signs = _drop_survived(signs, evidence)
     outside = [sign for sign in signs if sign.name in OUTSIDE_SIGNS]
     if not outside:
         return signs
@@ -106,15 +106,15 @@ def _without_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     return [sign for sign in signs if not _follows(sign, end)]
 
 
-def _without_ended(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+def _drop_survived(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     """The signs, without what ranks printed that did not fail, and kills of those that remained.
 
     A rank that ended well, gave way or was ended has survived what it printed. A launcher that
     takes a job down kills what does not follow SIGTERM.
     """
     exits = {rank: sign.name for sign in signs if sign.source == "exit" for rank in sign.ranks}
-    standing = {end.rank for end in evidence.ranks if _stood_still(end)}
-    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL} - standing
+    hung = {end.rank for end in evidence.ranks if _stood_still(end)}
+    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL} - hung
     first_exits = {exits.get(end.rank) for end in evidence.ranks if end.first}
     killed_last = bool(first_exits) and "killed" not in first_exits
     return [
@@ -192,11 +192,11 @@ def _classification(
         last_step=max(
             (e.last_step for e in evidence.ranks if e.last_step is not None), default=None
         ),
-        **_of_culprit(rule, culprits, deciding, evidence),
+        **_describe_culprit(rule, culprits, deciding, evidence),
     )
 
 
-def _of_culprit(
+def _describe_culprit(
     rule: Rule, culprits: tuple[int, ...], deciding: list[Sign], evidence: Evidence
 ) -> dict[str, Any]:
     """What ended the rank to blame, and who followed it; empty where nothing failed."""
@@ -205,7 +205,7 @@ def _of_culprit(
     end = next((e for e in evidence.ranks if e.rank in culprits), None)
     sign = deciding[0] if deciding else None
     exception = end.exception if end is not None else None
-    # All ranks alike: the first of them stands for all.
+    # All ranks failed alike: the exception of the first describes all.
     if sign is not None and sign.source == "exception" and exception is None:
         exception = next((e.exception for e in evidence.ranks if e.rank in sign.ranks), None)
     failed = {e.rank for e in evidence.ranks if e.exit_code not in {None, 0} or e.phase == "failed"}
@@ -217,7 +217,7 @@ def _of_culprit(
 
 
 def _deciding(matched: list[Sign], evidence: Evidence) -> list[Sign]:
-    """Of the signs of a rule those of the first failure: its kind and key, on whichever ranks."""
+    """The matched signs that share kind and key with the earliest failure, on any rank."""
     if not matched:
         return []
     first_ranks = {end.rank for end in evidence.ranks if end.first}

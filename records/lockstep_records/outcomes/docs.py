@@ -23,9 +23,9 @@ and kills of the ranks that a launcher takes down. Where most ranks show a sign,
 to blame: the workload is, and an unknown class becomes `user`. Of several failures the first rank
 to fail decides. What cannot be known is `unknown`.
 
-What befell a node (`node_event`, written by its agent) counts for half an hour: what a job has
-survived for longer did not end it. The ledger asks the table once more where the ends of a job's
-nodes name no cause, with what befell any of its nodes.
+An incident of a node (`node_event`, written by its agent) counts for half an hour: what a job has
+survived for longer did not end it. The ledger applies the table again when the ends of a job's
+nodes name no cause, with the incidents of all its nodes.
 
 | cause | at least one of | and of | none of | outcome | class | blames | reason |
 | --- | --- | --- | --- | --- | --- | --- | --- |

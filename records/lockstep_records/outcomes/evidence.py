@@ -1,4 +1,4 @@
-"""What is known of how a job ended: its ranks, the scheduler's words, what befell its nodes."""
+"""Evidence of how a job ended: its ranks, the scheduler's words, incidents of its nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class RankEnd:
         phase: last phase of its page; ``done`` when its loop ended.
         time: of its end, seconds since 1970.
         last_step: last step that it completed.
-        idle_seconds: from the last word of its page to its end.
+        idle_seconds: from the last update of its page to its end.
     """
 
     rank: int
@@ -36,7 +36,7 @@ class RankEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeEvent:
-    """Something that befell a node; ``sign`` is a name of the outcome table, such as xid."""
+    """An incident of a node; ``sign`` is a name of the outcome table, such as xid."""
 
     sign: str
     node: str | None = None
@@ -117,12 +117,12 @@ NCCL 10 minutes by default and often 30. What a job has survived for longer did 
 def node_events_of(
     events: Iterable[Event], attempt: int, end: float | None = None
 ) -> tuple[NodeEvent, ...]:
-    """What befell the nodes during an attempt.
+    """Incidents of the nodes during an attempt.
 
     Args:
         events: of the job.
         attempt: its number.
-        end: wall clock of its end; what befell a node long before is left out. None for all.
+        end: wall clock of its end; incidents long before it are left out. None for all.
     """
     return tuple(
         NodeEvent(

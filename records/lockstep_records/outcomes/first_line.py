@@ -37,7 +37,7 @@ def first_line(fields: Mapping[str, Any]) -> str:
     line = f"{end}: {why}" if why else end
     # The reason of a hang tells the step, and who waited.
     if outcome != "succeeded" and cause != "hang":
-        line += _after(fields) + _followed(fields)
+        line += _last_step_phrase(fields) + _followed(fields)
     return f"{line}."
 
 
@@ -62,7 +62,7 @@ def _short(text: str) -> str:
     return text[: _MAX_EXCEPTION_CHARACTERS - 3] + "..."
 
 
-def _after(fields: Mapping[str, Any]) -> str:
+def _last_step_phrase(fields: Mapping[str, Any]) -> str:
     step = fields.get("last_step")
     is_known = isinstance(step, int) and not isinstance(step, bool)
     return f", after step {step}" if is_known else ""

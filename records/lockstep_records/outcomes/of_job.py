@@ -63,10 +63,10 @@ def _ends(
     # Of a rank that plain torchrun started its page is all there is.
     unseen = sorted(page_by_rank.keys() - {end.rank for end in ends})
     for end in (*ends, *(RankEnd(rank=rank) for rank in unseen)):
-        yield _with_last_words(attempt, _by_page(end, page_by_rank.get(end.rank)))
+        yield _with_last_words(attempt, _apply_page(end, page_by_rank.get(end.rank)))
 
 
-def _by_page(end: RankEnd, page: Page | None) -> RankEnd:
+def _apply_page(end: RankEnd, page: Page | None) -> RankEnd:
     """The end of a rank with what its page says of the last it did."""
     if page is None:
         return end
@@ -94,7 +94,7 @@ def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:
 def _lasted(hang: HangRecord, page_by_rank: dict[int, Page]) -> bool:
     """Whether none of its ranks completed a step after a hang was reported.
 
-    A time-out that ends the hang closes the pages of those who waited: a heartbeat is no progress.
+    A time-out that ends the hang closes the pages of those who waited: a heartbeat is not progress.
     """
     if hang.end is not None:
         return False

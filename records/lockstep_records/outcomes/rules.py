@@ -1,7 +1,7 @@
 """The outcome table: from top to bottom, the first rule whose signs are there decides.
 
 A sign comes from ``signs``: an exit status, a signal, a line or an exception (by the table of the
-job logs, ``joblogs.kinds``), a word of the scheduler, a page, or something that befell a node. A
+job logs, ``joblogs.kinds``), a word of the scheduler, a page, or an incident of a node. A
 cause that a line can name has class and wording from that table, so that it exists once.
 """
 
@@ -66,13 +66,13 @@ EXTRA_CAUSES = (
 )  # fmt: skip
 
 
-def _of_kinds(*tiers: Tier) -> tuple[Rule, ...]:
+def _make_rules(*tiers: Tier) -> tuple[Rule, ...]:
     """A rule for each kind of line of some tiers, with the other signs that mean the same."""
     by_name = {kind.name: kind for kind in (*reversed(KINDS), DATA_ERROR) if kind.tier in tiers}
-    return tuple(_of_kind(by_name[name]) for name in _names(*tiers))
+    return tuple(_make_rule(by_name[name]) for name in _names(*tiers))
 
 
-def _of_kind(kind: Kind) -> Rule:
+def _make_rule(kind: Kind) -> Rule:
     says = kind.says or kind.name.replace("_", " ")
     shows_text = kind.name in {"exception", "data_error", "xid"}
     reason = "{sign}{ranks}." if shows_text else f"{says[:1].upper()}{says[1:]}{{ranks}}."
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
          also=_CRASHES, unless=("exit", "exception", "data_error", "gpu_oom", "gave_way"),
          extent="all"),
     Rule("success", ("success",), "succeeded", None, "nobody", "The run reported its success."),
-    # Ranks that end well have survived whatever they printed and whatever befell their node.
+    # Ranks that end well have survived whatever they printed and whatever happened to their node.
     Rule("success", ("exit_ok",), "succeeded", None, "nobody", "Every rank ended without an error.",
          unless=("not_converged", "exit", *_OUTSIDE, "node_failure", "node_lost"), extent="all"),
     # --- the program's own word
@@ -121,9 +121,9 @@ RULES: tuple[Rule, ...] = (
          "It saved its state and gave way; nothing had failed.",
          unless=(*_names(Tier.CAUSE, Tier.CRASH), *_CRASHES, "exit", "time_limit")),
     # --- causes that name themselves, before whatever followed from them
-    *_of_kinds(Tier.CAUSE),
+    *_make_rules(Tier.CAUSE),
     *EXTRA_CAUSES,
-    *_of_kinds(Tier.CRASH),
+    *_make_rules(Tier.CRASH),
     Rule("killed", ("killed",), "failed", "unknown", "rank",
          "{Ranks} killed by SIGKILL, and nothing tells by whom."),
     Rule("aborted", ("crashed",), "failed", "unknown", "rank", "Ended by {sign}{ranks}."),
@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
     Rule("cancelled", ("cancelled", "slurm_cancelled", "interrupted", "torchrun_signal"),
          "cancelled", None, "nobody", "It was cancelled from outside; nothing had failed."),
     # --- the network, a hang, and what only follows from the failure of another
-    *_of_kinds(Tier.NETWORK),
+    *_make_rules(Tier.NETWORK),
     Rule("hang", ("hang",), "failed", "unknown", "rank",
          "It hung: {sign}."),
     Rule("collective_timeout", ("nccl_timeout",), "failed", "unknown", "unknown",
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
          "Its connections to others broke, and nothing here tells why.",
          unless=("completed",)),
     Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",
-         "Failed with {sign}{ranks} and told no cause."),
+         "Failed with {sign}{ranks} and reported no cause."),
     Rule("peer_failure", ("terminated",), "failed", "unknown", "unknown",
          "Its launcher ended it, for something failed elsewhere.", unless=("completed",)),
     # --- nothing failed
@@ -161,4 +161,3 @@ RULES: tuple[Rule, ...] = (
          "Nothing tells what became of it."),
 )
 # fmt: on
-CAUSES = tuple(dict.fromkeys(rule.name for rule in RULES))

@@ -214,4 +214,4 @@ def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
         # A signal stops a rank at once; that it stalls shows after minutes.
         if process.pid is not None and is_stopped(process.pid):
             return "stopped"
-    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().of_rank(page))
+    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page))

@@ -59,7 +59,7 @@ class Driver:
         try:
             count = int(self._nvml.nvmlDeviceGetCount())
         except self._nvml.NVMLError as error:
-            raise NoDriverError(f"the GPU driver answers no more: {error}") from error
+            raise NoDriverError(f"the GPU driver no longer answers: {error}") from error
         if count != len(self.gpus):
             raise NoDriverError(f"the GPU driver has {count} GPUs and had {len(self.gpus)}")
 

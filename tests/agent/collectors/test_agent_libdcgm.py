@@ -18,7 +18,7 @@ from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
 
 from ..fake_node import FakeNode
 from ..fake_tree import FIXTURES
-from ..web.test_agent_web import refused
+from ..in_process import refused_message
 
 UUID = "GPU-00000000-0000-0000-0000-{:012d}"
 A100, T4 = ("1", UUID.format(1)), ("2", UUID.format(2))
@@ -205,5 +205,8 @@ def test_an_agent_reads_older_gpus_by_libdcgm_and_newer_ones_by_their_driver(
 
 
 @pytest.mark.parametrize("engine", ["not it", "http://x", "host:port", "unix:dcgm", ""])
-def test_an_invalid_engine_is_refused_in_one_sentence(root: Path, engine: str) -> None:
-    assert "give off, embedded, HOST[:PORT]" in refused(root, "--dcgm", engine)
+def test_an_invalid_engine_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], engine: str
+) -> None:
+    message = refused_message(monkeypatch, capsys, "agent", "--dcgm", engine)
+    assert "give off, embedded, HOST[:PORT]" in message

@@ -23,7 +23,7 @@ from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
 from ..live_page import LivePage
-from ..runtime.test_agent_command import eventually, running_agent
+from ..running_agent import eventually, running_agent
 
 
 class Ledger(HTTPServer):

@@ -14,7 +14,7 @@ from lockstep_agent.options import Options
 
 from ..fake_node import FakeNode, h100
 from ..in_process import refused_message
-from ..runtime.test_agent_command import running_agent
+from ..running_agent import running_agent
 
 COMMAND = [sys.executable, "-m", "lockstep_cli.main", "doctor"]
 

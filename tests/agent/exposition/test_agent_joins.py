@@ -21,7 +21,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 from ..fake_node import FakeNode, h100
 from ..fake_tree import Tree, fill_cgroups
 from ..live_page import LivePage
-from ..runtime.test_agent_command import running_agent
+from ..running_agent import running_agent
 
 UUID = "GPU-00000000-0000-0000-0000-{:012d}"
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]

@@ -39,7 +39,7 @@ from lockstep_catalogue import (
 )
 
 from ..live_page import LivePage
-from ..livecheck import complaints
+from ..livecheck import complaints, describe_changes
 
 AGENT_METRICS = metrics_of(Endpoint.AGENT)
 GOLDEN = Path(__file__).parents[2] / "golden" / "agent.prom"
@@ -122,7 +122,20 @@ def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Opti
     scrape = settled(sampled(options).text.decode())
     if os.environ.get("LOCKSTEP_GOLDEN"):
         GOLDEN.write_text(scrape)
-    assert scrape == GOLDEN.read_text()
+    golden = GOLDEN.read_text()
+    assert scrape == golden, describe_changes(golden, scrape)
+
+
+def test_a_changed_scrape_is_described_by_the_series_that_came_and_went() -> None:
+    before = '# HELP a x\na{b="1"} 1.0\na{b="2"} 2.0\nc 3.0\n'
+    after = 'a{b="1"} 1.0\na{b="3"} 2.0\nc 4.0\nd 5.0\n'
+    assert describe_changes(before, after).splitlines() == [
+        "added a: 1 series",
+        "added d: 1 series",
+        "removed a: 1 series",
+        "other value c: 1 series",
+    ]
+    assert describe_changes(before, before + "# TYPE c gauge\n") == "only comments differ"
 
 
 @pytest.mark.promtool

@@ -37,7 +37,7 @@ from lockstep_catalogue.verdicts import (
 )
 
 from ..fake_node import FakeNode, h100
-from ..runtime.test_agent_command import running_agent
+from ..running_agent import running_agent
 
 UUIDS = ("GPU-a", "GPU-b")
 PARTS = tuple((str(index), uuid) for index, uuid in enumerate(UUIDS))

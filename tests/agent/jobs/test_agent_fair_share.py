@@ -18,7 +18,7 @@ from lockstep_agent.web import AccessControl
 from lockstep_catalogue import fabric, health, training
 from lockstep_catalogue.series_budget import JOB_SERIES
 
-from ..runtime.test_agent_command import eventually
+from ..running_agent import eventually
 
 TENANT, NEIGHBOUR = 65534, 65533
 
@@ -50,6 +50,9 @@ def test_an_agent_that_can_sample_no_more_exits_and_says_why(
     monkeypatch.setattr("lockstep_agent.runtime.sampler.Sampler._run_ticks", lambda _: 1 // 0)
     with pytest.raises(click.ClickException, match="sampling has ended: its thread has ended"):
         program._serve(options)
+    for thread in threading.enumerate():
+        if thread.name == "sampler":
+            thread.join(30)  # its exception is reported here, and not in the next test
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104  # that is refused

@@ -19,7 +19,7 @@ from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
 
 from ..fake_tree import fill_procfs
 from ..live_page import LivePage
-from ..runtime.test_agent_command import eventually, get, running_agent
+from ..running_agent import eventually, get, running_agent
 
 TENANT, NEIGHBOUR = 65534, 65533
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from lockstep_catalogue import Metric, events
 from lockstep_catalogue.events import HOST_INCIDENT, NIC_INCIDENT
 
 from ..fake_tree import FIXTURES
-from ..runtime.test_agent_command import COMMAND, eventually, running_agent
+from ..running_agent import COMMAND, eventually, running_agent
 
 LOGS = FIXTURES / "kernel-log"
 
@@ -163,8 +163,11 @@ def test_damaged_state_is_logged_and_counting_starts_again(
     assert caplog.text.count("counting starts again") == 4
 
 
+STORM_LINES = 72  # two restarts or more in the midst of it
+
+
 def storm_line(number: int) -> str:
-    """A line of a storm: the faults of 40 GPUs, each reported by three messages."""
+    """A line of a storm: the faults of many GPUs, each reported by three messages."""
     return f"4,{number},{number * 1000},-;NVRM: Xid (PCI:0000:{number // 3:02x}:00): 79, pid=1\n"
 
 
@@ -185,14 +188,14 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
     print(f"seed {seed}")  # noqa: T201  # to reproduce a failure
     chance = random.Random(seed)
     written, highest = 0, 0
-    while written < 120:
+    while written < STORM_LINES:
         with running_agent(
             replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")
         ) as (agent, url):
             first = count_xids(httpx.get(url).text)
             assert highest <= first <= -(-written // 3)
             for _ in range(3):
-                num_lines = min(chance.randint(4, 20), 120 - written)
+                num_lines = min(chance.randint(4, 20), STORM_LINES - written)
                 with kmsg.open("a") as file:
                     file.writelines(
                         storm_line(number) for number in range(written, written + num_lines)
@@ -202,15 +205,17 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
             agent.send_signal(ending)
             agent.wait(timeout=30)
         with kmsg.open("a") as file:
-            file.writelines(storm_line(number) for number in range(written, min(written + 2, 120)))
-        written = min(written + 2, 120)
+            file.writelines(
+                storm_line(number) for number in range(written, min(written + 2, STORM_LINES))
+            )
+        written = min(written + 2, STORM_LINES)
     with running_agent(replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")) as (
         _,
         url,
     ):
-        eventually(lambda: count_xids(httpx.get(url).text) == 40)
+        eventually(lambda: count_xids(httpx.get(url).text) == STORM_LINES // 3)
         recent = httpx.get(url.replace("/metrics", "/events")).json()
-    assert sum(incident["messages"] for incident in recent) == 120
+    assert sum(incident["messages"] for incident in recent) == STORM_LINES
 
 
 def test_a_node_without_a_kernel_log_is_served_and_logged_once(

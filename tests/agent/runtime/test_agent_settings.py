@@ -10,7 +10,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.web import AccessControl
 
 from ..in_process import refused_message
-from ..web.test_agent_web import COMMAND
+from ..running_agent import COMMAND
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
         'tick = "1s"\ndetail = true\nexpect_gpus = 3\n'
     )
     environment = {**os.environ, "LOCKSTEP_NODE": "environment"}
-    words = ["--config", str(path), "--cluster", "line", "--once"]
+    words = ["--config", str(path), "--listen", "127.0.0.1:0", "--cluster", "line", "--once"]
     done = subprocess.run(
         [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
     )

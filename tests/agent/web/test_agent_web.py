@@ -5,7 +5,6 @@ import gzip
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +20,10 @@ from lockstep_agent.web.admission import Admission, read_tokens
 from lockstep_agent.web.config import read_web_config
 from lockstep_agent.web.server import MetricsServer
 
+from ..in_process import refused_message
+
 TOKEN = "thirty-two characters".replace(" ", "-")
 HASHED = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
-COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", "127.0.0.1:0"]
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -273,19 +273,15 @@ def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, text: str) -> No
         read_tokens(path)
 
 
-def refused(root: Path, *words: str) -> str:
-    done = subprocess.run(
-        [*COMMAND, "--dir", str(root), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout
-    return done.stderr
-
-
 def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_status_2(
-    root: Path, tmp_path: Path, keys: Path
+    root: Path,
+    tmp_path: Path,
+    keys: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = TLS.format(keys, "first").replace("first.key", "second.key")
-    message = refused(root, "--web-config", str(web_file(tmp_path, text)))
+    words = ["--listen", "127.0.0.1:0", "--dir", str(root)]
+    words += ["--web-config", str(web_file(tmp_path, text))]
+    message = refused_message(monkeypatch, capsys, "agent", *words)
     assert "does not match key_file" in message

@@ -1,19 +1,16 @@
 """Comparisons of two runs, and of a window with its baseline."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_reports.analysis.compare import cliffs_delta, measure_change
-from lockstep_reports.command import report
 from lockstep_reports.recording.window import parse_bound
 
+from ..report_command import report_json, run_report
 from ..synthetic_job import Slow, SyntheticJob
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -21,17 +18,6 @@ TRACE = FIXTURES / "straggler-bytedance/trace-ST.parquet"
 TIMES = FIXTURES / "minibatch-alibaba/job_3_norm.csv"
 LOG = FIXTURES / "joblogs/finished.log"
 few = st.lists(st.integers(0, 9), min_size=1, max_size=12)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(report, list(map(str, arguments)))
-
-
-def report_json(*arguments: object) -> dict[str, Any]:
-    result = run(*arguments, "--json", "-")
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
 
 
 @given(few, few)
@@ -119,7 +105,9 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
 ) -> None:
     SyntheticJob(job_id="x", slow=(Slow(rank=2),)).write(page_root)
     page, text = tmp_path / "x.html", tmp_path / "x.md"
-    result = run("x", "--from", 100, "--against", "baseline", "--html", page, "--markdown", text)
+    result = run_report(
+        "x", "--from", 100, "--against", "baseline", "--html", page, "--markdown", text
+    )
     assert result.exit_code == 0, result.output
     for text_of_format in (result.output, page.read_text(), text.read_text()):
         assert "longer than in the steps before the window" in " ".join(text_of_format.split())
@@ -144,7 +132,7 @@ def test_what_cannot_be_compared_is_one_sentence_and_exit_2(
     arguments: tuple[object, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*arguments)
+    result = run_report(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
     assert not list(tmp_path.iterdir())

@@ -5,21 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from lockstep_reports.command import report
 from lockstep_reports.render.outputs import Outputs
 
+from ..report_command import run_report
 from ..synthetic_job import SyntheticJob
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(report, arguments)
 
 
 def test_without_a_prometheus_no_board_can_be_drawn(page_root: Path, tmp_path: Path) -> None:
     SyntheticJob(job_id="j1").write(page_root)
-    done = run("j1", "--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
+    done = run_report("j1", "--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
     assert done.exit_code == 2
     assert "--board needs a Prometheus; give its address" in " ".join(done.output.split())
     assert not list(tmp_path.glob("*.html"))
@@ -30,7 +25,7 @@ def test_a_prometheus_that_is_away_is_named_and_no_report_is_left(
 ) -> None:
     SyntheticJob(job_id="j1").write(page_root)
     files = ("--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
-    done = run("j1", *files, "--signs-from", "http://127.0.0.1:1")
+    done = run_report("j1", *files, "--signs-from", "http://127.0.0.1:1")
     assert done.exit_code == 2
     assert "--board: http://127.0.0.1:1 cannot be queried" in " ".join(done.output.split())
     assert not list(tmp_path.glob("*.html"))
@@ -49,7 +44,7 @@ def test_the_page_links_to_the_board_of_the_time_of_the_job(
 
     monkeypatch.setattr(subprocess, "run", draw)
     page, path = tmp_path / "r.html", tmp_path / "boards" / "a b.html"
-    done = run(
+    done = run_report(
         "j1", "--html", str(page), "--board", str(path), "--signs-from", "http://127.0.0.1:1"
     )
     assert done.exit_code == 0, done.output

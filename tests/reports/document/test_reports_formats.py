@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from lockstep_records.events import Event, append_event
 from lockstep_reports.analysis.summary import StepSummary
-from lockstep_reports.command import report
 from lockstep_reports.document import timeline
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Card, Document, Row, Section, Share, Shares, Table
@@ -26,6 +24,7 @@ from lockstep_reports.render.outputs import json_text
 from lockstep_reports.render.terminal import show
 from lockstep_reports.verdict.verdict import Verdict
 
+from ..report_command import run_report
 from ..synthetic_job import Slow, SyntheticJob
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -44,14 +43,10 @@ HEADS = {
 HOSTILE = "a|b`<script>\n# x"
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(report, list(map(str, arguments)))
-
-
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_kind_has_a_page_and_markdown_with_its_gaps_named(kind: str, tmp_path: Path) -> None:
     page, text = tmp_path / "r.html", tmp_path / "r.md"
-    result = run(SOURCES[kind], "--html", page, "--markdown", text)
+    result = run_report(SOURCES[kind], "--html", page, "--markdown", text)
     assert result.exit_code == 0, result.output
     for content in (page.read_text(), text.read_text()):
         assert HEADS[kind] in content.replace("\\", "")
@@ -64,7 +59,7 @@ def test_every_kind_has_a_page_and_markdown_with_its_gaps_named(kind: str, tmp_p
 
 def test_a_page_without_figures_carries_no_script(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
-    run(SOURCES["flight_recorder"], "--html", page)
+    run_report(SOURCES["flight_recorder"], "--html", page)
     assert "<script" not in page.read_text()
     assert "Who was late" not in page.read_text()
     assert page.stat().st_size < 30_000
@@ -72,7 +67,7 @@ def test_a_page_without_figures_carries_no_script(tmp_path: Path) -> None:
 
 def test_markdown_to_standard_output_is_only_markdown(tmp_path: Path, page_root: Path) -> None:
     folder = SyntheticJob(job_id="m", slow=(Slow(rank=2),)).write(page_root)
-    result = run(folder, "--markdown", "-", "--price-per-gpu-hour", 4)
+    result = run_report(folder, "--markdown", "-", "--price-per-gpu-hour", 4)
     assert result.exit_code == 0
     assert result.stdout.startswith("# Rank 2 was slow in backward")
     assert "| straggler wait |" in result.stdout
@@ -84,7 +79,7 @@ def test_names_from_records_are_text_in_markdown(page_root: Path) -> None:
     folder = SyntheticJob(job_id="h").write(page_root)
     fields = {"rank": 0, "exit_code": None, "signal": HOSTILE, "first": True}
     append_event(folder, Event(kind="rank_ended", job_id="h", attempt=0, fields=fields))
-    markdown = run(folder, "--markdown", "-").stdout
+    markdown = run_report(folder, "--markdown", "-").stdout
     assert "<script>" not in markdown
     assert "\n# x" not in markdown
     assert "a\\|b" in markdown
@@ -102,7 +97,7 @@ def test_a_trace_has_a_track_per_rank_with_phases_waits_and_episodes(
 ) -> None:
     folder = SyntheticJob(job_id="t", slow=(Slow(rank=2),)).write(page_root)
     path = tmp_path / "t.json.gz"
-    result = run(folder, "--perfetto", path, "--json", "-")
+    result = run_report(folder, "--perfetto", path, "--json", "-")
     assert result.exit_code == 0, result.output
     events = trace_events(path)
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -124,7 +119,7 @@ def test_a_trace_has_a_track_per_rank_with_phases_waits_and_episodes(
 def test_a_trace_of_operations_and_one_of_a_log_have_their_events(tmp_path: Path) -> None:
     for kind, name in (("operations", "forward-compute"), ("log", "gpu_oom")):
         path = tmp_path / f"{kind}.json"
-        assert run(SOURCES[kind], "--perfetto", path, "--json", "-").exit_code == 0
+        assert run_report(SOURCES[kind], "--perfetto", path, "--json", "-").exit_code == 0
         assert name in {event["name"] for event in trace_events(path)}
 
 
@@ -134,7 +129,7 @@ def test_a_trace_is_bounded_and_keeps_the_onset(
     monkeypatch.setattr(timeline, "MAX_EVENTS", 480)
     folder = SyntheticJob(job_id="b", slow=(Slow(rank=1, from_step=100),)).write(page_root)
     path = tmp_path / "b.json"
-    run(folder, "--perfetto", path, "--json", "-")
+    run_report(folder, "--perfetto", path, "--json", "-")
     steps = {e["args"]["step"] for e in trace_events(path) if e["ph"] == "X" and e["pid"] == 1}
     assert len(steps) <= 20
     assert {99, 100, 101} <= steps
@@ -142,7 +137,7 @@ def test_a_trace_is_bounded_and_keeps_the_onset(
 
 def test_a_recording_without_times_has_no_trace(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    result = run(SOURCES["worker_times"], "--perfetto", path, "--html", tmp_path / "x.html")
+    result = run_report(SOURCES["worker_times"], "--perfetto", path, "--html", tmp_path / "x.html")
     assert result.exit_code == 2
     assert "has no times" in result.stderr
     assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from lockstep_reports.command import report
 
 from ..matrices import matrix
+from ..report_command import report_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LOGS = sorted(path for folder in FIXTURES.glob("mlperf-*") for path in folder.glob("*.gz"))
@@ -32,16 +33,9 @@ NOISE = (
 _PLAIN: dict[Path, dict[str, Any]] = {}
 
 
-def report_of(path: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
-
-
 def plain(path: Path) -> dict[str, Any]:
     if path not in _PLAIN:
-        _PLAIN[path] = report_of(path)
+        _PLAIN[path] = report_json(path)
     return _PLAIN[path]
 
 
@@ -78,7 +72,7 @@ def test_other_output_in_between(tmp_path: Path, path: Path, seed: int) -> None:
     draw = random.Random(seed)
     lines = text_of(path).split("\n")
     mixed = [part for line in lines for part in (*draw.sample(NOISE, draw.randint(0, 1)), line)]
-    same(report_of(written(tmp_path / "a.log", "\n".join(mixed))), path)
+    same(report_json(written(tmp_path / "a.log", "\n".join(mixed))), path)
 
 
 @EVERY_LOG
@@ -88,7 +82,7 @@ def test_hosts_of_other_names(tmp_path: Path, path: Path) -> None:
     names |= set(re.findall(r"(?:srun: error: |node[s ]+on )([a-z][\w.-]*\d)", text))
     for at, name in enumerate(sorted(names, key=len, reverse=True)):
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", f"rack{at}-gpu{at}", text)
-    same(report_of(written(tmp_path / "elsewhere.out", text)), path)
+    same(report_json(written(tmp_path / "elsewhere.out", text)), path)
 
 
 @EVERY_LOG
@@ -102,7 +96,7 @@ def test_a_clock_thirty_milliseconds_off_in_some_of_the_lines(
         off = round(skew * 1e3) if draw.random() < 0.5 else 0
         return f"{match[1]}{int(match[2]) + off}"
 
-    payload = report_of(written(tmp_path / "skewed.log", TIMES.sub(moved, text_of(path))))
+    payload = report_json(written(tmp_path / "skewed.log", TIMES.sub(moved, text_of(path))))
     assert verdict(payload) == verdict(plain(path))
     assert payload["steps"]["count"] == plain(path)["steps"]["count"]
     for span, other in zip(spans(payload), spans(plain(path)), strict=True):
@@ -115,11 +109,11 @@ def test_another_day(tmp_path: Path, path: Path) -> None:
     text = text_of(path)
     if re.search(r"20\d\d-\d\d-\d\d[ T]\d\d:|^RUNANDTIME|STARTING|[IWE]\d{4} \d\d:", text):
         text = re.sub(r"(?<!\d)(20\d\d)(?=-\d\d-\d\d[ T]\d\d:)", r"\1", text)
-        same(report_of(written(tmp_path / "same.log", text)), path)
+        same(report_json(written(tmp_path / "same.log", text)), path)
         return
     day = 86_400_000
     later = TIMES.sub(lambda m: f"{m[1]}{int(m[2]) + 41 * day}", text)
-    same(report_of(written(tmp_path / "later.log", later)), path)
+    same(report_json(written(tmp_path / "later.log", later)), path)
 
 
 @EVERY_LOG
@@ -127,14 +121,14 @@ def test_another_day(tmp_path: Path, path: Path) -> None:
 def test_other_packing_and_line_ends(tmp_path: Path, path: Path, packing: str) -> None:
     text = text_of(path)
     if packing == "crlf":
-        same(report_of(written(tmp_path / "a.log", text.replace("\n", "\r\n"))), path)
+        same(report_json(written(tmp_path / "a.log", text.replace("\n", "\r\n"))), path)
     elif packing == "plain":
-        same(report_of(written(tmp_path / "a", text)), path)
+        same(report_json(written(tmp_path / "a", text)), path)
     else:
         data = text.encode("utf-8", "surrogateescape")
         half = data.index(b"\n", len(data) // 2) + 1
         (tmp_path / "a.gz").write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
-        same(report_of(tmp_path / "a.gz"), path)
+        same(report_json(tmp_path / "a.gz"), path)
 
 
 @EVERY_LOG
@@ -172,5 +166,5 @@ def test_lines_of_ranks_in_another_order(tmp_path: Path, path: Path) -> None:
             draw.shuffle(block)
         mixed += [*block, line]
         block = []
-    payload = report_of(written(tmp_path / "mixed.log", "\n".join(mixed)))
+    payload = report_json(written(tmp_path / "mixed.log", "\n".join(mixed)))
     assert verdict(payload) == verdict(plain(path))

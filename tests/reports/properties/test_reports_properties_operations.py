@@ -22,6 +22,7 @@ from pyarrow import csv
 from lockstep_reports.command import report
 
 from ..matrices import matrix
+from ..report_command import report_json
 from ..synthetic_trace import SyntheticTrace
 
 PUBLISHED = Path(__file__).parents[2] / "fixtures" / "straggler-bytedance"
@@ -35,20 +36,13 @@ def _rows() -> pa.Table:
     return pq.read_table(PUBLISHED / "trace-ST.parquet")
 
 
-def report_of(path: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
-
-
 def judged(table: pa.Table, folder: Path, form: str, *, layout: bool = True) -> dict[str, Any]:
     path = folder / f"trace.{form}"
     csv.write_csv(table, path) if form == "csv" else pq.write_table(table, path)
     if layout:
         meta = (PUBLISHED / "meta-ST.yaml").read_text()
         (folder / "meta-trace.yaml").write_text(meta)
-    return report_of(path)
+    return report_json(path)
 
 
 def changed(table: pa.Table, name: str, values: np.ndarray) -> pa.Table:
@@ -154,7 +148,7 @@ def test_parts_in_files_of_their_own_that_may_overlap(
     median = np.median(values)
     for name, selected in (("b", values <= median + overlap), ("a", values > median)):
         pq.write_table(rows.filter(pa.array(selected)), tmp_path / f"{name}.parquet")
-    payload = report_of(tmp_path)
+    payload = report_json(tmp_path)
     assert heavy_stage(payload) == TRUTH
     assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
 

@@ -32,20 +32,18 @@ A name stands for ``test_reports_<name>.py``. That what must not matter does not
 ``test_reports_properties_*.py``, a file a kind of recording.
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.command import report
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
+
+from ..report_command import report_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -57,15 +55,8 @@ def reported(path: Path) -> StepAnalysis:
     return analyse(read)
 
 
-def report_of(path: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
-
-
 def test_the_published_trace_has_eight_ranks_and_thirty_two_steps() -> None:
-    payload = report_of(FIXTURES / "straggler-bytedance/trace-ST.parquet")
+    payload = report_json(FIXTURES / "straggler-bytedance/trace-ST.parquet")
     assert (len(payload["ranks"]), payload["steps"]["count"]) == (8, 32)
     assert payload["steps"]["median_seconds"] == pytest.approx(2.2, abs=0.05)
 
@@ -125,7 +116,7 @@ def test_two_workers_that_are_a_little_slower_for_good_are_not_named() -> None:
 def test_restarts_of_a_long_job_cost_about_79_seconds_each() -> None:
     """Of the seven high points five are that high; two have less, and the first is the warm-up."""
     (path,) = (FIXTURES / "megatron-iteration-times").glob("mixtral*")
-    payload = report_of(path)
+    payload = report_json(path)
     high = [spike for spike in payload["steps"]["spikes"] if spike["ratio"] > 2]
     assert len(high) == 7
     restarts = [spike["ratio"] for spike in high if spike["ratio"] > 5 and spike["index"]]
@@ -137,7 +128,7 @@ def test_restarts_of_a_long_job_cost_about_79_seconds_each() -> None:
 def test_the_log_beside_the_power_readings_has_one_clock() -> None:
     """Its local times are eight hours ahead, and half an hour of training lies between two."""
     (path,) = (FIXTURES / "mlperf-power").glob("*result*")
-    payload = report_of(path)
+    payload = report_json(path)
     assert payload["outcome"] == "succeeded"
     assert payload["startup_seconds"] == pytest.approx(81.757, abs=1e-3)
     assert payload["run_seconds"] == pytest.approx(1694.52, abs=1e-2)

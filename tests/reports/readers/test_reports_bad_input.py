@@ -8,8 +8,6 @@ import gzip
 import json
 import pickle
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
+from ..report_command import report_json, run_in_bounded_memory
 from ..synthetic_job import Slow, SyntheticJob
 from ..synthetic_trace import SyntheticTrace
 
@@ -107,27 +106,10 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bomb_1.gz"
     # Members of gzip in a row are one file; one of 1 MiB, 300 times, is written in no time.
     path.write_bytes(gzip.compress(BOMBS[name]) + 300 * gzip.compress(b"0" * (1 << 20)))
-    code = (
-        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES}, {MOST_BYTES}));"
-        "from lockstep_reports.command import report; report()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path), "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_in_bounded_memory(path, MOST_BYTES, 100)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr[-2000:]
     assert len(done.stderr.partition("Error: ")[2].strip().splitlines()) == 1
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != MOST_BYTES
-
-
-def report_json(path: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
 
 
 def write_worker(folder: Path) -> Path:

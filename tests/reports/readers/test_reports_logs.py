@@ -1,7 +1,6 @@
 """Reports on recorded logs of real runs agree with what happened."""
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,9 @@ from click.testing import CliRunner
 
 from lockstep_reports.command import report
 
+from ..report_command import report_json
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-
-def report_json(path: Path | str) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
 
 
 def recording(part: str) -> Path:

@@ -1,6 +1,5 @@
 """A job that only a Prometheus remembers: its report, and lockstep top from the same server."""
 
-import json
 import subprocess
 import tempfile
 import time
@@ -11,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from lockstep_catalogue import host, training
 from lockstep_catalogue.metric import Metric
 from lockstep_reports.analysis.steps import analyse
-from lockstep_reports.command import report
 from lockstep_reports.document.missing_reasons import step_missing_reasons
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
 from lockstep_reports.recording.window import Bound, Window, cut_inside
 from lockstep_reports.top.command import top
+
+from ..report_command import report_json, run_report
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -110,20 +110,9 @@ def _url(
             yield url
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(report, list(map(str, arguments)))
-
-
-def report_of(*arguments: object) -> dict[str, Any]:
-    result = run(*arguments, "--json", "-")
-    assert result.exit_code == 0, result.output
-    read: dict[str, Any] = json.loads(result.stdout)
-    return read
-
-
 @pytest.fixture(scope="module", name="read")
 def _read(url: str, began: int) -> dict[str, Any]:
-    return report_of(url, "--from", began, "--to", began + SCRAPES * SCRAPE)
+    return report_json(url, "--from", began, "--to", began + SCRAPES * SCRAPE)
 
 
 def test_the_late_rank_and_its_phase_are_told_from_series(read: dict[str, Any]) -> None:
@@ -152,7 +141,7 @@ def test_steps_and_losses_are_those_of_the_steps_behind_the_series(read: dict[st
 def test_the_tail_is_told_from_the_histogram_as_exactly_as_its_buckets(
     url: str, began: int, until: int, low: float, high: float
 ) -> None:
-    steps = report_of(url, "--from", began, "--to", began + until)["steps"]
+    steps = report_json(url, "--from", began, "--to", began + until)["steps"]
     assert low < steps["p95_seconds"] <= high
     assert steps["p95_seconds"] > low + 0.8 * (high - low)
 
@@ -198,14 +187,14 @@ def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -
 
 
 def test_before_the_fault_nobody_was_slow(url: str, began: int) -> None:
-    payload = report_of(
+    payload = report_json(
         url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job-id", "job-a"
     )
     assert payload["verdict"]["kind"] == "nobody"
 
 
 def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> None:
-    result = run(url, "--from", began, "--html", tmp_path / "p.html")
+    result = run_report(url, "--from", began, "--html", tmp_path / "p.html")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "p.html").read_text()
     assert "Rank 2 was slow in backward" in page
@@ -224,7 +213,7 @@ def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> N
 def test_what_a_server_cannot_answer_is_one_sentence_and_exit_2(
     url: str, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    result = run(url, *arguments, "--json", "-")
+    result = run_report(url, *arguments, "--json", "-")
     assert result.exit_code == 2
     assert sentence in result.stderr
 
@@ -246,6 +235,6 @@ def test_top_of_a_job_that_a_server_does_not_know_is_exit_2(url: str) -> None:
 
 
 def test_nobody_at_the_address_is_exit_2() -> None:
-    result = run("http://127.0.0.1:9", "--json", "-")
+    result = run_report("http://127.0.0.1:9", "--json", "-")
     assert result.exit_code == 2
     assert "cannot be asked" in result.stderr

@@ -1,26 +1,41 @@
-"""Prints the figures of the house, for one checkout or for two beside each other.
+"""Prints the figures of the source, for one checkout or for two beside each other.
 
-``python bench/house_figures.py CHECKOUT [CHECKOUT]``: sizes, comments, import circles and names.
+``python bench/house_figures.py [--cases] CHECKOUT [CHECKOUT]``: sizes, comments, imports, names,
+prose and copies; with ``--cases`` the collected tests too, which takes a minute for each checkout.
 """
 
+import argparse
 import ast
 import io
+import os
 import re
 import statistics
+import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
-_ROOMS = (
-    "catalogue records cli instrumentation trainer agent ledger alerts dashboards reports".split()  # noqa: SIM905  # reads as the tree does
-)
 _EMPTY = re.compile(
     r"_*(told|said|one|made|there|who|beside|asked|shown|kept|came|went|alone|together|whole|middle"
     r"|place|wanted|known|hear|tell|beat|look|mark|cut)_*"
 )
+_WITHOUT_A_VERB = re.compile(
+    r"_?(of|by|in|after|before|at|on|for|over|under|beside|around|among|within|without)_[a-z]"
+)
+_PROPERTIES = {"property", "cached_property"}
+_MANNERED = re.compile(
+    r"\b(is no [a-z]|are no [a-z]+s\b|befell|befall|dearest|in vain|gets? on\b|comes? by itself"
+    r"|stands for|cannot be had|was had|were had)",
+    re.IGNORECASE,
+)
 _SMALL_LINES = 60
+# A copy is a run of lines that another place has too; one in more places is an idiom.
+_COPIED_LINES, _MOST_PLACES = 6, 8
+_NOT_COPIED = re.compile(r"#|//|import |from \S+ import |[\W_]*$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,16 +54,37 @@ class Module:
 
 def main() -> None:
     """Prints a Markdown table with a column for each checkout."""
-    columns = [dict(figures(Path(checkout))) for checkout in sys.argv[1:]]
-    print("| figure |" + " |".join(f" {checkout} " for checkout in sys.argv[1:]) + "|")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("--cases", action="store_true", help="collect the tests too")
+    chosen = parser.parse_args()
+    columns = [dict(figures(each, cases=chosen.cases)) for each in chosen.checkouts]
+    print("| figure |" + " |".join(f" {each} " for each in chosen.checkouts) + "|")
     print("| --- |" + " --- |" * len(columns))
-    for name in columns[0]:
-        print(f"| {name} |" + " |".join(f" {column[name]} " for column in columns) + "|")
+    for name in dict.fromkeys(name for column in columns for name in column):
+        print(f"| {name} |" + " |".join(f" {column.get(name, '')} " for column in columns) + "|")
 
 
-def figures(checkout: Path) -> Iterator[tuple[str, str]]:
+def figures(checkout: Path, *, cases: bool = False) -> Iterator[tuple[str, str]]:
     """Name and text of each figure."""
-    modules = [module for room in _ROOMS for module in _read(checkout / room)]
+    files = _list_tracked(checkout)
+    components = sorted({path.parts[0] for path in files if path.match("*/lockstep*/__init__.py")})
+    modules = [module for component in components for module in _read(checkout / component)]
+    yield from _figures_of_modules(modules)
+    for folder in (*components, "tests", "bench"):
+        yield f"lines of {folder}, C too", f"{sum(_count_lines(checkout, files, folder)):,}"
+    folders = {*components, "tests", "bench"}
+    code = [path for path in files if path.parts[0] in folders and _is_code(path)]
+    parts = {part for path in code for part in (path, *path.parents)} - {Path()}
+    [(fullest, number)] = Counter(part.parent for part in parts).most_common(1)
+    yield "most entries in one folder", f"{number} ({fullest})"
+    copies = _count_copies(checkout, code)
+    yield f"copies: pairs of places with {_COPIED_LINES} or more equal lines", str(copies)
+    if cases:
+        yield "cases of the suite", _count_cases(checkout, components)
+
+
+def _figures_of_modules(modules: list[Module]) -> Iterator[tuple[str, str]]:
     names = {module.name for module in modules}
     sizes = sorted(module.num_lines for module in modules)
     functions = sorted(
@@ -60,7 +96,7 @@ def figures(checkout: Path) -> Iterator[tuple[str, str]]:
     total = sum(sizes)
     comments = sum(map(_num_comments, modules))
     yield "files", str(len(modules))
-    yield "lines", f"{total:,}"
+    yield "lines of Python", f"{total:,}"
     yield "median file, lines", f"{statistics.median(sizes):.0f}"
     yield "longest file, lines", str(sizes[-1])
     yield "median function, lines", f"{statistics.median(functions):.0f}"
@@ -77,8 +113,11 @@ def figures(checkout: Path) -> Iterator[tuple[str, str]]:
         if module.num_lines < _SMALL_LINES and not module.source.count("\n") < 3  # noqa: PLR2004  # empty __init__
     ]
     yield f"files under {_SMALL_LINES} lines with one importer", str(small.count(1))
-    yield "most files in one folder", str(_fullest_folder(checkout))
+    yield "files with one importer", str(importers.count(1))
     yield "functions with a name that says nothing", str(sum(map(_num_empty, modules)))
+    yield "functions without a verb", str(sum(map(_count_without_a_verb, modules)))
+    mannered = (len(_MANNERED.findall(module.source)) for module in modules)
+    yield "mannered phrases", str(sum(mannered))
 
 
 def _read(room: Path) -> Iterator[Module]:
@@ -141,9 +180,67 @@ def _circles(imports: dict[str, set[str]]) -> list[set[str]]:
     return [set(circle) for circle in circles if len(circle) > 1]
 
 
-def _fullest_folder(checkout: Path) -> int:
-    folders = {path.parent for room in _ROOMS for path in (checkout / room).rglob("*.py")}
-    return max(len(list(folder.glob("*.py"))) for folder in folders)
+def _list_tracked(checkout: Path) -> list[Path]:
+    done = subprocess.run(
+        ["git", "-C", checkout, "ls-files"], check=True, capture_output=True, text=True
+    )
+    return [path for path in map(Path, done.stdout.splitlines()) if (checkout / path).is_file()]
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in {".py", ".c", ".h"}
+
+
+def _count_lines(checkout: Path, files: list[Path], folder: str) -> Iterator[int]:
+    for path in files:
+        if path.parts[0] == folder and _is_code(path):
+            yield len((checkout / path).read_text(encoding="utf-8").splitlines())
+
+
+def _count_copies(checkout: Path, files: Iterable[Path]) -> int:
+    """Pairs of runs; blank lines, comments, imports and lone punctuation are passed over."""
+    places: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+    for number, path in enumerate(files):
+        text = (checkout / path).read_text(encoding="utf-8")
+        lines = [line for each in text.splitlines() if not _NOT_COPIED.match(line := each.strip())]
+        for at in range(len(lines) - _COPIED_LINES + 1):
+            places[tuple(lines[at : at + _COPIED_LINES])].append((number, at))
+    pairs = {
+        (first, second)
+        for found in places.values()
+        if len(found) <= _MOST_PLACES
+        for first, second in combinations(found, 2)
+    }
+    # A run that goes on from the line before is counted there.
+    return sum(
+        ((file, at - 1), (other, other_at - 1)) not in pairs
+        for (file, at), (other, other_at) in pairs
+    )
+
+
+def _count_cases(checkout: Path, components: list[str]) -> str:
+    path = os.pathsep.join(str(checkout.resolve() / each) for each in components)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"(\d+) tests collected", done.stdout)
+    return f"{int(found[1]):,}" if found else "not collected"
+
+
+def _count_without_a_verb(module: Module) -> int:
+    return sum(
+        _WITHOUT_A_VERB.match(node.name) is not None
+        and not any(
+            isinstance(each, ast.Name) and each.id in _PROPERTIES for each in node.decorator_list
+        )
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def _num_empty(module: Module) -> int:

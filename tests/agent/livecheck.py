@@ -1,5 +1,6 @@
-"""Compares a scrape with the catalogue: nothing undeclared in it, nothing declared missing."""
+"""Compares a scrape with the catalogue, and with an earlier scrape."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -27,6 +28,27 @@ def complaints(scrape: str, declared: Iterable[Metric] = metrics_of(Endpoint.AGE
             problems.extend(_of_family(metric, family))
     problems.extend(f"{name} is emitted and not declared" for name in families)
     return problems
+
+
+def describe_changes(before: str, after: str) -> str:
+    """Which series came, went or have another value, a line for each name."""
+    old, new = _read_values(before), _read_values(after)
+    changes = {
+        "added": new.keys() - old.keys(),
+        "removed": old.keys() - new.keys(),
+        "other value": {series for series in old.keys() & new.keys() if old[series] != new[series]},
+    }
+    lines = [
+        f"{change} {name}: {number} series"
+        for change, found in changes.items()
+        for name, number in sorted(Counter(each.partition("{")[0] for each in found).items())
+    ]
+    return "\n".join(lines) or "only comments differ"
+
+
+def _read_values(scrape: str) -> dict[str, str]:
+    samples = (line.rpartition(" ") for line in scrape.splitlines() if not line.startswith("#"))
+    return {series: value for series, _, value in samples}
 
 
 def _of_family(metric: Metric, family: Family) -> Iterator[str]:

@@ -58,11 +58,8 @@ def test_every_alert_of_the_graph_exists() -> None:
     assert alert_names() - declared == {MAINTENANCE}
 
 
-@pytest.mark.parametrize("edge", GRAPH, ids=lambda edge: "-".join(edge.sources) or "severity")
-def test_no_target_of_an_edge_is_its_source(edge: object) -> None:
-    assert edge in GRAPH
-    for each in GRAPH:
-        assert not set(each.sources) & set(each.targets)
+def test_no_target_of_an_edge_is_its_source() -> None:
+    assert [edge for edge in GRAPH if set(edge.sources) & set(edge.targets)] == []
 
 
 def test_labels_that_are_missing_do_not_count_as_equal() -> None:

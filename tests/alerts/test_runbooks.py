@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -66,13 +67,18 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist(page: Path) -> None:
+def find_faults(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     [diagnosis] = DIAGNOSIS.findall(text)
-    assert any(pattern.search(diagnosis) for pattern in (QUERY, INLINE, COMMAND, OTHER_PAGE))
-    assert unknown_commands(text) == []
-    assert {name for query in queries(page) for name in unknown_series(query)} == set()
+    if not any(pattern.search(diagnosis) for pattern in (QUERY, INLINE, COMMAND, OTHER_PAGE)):
+        yield f"{page.name}: its diagnosis has no query and no command"
+    yield from (f"{page.name}: no command {name}" for name in unknown_commands(text))
+    for query in queries(page):
+        yield from (f"{page.name}: no series {name}" for name in unknown_series(query))
+
+
+def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist() -> None:
+    assert [fault for page in PAGES for fault in find_faults(page)] == []
 
 
 def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:

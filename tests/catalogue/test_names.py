@@ -1,6 +1,7 @@
 """Names, labels and series budgets of the catalogue."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -22,6 +23,7 @@ from lockstep_catalogue.docs import render
 from lockstep_catalogue.training import RANK_METRICS, STEP_SECONDS, STEPS
 
 MAX_SERIES_OF_A_RANK = 12
+FORBIDDEN_LABELS = {"job", "instance", "user", "path", "step", "loss"}
 ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 
 
@@ -57,12 +59,22 @@ def test_the_unit_of_a_recorded_series_follows_from_its_operation(name: str, uni
     assert Recorded(name=name, level="job", labels=(), help="A series.").unit is unit
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_has_a_help_sentence_a_source_and_no_label_twice(metric: Metric) -> None:
-    assert re.fullmatch(r"[A-Z0-9].*\.", metric.help)
-    assert metric.source
-    assert len(set(metric.label_names)) == len(metric.label_names)
-    assert not {"job", "instance", "user", "path", "step", "loss"} & set(metric.label_names)
+def find_faults(metric: Metric) -> Iterator[str]:
+    if not re.fullmatch(r"[A-Z0-9].*\.", metric.help):
+        yield f"{metric.name}: its help is not a sentence"
+    if not metric.source:
+        yield f"{metric.name}: it has no source"
+    if len(set(metric.label_names)) < len(metric.label_names):
+        yield f"{metric.name}: a label is there twice"
+    for label in FORBIDDEN_LABELS & set(metric.label_names):
+        yield f"{metric.name}: label {label}"
+
+
+def test_a_metric_has_a_help_sentence_a_source_and_no_label_twice() -> None:
+    assert [fault for metric in METRICS for fault in find_faults(metric)] == []
+    step = Label(name="step", help="never")
+    faulty = changed(labels=(*STEPS.labels, step, step), source="")
+    assert len(list(find_faults(faulty))) == 3
 
 
 def test_no_name_is_declared_twice() -> None:

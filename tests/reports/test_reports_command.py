@@ -7,13 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import page_path
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.command import report
 
+from .report_command import run_report
 from .synthetic_job import Slow, SyntheticJob
 
 HOSTILE = "<script>alert(1)</script>[red]"
@@ -26,10 +25,6 @@ def _working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(report, arguments)
-
-
 def test_the_slow_rank_stands_in_terminal_page_and_json(page_root: Path, tmp_path: Path) -> None:
     job = SyntheticJob(job_id="j1", slow=(Slow(rank=2, from_step=80, until_step=150),)).write(
         page_root
@@ -37,7 +32,9 @@ def test_the_slow_rank_stands_in_terminal_page_and_json(page_root: Path, tmp_pat
     failed = {"rank": 2, "pid": 7, "exit_code": -9, "signal": "SIGKILL", "first": True}
     append_event(job, Event(kind="rank_ended", job_id="j1", attempt=0, fields=failed))
     page, values = tmp_path / "r.html", tmp_path / "r.json"
-    result = run("j1", "--html", str(page), "--json", str(values), "--price-per-gpu-hour", "1000")
+    result = run_report(
+        "j1", "--html", str(page), "--json", str(values), "--price-per-gpu-hour", "1000"
+    )
     assert result.exit_code == 0, result.output
     assert "Rank 2 was slow in backward" in result.output
     assert "Rank 2 was the first to fail, by SIGKILL." in result.output
@@ -62,7 +59,7 @@ def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
         fields = {"outcome": outcome, "exit_code": 0}
         append_event(job, Event(kind="attempt_ended", job_id="j4", attempt=0, fields=fields))
     page = tmp_path / "r.html"
-    result = run("j4", "--html", str(page))
+    result = run_report("j4", "--html", str(page))
     for text in (result.output, page.read_text()):
         assert "Rank 2 was slow outside the marked phases" in text
         assert "Its work outside the marked phases took" in text
@@ -74,13 +71,13 @@ def test_a_page_that_can_tell_nobody_has_no_heading_without_a_text(
 ) -> None:
     SyntheticJob(job_id="short", ranks=2, num_steps=10).write(page_root)
     page = tmp_path / "r.html"
-    assert "Cannot tell who was slow." in run("short", "--html", str(page)).output
+    assert "Cannot tell who was slow." in run_report("short", "--html", str(page)).output
     assert not re.search(r"</h2>\s*(<ul>\s*</ul>|</section>)", page.read_text())
 
 
 def test_json_to_standard_output_is_only_json(page_root: Path, working_folder: Path) -> None:
     SyntheticJob(job_id="clean").write(page_root)
-    result = run("clean", "--json", "-")
+    result = run_report("clean", "--json", "-")
     assert not list(working_folder.iterdir())
     payload = json.loads(result.stdout)
     assert payload["verdict"]["kind"] == "nobody"
@@ -92,13 +89,13 @@ def test_a_job_is_found_by_path_and_the_page_goes_beside_the_caller(
     page_root: Path, working_folder: Path
 ) -> None:
     folder = SyntheticJob(job_id="j2").write(page_root)
-    assert "Nobody was slow." in run(str(folder)).output
+    assert "Nobody was slow." in run_report(str(folder)).output
     assert (working_folder / "lockstep-report-j2.html").is_file()
 
 
 def test_missing_ranks_are_named(page_root: Path, tmp_path: Path) -> None:
     SyntheticJob(job_id="gap").write(page_root, skip=(1,))
-    result = run("gap", "--html", str(tmp_path / "r.html"))
+    result = run_report("gap", "--html", str(tmp_path / "r.html"))
     assert result.exit_code == 0
     assert "1 rank of 4 left no readable page (1)" in result.output
 
@@ -122,7 +119,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     page_root: Path, working_folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     SyntheticJob(job_id="j3", num_steps=45).write(page_root)
-    result = run(*arguments)
+    result = run_report(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
     assert not list(working_folder.iterdir())
@@ -131,7 +128,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
 def test_a_page_of_another_world_size_is_one_sentence_and_exit_2(page_root: Path) -> None:
     SyntheticJob(job_id="mixed", ranks=2, num_steps=5).write(page_root)
     SyntheticJob(job_id="mixed", ranks=3, num_steps=5).write(page_root, skip=(0, 1))
-    result = run("mixed", "--json", "-")
+    result = run_report("mixed", "--json", "-")
     assert result.exit_code == 2
     assert "world_size differs inside one attempt" in result.stderr
     assert not result.stdout
@@ -160,7 +157,7 @@ def test_names_from_pages_are_text_in_the_page_and_in_the_terminal(
         Event(kind="rank_ended", job_id="hostile", attempt=0, fields=ended),
     )
     page = tmp_path / "r.html"
-    result = run("hostile", "--html", str(page))
+    result = run_report("hostile", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "<script>alert(1)" not in page.read_text()
     assert "&lt;script&gt;alert(1)" in page.read_text()
@@ -174,7 +171,7 @@ def test_the_page_draws_itself_in_a_browser_without_a_network(
 ) -> None:
     SyntheticJob(job_id="drawn", slow=(Slow(rank=1),)).write(page_root)
     page = tmp_path / "r.html"
-    run("drawn", "--html", str(page))
+    run_report("drawn", "--html", str(page))
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --virtual-time-budget=5000"
     offline = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
     drawn = subprocess.run(

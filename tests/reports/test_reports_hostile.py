@@ -4,8 +4,6 @@ import gzip
 import json
 import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from lockstep_reports.command import report
 from lockstep_reports.jobs_command import jobs
 from lockstep_reports.readers.unpickled import json_values, plain_values
 
+from .report_command import run_in_bounded_memory
 from .synthetic_job import Slow, SyntheticJob
 
 MOST_BYTES = 2 << 30
@@ -111,17 +110,7 @@ def test_a_recording_made_to_hurt_is_refused_in_bounded_memory_and_time(
     make, reason = RECORDINGS[name]
     path = tmp_path / "recording_0"
     path.write_bytes(make(tmp_path))
-    code = (
-        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES}, {MOST_BYTES}));"
-        "from lockstep_reports.command import report; report()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path), "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-        check=False,
-    )
+    done = run_in_bounded_memory(path, MOST_BYTES, MOST_SECONDS)
     assert done.returncode == 2, done.stderr[-2000:]
     message = done.stderr.partition("Error: ")[2].strip()
     assert len(message.splitlines()) == 1

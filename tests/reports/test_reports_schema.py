@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from lockstep_reports.command import report
 from lockstep_reports.schema import markdown_page, schema
 
+from .report_command import report_json
 from .synthetic_job import Slow, SyntheticJob
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +21,6 @@ SOURCES = {
     "kineto": "kineto-hta",
     "worker_times": "minibatch-alibaba/job_3_norm.csv",
 }
-
-
-def report_json(*arguments: object) -> dict[str, Any]:
-    result = CliRunner().invoke(report, [*map(str, arguments), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    payload: dict[str, Any] = json.loads(result.stdout)
-    return payload
 
 
 def problems(payload: dict[str, Any]) -> list[str]:

@@ -1,0 +1,235 @@
+"""Events of jobs on their way to the ledger, and pages on theirs to the archive."""
+
+import itertools
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_agent.delivery.sender import Delivery
+from lockstep_agent.options import Options
+from lockstep_catalogue import health
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
+from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
+from lockstep_records.events import Event, append_event
+from lockstep_records.jobs import job_folder
+from lockstep_records.page.reader import read_page
+
+from ..live_page import LivePage
+from ..running_agent import eventually, running_agent
+
+
+class Ledger(HTTPServer):
+    """A ledger that keeps the events it receives and answers with the statuses that a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.statuses: list[int] = []
+        self.bad_ids: set[str] = set()
+        self.bodies: list[dict[str, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1/events"
+
+    @property
+    def ids(self) -> list[str]:
+        return [event["id"] for body in self.bodies for event in body["events"]]
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Ledger
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        if self.server.bad_ids & {event["id"] for event in body["events"]}:
+            status = 422
+        if status == 200:
+            self.server.bodies.append(body)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
+@pytest.fixture(name="ledger")
+def _ledger() -> Iterator[Ledger]:
+    ledger = Ledger()
+    thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield ledger
+    ledger.shutdown()
+    thread.join()
+    ledger.server_close()
+
+
+def add_event(root: Path, number: int, job: str = "job") -> None:
+    event = Event(kind="attempt_started", job_id=job, attempt=number, id=f"{job}-{number}")
+    append_event(job_folder(root, job), event)
+
+
+class Agent:
+    """The delivery of an agent, with a clock that a test sets forward."""
+
+    def __init__(
+        self, root: Path, state: Path, url: str, most: int = SPOOL_BYTES, send: Post = post
+    ) -> None:
+        self.now = 0.0
+        self.spool = EventSpool(root, state / "spool.sqlite", most)
+        self.delivery = Delivery(
+            self.spool,
+            LedgerAddress(url=url),
+            ("east", "node-7"),
+            duty=DeliveryDuty(root, is_agent=True),
+            send=send,
+            clock=lambda: self.now,
+        )
+
+    def tick(self, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
+        self.now += seconds
+        return {
+            reading.labels: reading.value
+            for reading in self.delivery.collect()
+            if reading.metric is not health.EVENTS_SPOOL_RATIO
+        }
+
+
+def test_events_arrive_once_in_order_with_their_origin(tmp_path: Path, ledger: Ledger) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    for number in range(3):
+        add_event(tmp_path, number)
+    assert agent.tick() == {(): 0, ("delivered",): 3, ("refused",): 0, ("dropped",): 0}
+    add_event(tmp_path, 3)
+    agent.tick()
+    agent.tick()
+    assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
+    [first, _] = ledger.bodies
+    assert (first["version"], first["cluster"], first["node"]) == (1, "east", "node-7")
+    assert first["events"][0]["kind"] == "attempt_started"
+
+
+def test_events_wait_while_the_ledger_is_away_and_outlive_the_agent_and_the_jobs_folder(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    ledger.statuses = [503, 429, 500]
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    add_event(tmp_path, 0)
+    assert agent.tick()[()] == 1
+    assert len(ledger.statuses) == 2
+    agent.tick(0.4)
+    assert len(ledger.statuses) == 2, "it comes back before it is time"
+    agent.tick(0.7)
+    agent.tick(2.1)
+    assert not ledger.statuses
+    shutil.rmtree(job_folder(tmp_path, "job"))
+    add_event(tmp_path, 1, job="other")
+    again = Agent(tmp_path, tmp_path, ledger.url)
+    assert again.tick()[()] == 0
+    assert ledger.ids == ["job-0", "other-1"]
+
+
+def test_one_bad_event_does_not_hold_up_the_others(tmp_path: Path, ledger: Ledger) -> None:
+    for number in range(9):
+        add_event(tmp_path, number)
+    ledger.bad_ids = {"job-4"}
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    for _ in range(20):
+        counts = agent.tick()
+    assert counts == {(): 0, ("delivered",): 8, ("refused",): 1, ("dropped",): 0}
+    assert ledger.ids == [f"job-{number}" for number in range(9) if number != 4]
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path, ledger: Ledger) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    add_event(tmp_path, 0)
+    path = job_folder(tmp_path, "job") / "events.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(line[:40])
+    assert agent.tick()[()] == 0
+    assert not ledger.ids
+    with path.open("ab") as file:
+        file.write(line[40:])
+    agent.tick()
+    assert ledger.ids == ["job-0"]
+
+
+def test_a_job_whose_folder_was_made_anew_is_read_from_its_beginning(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    add_event(tmp_path, 0)
+    agent.tick()
+    path = job_folder(tmp_path, "job") / "events.jsonl"
+    path.rename(tmp_path / "renamed, so that its inode is not used again")
+    for number in (1, 2, 3):
+        add_event(tmp_path, number)
+    agent.tick()
+    assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
+
+
+def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) -> None:
+    requests: list[float] = []
+
+    def away(_address: LedgerAddress, _body: bytes) -> Answer:
+        requests.append(agent.now)
+        raise OSError("nobody there")
+
+    agent = Agent(tmp_path, tmp_path, "http://ledger/", send=away)
+    add_event(tmp_path, 0)
+    for _ in range(3600):
+        agent.tick(1.0)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(requests)]
+    assert pauses[0] <= 2
+    assert min(pauses[8:]) >= 30
+    assert max(pauses) <= 61
+
+
+def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger: Ledger) -> None:
+    for number in range(100):
+        add_event(tmp_path, number)
+    ledger.bad_ids = {"job-63"}
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    ticks = 0
+    while agent.tick()[()]:
+        ticks += 1
+    assert ticks < 30
+    assert len(set(ledger.ids)) == 99
+
+
+def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    (tmp_path / "spool.sqlite").write_bytes(b"no database at all, by far" * 99)
+    add_event(tmp_path, 0)
+    with (job_folder(tmp_path, "job") / "events.jsonl").open("ab") as file:
+        file.write(b"\xff\x00{]\n[1]\nnull\n")
+    add_event(tmp_path, 1)
+    Agent(tmp_path, tmp_path, ledger.url).tick()
+    assert ledger.ids == ["job-0", "job-1"]
+
+
+def test_a_running_agent_delivers_and_archives(
+    root: Path, options: Options, tmp_path: Path, ledger: Ledger
+) -> None:
+    LivePage(root).step(1)
+    add_event(root, 0)
+    archive = tmp_path / "archive"
+    delivering = replace(options, ledger=ledger.url, archive=f"file://{archive}")
+    with running_agent(delivering):
+        # After it come the incidents of the kernel log that affect the job.
+        eventually(lambda: ledger.ids[:1] == ["job-0"])
+        page = archive / "jobs" / "job" / "0" / "rank-00000.page"
+        eventually(lambda: page.is_file() and read_page(page).state["steps"] == 1)
+    with running_agent(delivering):
+        pass
+    assert ledger.ids[:1] == ["job-0"]

@@ -1,0 +1,177 @@
+"""``lockstep doctor`` on a node: what it prints, how it ends, what it compares."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep_agent.doctor import checkup
+from lockstep_agent.doctor.fleet import Figure, compare, parse_figures, read_fleet
+from lockstep_agent.options import Options
+
+from ..fake_node import FakeNode, h100
+from ..in_process import refused_message
+from ..running_agent import running_agent
+
+COMMAND = [sys.executable, "-m", "lockstep_cli.main", "doctor"]
+
+
+def doctor(options: Options, *words: str) -> subprocess.CompletedProcess[str]:
+    node = ["--duration", "200ms", "--sysfs", str(options.sysfs)]
+    node += ["--nvml-library", str(options.nvml_library)]
+    return subprocess.run(
+        [*COMMAND, *node, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture(name="options")
+def _options(options: Options, tmp_path: Path) -> Options:
+    """A node with GPUs and no ports, of which nothing is expected."""
+    sysfs = tmp_path / "sys"
+    sysfs.mkdir()
+    return replace(options, sysfs=sysfs, expect_gpus=None, expect_port=())
+
+
+@pytest.fixture(name="gpus")
+def _gpus(node: FakeNode) -> FakeNode:
+    return FakeNode(node.path, [h100(), h100()])
+
+
+def figure(value: float, probe: str = "gemm", device: str = "H100") -> dict[str, object]:
+    return {
+        "probe": probe,
+        "device": device,
+        "index": 0,
+        "value": value,
+        "unit": "flops_per_second",
+    }
+
+
+def test_the_exit_status_is_0_when_all_is_well_1_when_degraded_2_when_failed(
+    options: Options, gpus: FakeNode
+) -> None:
+    healthy = doctor(options)
+    assert (healthy.returncode, healthy.stderr) == (0, "")
+    assert "gpu 0" in healthy.stdout
+    gpus.set(1, "nvmlDeviceGetRemappedRows.pending", 1)
+    for key in ("corrected", "uncorrected", "failed"):
+        gpus.set(1, f"nvmlDeviceGetRemappedRows.{key}", 0)
+    degraded = doctor(options)
+    assert degraded.returncode == 1
+    assert "remap_pending" in degraded.stdout
+    failed = doctor(options, "--expect-gpus", "8", "--json")
+    assert failed.returncode == 2
+    health = json.loads(failed.stdout)
+    assert health["verdict"] == "failed"
+    assert sorted(health["reasons"]) == ["gpu_count_short", "gpu_degraded"]
+    assert [part["reasons"] for part in health["parts"]][:2] == [[], ["remap_pending"]]
+
+
+def test_a_running_agent_is_asked_for_what_it_has_seen(options: Options, gpus: FakeNode) -> None:
+    gpus.set(0, "nvmlDeviceGetRemappedRows.failed", 1)
+    for key in ("corrected", "uncorrected", "pending"):
+        gpus.set(0, f"nvmlDeviceGetRemappedRows.{key}", 0)
+    with running_agent(options) as (_, url):
+        done = doctor(options, "--url", url)
+    assert done.returncode == 2
+    assert "remap_failed" in done.stdout
+    assert "node-7" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--url", "http://127.0.0.1:1/"), "no verdicts of an agent there (Connection refused"),
+        (("--url", "file:///etc/hosts"), "is not an address"),
+        (("--fleet", __file__), "is compared by --preflight only"),
+        (("--preflight", "--fleet", __file__), "line 1: no JSON"),
+        (("/nowhere", "--expect-gpus", "8"), "--expect-gpus is about the node"),
+        (("--expect-port", "eth0:x"), "is not DEVICE or DEVICE:GIGABITS"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_status_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    named: str,
+) -> None:
+    message = refused_message(monkeypatch, capsys, "doctor", *words)
+    assert named in message.replace("[Errno 111] ", "")
+
+
+def test_a_figure_is_slow_below_its_share_of_the_median_of_its_own_kind(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.jsonl"
+    lines = [{"preflight": {"figures": [figure(value)]}} for value in (90, 100, 110, 400)]
+    lines.append({"preflight": {"figures": [figure(5000, device="B200")]}})
+    fleet.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    own = parse_figures({"figures": [figure(94), figure(95), figure(1, probe="memory")]})
+    comparisons = list(compare(own, read_fleet(fleet), 0.9))
+    assert [each.median for each in comparisons] == [105, 105, None]
+    assert [each.too_slow for each in comparisons] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "is empty"),
+        ("{}", "line 1: it holds no figures"),
+        ('\n{"figures": [{"probe": 1}]}', "line 2: it holds no figures"),
+        (json.dumps({"figures": [figure(float("nan"))]}), "value nan of probe 'gemm'"),
+        (json.dumps({"figures": [figure(1, device=3)]}), "'gemm' has a name"),  # type: ignore[arg-type]  # on purpose
+        ("[" * 100_000, "line 1: no JSON"),
+    ],
+)
+def test_a_fleet_that_is_none_is_refused_with_its_line(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    path = tmp_path / "fleet.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"fleet\.jsonl") as raised:
+        read_fleet(path)
+    assert named in str(raised.value)
+
+
+def test_a_node_slower_than_its_fleet_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: Options,
+    gpus: FakeNode,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert gpus.gpus
+    measured = {"torch": "2", "figures": [figure(80)]}
+    monkeypatch.setattr(checkup, "_measure", lambda _: measured)
+    fleet = tmp_path / "fleet.jsonl"
+    fleet.write_text(json.dumps({"figures": [figure(100)]}))
+    examination = checkup.Examination(url=None, duration_seconds=0.2, options=options)
+    for ratio, status in ((0.9, 1), (0.7, 0)):
+        probe = checkup.Probe(fleet=fleet, slower_than_ratio=ratio)
+        assert checkup.check_up(examination, probe, as_json=False) == status
+        assert ("too slow" in capsys.readouterr().out) == bool(status)
+
+
+@pytest.mark.distributed
+def test_preflight_measures_products_memory_and_all_reduce(options: Options) -> None:
+    done = doctor(options, "--preflight", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = parse_figures(json.loads(done.stdout))
+    assert [each.probe for each in figures] == ["gemm", "memory", "all_reduce"]
+    assert all(isinstance(each, Figure) and each.value > 1e6 for each in figures)
+
+
+def test_preflight_without_torch_judges_the_node_and_says_what_it_skipped(
+    options: Options, gpus: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpus.path
+    absent = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    (tmp_path / "torch.py").write_text(absent, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = doctor(options, "--preflight")
+    assert done.returncode == 0, done.stderr
+    assert "were not measured: torch is not installed here" in " ".join(done.stdout.split())
+    document = json.loads(doctor(options, "--preflight", "--json").stdout)
+    assert document["preflight"]["figures"] == []
+    assert "skipped" in document["preflight"]

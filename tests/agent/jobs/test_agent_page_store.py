@@ -1,0 +1,176 @@
+"""The rank pages are read once a tick however many collectors need them, and fail alone."""
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lockstep_agent.collector import Collector, Guard
+from lockstep_agent.collectors.bus import Bus
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation
+from lockstep_agent.collectors.hangs import Hangs
+from lockstep_agent.collectors.job_host import JobHost
+from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_records.hangs import HangTimeouts
+from lockstep_records.jobs import list_jobs
+from lockstep_records.page.reader import Page, PageError, PageReader
+
+from ..live_page import LivePage
+
+PROC = Path("/proc")
+TICK_SECONDS = 1.0
+
+
+class Clock:
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(name="reads")
+def _reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each page was read, by its name, and the list of jobs, as ``jobs``."""
+    reads: Counter[str] = Counter()
+    read = PageReader.read
+
+    def counted_read(reader: PageReader) -> Page:
+        reads[reader._path.name] += 1
+        return read(reader)
+
+    def counted_list(root: Path) -> list[Path]:
+        reads["jobs"] += 1
+        return list_jobs(root)
+
+    monkeypatch.setattr(PageReader, "read", counted_read)
+    monkeypatch.setattr("lockstep_agent.jobs.listing.list_jobs", counted_list)
+    return reads
+
+
+def users(pages: PageStore, folder: Path) -> list[Collector]:
+    """The five collectors that need rank pages."""
+    return [
+        Ranks(pages, "node-7", linger_seconds=60.0),
+        Hangs(pages, "node-7", PROC, HangTimeouts(step_seconds=5.0)),
+        Bus(pages, "node-7"),
+        GpuAllocation(list, pages, procfs=PROC, kubelet=folder / "none"),
+        JobHost(str(folder), str(PROC), pages),
+    ]
+
+
+def test_five_collectors_read_each_page_once_a_tick(
+    root: Path, tmp_path: Path, reads: Counter[str]
+) -> None:
+    for rank in range(3):
+        LivePage(root, rank=rank, gpu_uuid="GPU-a").step(1)
+    clock = Clock()
+    pages = PageStore(root, PROC, TICK_SECONDS / 2, clock)
+    collectors = users(pages, tmp_path)
+    for tick in range(1, 4):
+        for collector in collectors:
+            list(collector.collect())
+            clock.now += 0.01
+        assert reads == {"jobs": tick, **{f"rank-0000{rank}.page": tick for rank in range(3)}}
+        clock.now = tick * TICK_SECONDS
+
+
+def test_a_sample_of_the_whole_agent_reads_each_page_once(
+    root: Path, options: Options, reads: Counter[str]
+) -> None:
+    for rank in range(2):
+        LivePage(root, rank=rank).step(1)
+    sampler = Sampler(CollectorRuntime(options), options.tick)
+    sampler.sample()
+    # a busy machine may take longer than half a tick for one: then the pages are read again
+    assert 1 <= reads["rank-00000.page"] == reads["rank-00001.page"] <= reads["jobs"] <= 5
+
+
+def test_an_unreadable_page_costs_only_itself_in_every_collector(
+    root: Path, tmp_path: Path
+) -> None:
+    LivePage(root, rank=0).step(1)
+    LivePage(root, rank=1).truncate()
+    pages = PageStore(root, PROC)
+    assert not any(Guard(collector).run().failed for collector in users(pages, tmp_path))
+    [job] = pages.jobs()
+    assert [page.identity["rank"] for page in job.newest_pages()] == [0]
+    for _ in range(2):
+        with pytest.raises(PageError, match="rank-00001") as raised:
+            job.read(job.paths[1])
+        assert raised.value.reason == "truncated"
+
+
+def test_in_one_tick_everybody_gets_the_same_page_and_in_the_next_a_new_one(root: Path) -> None:
+    page, clock = LivePage(root), Clock()
+    page.step(1)
+    pages = PageStore(root, PROC, TICK_SECONDS / 2, clock)
+    [first] = pages.jobs()[0].newest_pages()
+    page.step(2)
+    [again] = pages.jobs()[0].newest_pages()
+    assert again is first
+    clock.now += TICK_SECONDS
+    [later] = pages.jobs()[0].newest_pages()
+    assert (first.state["steps"], later.state["steps"]) == (1, 2)
+
+
+def test_a_page_of_a_job_that_nobody_asks_about_is_not_read(
+    root: Path, reads: Counter[str]
+) -> None:
+    LivePage(root).step(1)
+    [job] = PageStore(root, PROC).jobs()
+    assert job.paths
+    assert reads == {"jobs": 1}
+
+
+def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("answers", "hangs"):
+        LivePage(root, job_id=name).step(1)
+    goes_on, read = threading.Event(), PageReader.read
+
+    def slow_read(reader: PageReader) -> Page:
+        if "hangs" in reader._path.parts:
+            goes_on.wait(30)
+        return read(reader)
+
+    monkeypatch.setattr(PageReader, "read", slow_read)
+    pages = PageStore(root, PROC, max_age_seconds=60.0)
+
+    def ask_for_second() -> None:
+        pages.jobs()[1].newest_pages()
+
+    stuck = threading.Thread(target=ask_for_second, daemon=True)
+    stuck.start()
+    answers, hangs = pages.jobs()
+    assert (answers.job_id, hangs.job_id) == ("answers", "hangs")
+    assert len(answers.newest_pages()) == 1
+    assert stuck.is_alive()
+    goes_on.set()
+    stuck.join(30)
+    assert len(hangs.newest_pages()) == 1
+
+
+def test_threads_that_ask_at_once_read_once(root: Path, reads: Counter[str]) -> None:
+    LivePage(root).step(1)
+    pages = PageStore(root, PROC, max_age_seconds=60.0)
+    barrier = threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait(30)
+        pages.jobs()[0].newest_pages()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert reads == {"jobs": 1, "rank-00000.page": 1}

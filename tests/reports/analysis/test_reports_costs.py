@@ -1,0 +1,179 @@
+"""Where the time of all ranks went, by cause and in money."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import STATE_BY_PHASE
+from lockstep_reports.analysis.cost import causes, cost, goodput
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.judge import judge
+
+from ..synthetic_job import Slow, SyntheticJob, recording_of
+
+
+def with_page_age(steps: Steps, page_age_seconds: float) -> Steps:
+    """The same job with pages made so long before each rank's first step."""
+    members = [
+        replace(member, page_created_seconds=float(start) - page_age_seconds)
+        for member, start in zip(steps.members, steps.start[:, 0], strict=True)
+    ]
+    return replace(steps, members=tuple(members))
+
+
+def analysed(steps: Steps, price: float | None = None) -> StepAnalysis:
+    return analyse(recording_of(steps), price_per_gpu_hour=price)
+
+
+def means_over_ten(steps: Steps) -> Steps:
+    """The same job in columns that are means over ten steps."""
+    ten = np.arange(len(steps.numbers)).reshape(-1, 10)
+    unknown = np.full((len(steps.members), len(ten)), np.nan)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values[:, ten].mean(axis=2))
+
+    return replace(
+        steps,
+        numbers=steps.numbers[ten[:, 0]],
+        seconds=mean(steps.seconds),
+        phases={phase: mean(values) for phase, values in steps.phases.items()},
+        start=steps.start[:, ten[:, 0]],
+        first_arrival=unknown,
+        last_arrival=unknown,
+        loss=mean(steps.loss),
+        stands_for=np.full(len(ten), 10.0),
+    )
+
+
+def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None:
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
+    statement = goodput(steps, ())
+    assert statement.seconds["startup"] == pytest.approx(4 * 30.0)
+    spans = steps.start[:, -1] + steps.seconds[:, -1] - steps.start[:, 0] + 30.0
+    assert statement.covered_seconds == pytest.approx(float(spans.sum()), rel=1e-3)
+
+
+def test_startup_is_not_counted_without_the_first_step() -> None:
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
+    later = replace(steps, numbers=steps.numbers + 50)
+    assert goodput(later, ()).seconds["startup"] == 0
+
+
+@pytest.mark.parametrize(("first", "is_counted"), [(0, True), (1, True), (2, False)])
+def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool) -> None:
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
+    startup = goodput(replace(steps, numbers=steps.numbers + first), ()).seconds["startup"]
+    assert startup == pytest.approx(4 * 30.0 if is_counted else 0.0)
+
+
+@pytest.mark.parametrize("factor", [0, 1])
+def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(
+    factor: int,
+) -> None:
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
+    created = factor * (float(steps.start[2, 0]) + 5.0)  # 0 is unknown
+    members = [
+        replace(m, page_created_seconds=created) if m.rank == 2 else m for m in steps.members
+    ]
+    statement = goodput(replace(steps, members=tuple(members)), ())
+    assert statement.seconds["startup"] == pytest.approx(3 * 30.0)
+
+
+@pytest.mark.parametrize("phase", STEP_PHASES)
+def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
+    steps = SyntheticJob().steps()
+    longer = steps.phases[phase].copy()
+    longer[1, 7] += 2.5
+    before = goodput(steps, ()).seconds
+    after = goodput(replace(steps, phases={**steps.phases, phase: longer}), ()).seconds
+    moved = {state: after[state] - before[state] for state in after if state != "unknown"}
+    expected = dict.fromkeys(moved, 0.0) | {STATE_BY_PHASE[phase]: 2.5}
+    assert moved == pytest.approx(expected)
+
+
+def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_negative() -> None:
+    steps = SyntheticJob().steps()
+    paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
+    before, after = goodput(steps, ()), goodput(paused, ())
+    assert after.seconds["unknown"] == pytest.approx(before.seconds["unknown"] + 4 * 7.0, abs=0.5)
+    first = steps.start[:, :1]
+    quick = replace(steps, start=first + (steps.start - first) / 2)
+    assert goodput(quick, ()).seconds["unknown"] == 0
+
+
+def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
+    steps = SyntheticJob(jitter=0).steps()
+    paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
+    assert goodput(means_over_ten(paused), ()).seconds["unknown"] == pytest.approx(
+        goodput(paused, ()).seconds["unknown"], abs=0.5
+    )
+
+
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
+    factor: int,
+) -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
+    _, (episode,) = judge(steps, score(steps))
+    costly = replace(episode, lost_by_step=episode.lost_by_step * factor)
+    without, charged = goodput(steps, ()).seconds, goodput(steps, (costly,)).seconds
+    wait = min(3 * costly.lost_seconds, without["communication"])
+    assert charged["straggler_wait"] == pytest.approx(wait)
+    assert charged["communication"] == pytest.approx(without["communication"] - wait)
+    assert charged["communication"] >= 0
+
+
+def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
+    scores = score(steps)
+    _, episodes = judge(steps, scores)
+    lost = cost(replace(steps, world_size=6), scores, episodes)
+    assert lost.lost_gpu_seconds == pytest.approx(6 * lost.lost_seconds)
+    assert lost.lost_money is None
+
+
+def test_the_loss_is_a_share_of_all_steps() -> None:
+    steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
+    for each in (steps, means_over_ten(steps)):
+        lost = analysed(each).cost
+        assert lost.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
+        total_seconds = float(np.median(steps.seconds, axis=0).sum())
+        assert lost.lost_ratio == pytest.approx(lost.lost_seconds / total_seconds, rel=0.02)
+
+
+def test_nothing_is_a_share_of_no_time() -> None:
+    steps = SyntheticJob().steps()
+    none = replace(steps, seconds=np.full_like(steps.seconds, np.nan))
+    assert cost(none, score(none), ()).lost_ratio is None
+
+
+def test_causes_are_costliest_first_and_money_follows_the_price() -> None:
+    report = analysed(SyntheticJob(slow=(Slow(rank=2),)).steps(), price=5.0)
+    costs = causes(report.goodput, 5.0)
+    assert [cause.gpu_hours for cause in costs] == sorted(
+        (cause.gpu_hours for cause in costs), reverse=True
+    )
+    assert {cause.cause for cause in costs} >= {"straggler_wait", "communication", "data_wait"}
+    assert "evaluation" not in {cause.cause for cause in costs}, "it took no time"
+    assert "productive" not in {cause.cause for cause in costs}
+    wait = next(cause for cause in costs if cause.cause == "straggler_wait")
+    assert wait.money == pytest.approx(5.0 * 3 * report.cost.lost_seconds / 3600)
+    total_ratio = sum(cause.ratio for cause in costs) + (report.goodput.ratio or 0.0)
+    assert total_ratio == pytest.approx(1.0)
+
+
+def test_columns_that_stand_for_many_steps_cost_as_much_as_the_steps() -> None:
+    """Means over tens of steps keep verdict and cost, though not the tail."""
+    steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
+    fine, rough = analysed(steps), analysed(means_over_ten(steps))
+    assert (rough.verdict.ranks, rough.verdict.phase) == (fine.verdict.ranks, fine.verdict.phase)
+    assert rough.cost.lost_seconds == pytest.approx(fine.cost.lost_seconds, rel=0.05)
+    assert rough.summary.count == 800
+    assert rough.summary.p95_seconds is None
+    for state, seconds in fine.goodput.seconds.items():
+        assert rough.goodput.seconds[state] == pytest.approx(seconds, rel=0.05, abs=1.0)

@@ -1,0 +1,212 @@
+"""Iteration times of workers and of whole jobs get the same verdict however they were written.
+
+Each property takes the public recordings and changes what must not matter: the numbers of the
+workers, the unit, the order of rows, the names of columns, where a file was cut or joined.
+"""
+
+import gzip
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
+from lockstep_reports.recording.recording import Recording
+
+from ..matrices import matrix
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WORKERS = FIXTURES / "minibatch-alibaba"
+SERIES = sorted((FIXTURES / "megatron-iteration-times").glob("*.gz"))
+SLOW = {"job_2_norm": set(), "job_3_norm": {6, 7, 8, 9}}
+LIMITS = settings(max_examples=12, deadline=None, derandomize=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    worker: int
+    time: float
+    seconds: float
+
+
+def reported(path: Path) -> StepAnalysis:
+    read = read_source(str(path), ReadOptions())
+    assert isinstance(read, Recording)
+    return analyse(read)
+
+
+def rows_of(job: str) -> list[Row]:
+    _, *lines = (WORKERS / f"{job}.csv").read_text().splitlines()
+    cells = [line.split(",") for line in lines if line.count(",") == 4]
+    return [Row(int(worker), float(at), float(spent)) for _, worker, _, at, spent in cells]
+
+
+def judged(
+    folder: Path, rows: list[Row], columns: str = "worker,time,batch_time_norm"
+) -> StepAnalysis:
+    lines = [f"{row.worker},{row.time:.12g},{row.seconds:.12g}" for row in rows]
+    path = folder / "any.csv"
+    path.write_text("\n".join([columns, *lines, ""]))
+    return reported(path)
+
+
+def culprits_of(report: StepAnalysis) -> tuple[str, set[int], list[tuple[int, int, int]]]:
+    episodes = [(e.ranks[0], e.start_step, e.end_step) for e in report.episodes]
+    return report.verdict.kind, set(report.verdict.ranks), sorted(episodes)
+
+
+@pytest.fixture(name="plain", scope="module", params=SLOW)
+def _plain(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, StepAnalysis]:
+    """A job's name and its report, nothing changed."""
+    return request.param, judged(tmp_path_factory.mktemp("t"), rows_of(request.param))
+
+
+@LIMITS
+@given(order=st.permutations(range(10)), factor=st.floats(1e-4, 1e4), seed=st.integers(0, 99))
+def test_numbers_of_workers_units_and_order_of_rows_change_no_verdict(
+    plain: tuple[str, StepAnalysis],
+    tmp_path_factory: pytest.TempPathFactory,
+    order: list[int],
+    factor: float,
+    seed: int,
+) -> None:
+    job, report = plain
+    rows = rows_of(job)
+    if job == "job_3_norm":  # job_2 tells one pair twice, and the last of the two counts
+        random.Random(seed).shuffle(rows)
+    changed = [Row(order[row.worker], row.time, row.seconds * factor) for row in rows]
+    kind, ranks, episodes = culprits_of(judged(tmp_path_factory.mktemp("t"), changed))
+    expected = culprits_of(report)
+    assert (kind, ranks) == (expected[0], {order[rank] for rank in expected[1]})
+    assert episodes == sorted((order[rank], begin, end) for rank, begin, end in expected[2])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["rank,step,step_seconds", "Worker ID,Timestamp,Batch Time", "replica,iteration,duration"],
+)
+def test_names_of_columns_change_no_verdict(
+    plain: tuple[str, StepAnalysis], tmp_path: Path, columns: str
+) -> None:
+    job, report = plain
+    assert culprits_of(judged(tmp_path, rows_of(job), columns)) == culprits_of(report)
+
+
+@LIMITS
+@given(split_time=st.integers(100, 2400), overlap=st.integers(0, 300))
+def test_parts_of_a_recording_that_overlap_and_stand_in_any_order_are_one(
+    plain: tuple[str, StepAnalysis],
+    tmp_path_factory: pytest.TempPathFactory,
+    split_time: int,
+    overlap: int,
+) -> None:
+    job, report = plain
+    rows = rows_of(job)
+    early = [row for row in rows if row.time < split_time + overlap]
+    late = [row for row in rows if row.time >= split_time]
+    # The recording's own double pair keeps its order: the later row counts in both.
+    assert culprits_of(judged(tmp_path_factory.mktemp("t"), late + early)) == culprits_of(report)
+
+
+@LIMITS
+@given(end=st.integers(500, 2481), tail=st.sampled_from(["", "3", "3,", "3,2491", "3,2491,"]))
+def test_a_recording_that_breaks_off_accuses_nobody_who_was_not_slow_by_then(
+    plain: tuple[str, StepAnalysis], tmp_path_factory: pytest.TempPathFactory, end: int, tail: str
+) -> None:
+    job, _ = plain
+    folder = tmp_path_factory.mktemp("t")
+    judged(folder, [row for row in rows_of(job) if row.time < end])
+    with (folder / "any.csv").open("a") as file:
+        file.write(tail)
+    report = reported(folder / "any.csv")
+    assert set(report.verdict.ranks) <= (SLOW[job] if end > 2140 else set())
+    assert report.verdict.kind == ("rank" if report.verdict.ranks else "nobody")
+
+
+@pytest.mark.parametrize("skew", [-0.03, 0.03])
+@pytest.mark.parametrize("worker", matrix([0, 3, 7], 1))
+def test_a_worker_whose_clock_is_off_by_thirty_milliseconds_is_still_beside_the_others(
+    plain: tuple[str, StepAnalysis], tmp_path: Path, worker: int, skew: float
+) -> None:
+    job, report = plain
+    skewed = [
+        Row(row.worker, row.time + (skew if row.worker == worker else 0), row.seconds)
+        for row in rows_of(job)
+    ]
+    assert culprits_of(judged(tmp_path, skewed)) == culprits_of(report)
+
+
+def test_times_of_each_workers_own_clock_are_brought_together(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    rows = [
+        Row(row.worker, 1.7e9 + row.time + float(draw.uniform(-2, 2)), row.seconds)
+        for row in rows_of("job_3_norm")
+    ]
+    report = judged(tmp_path, rows)
+    assert set(report.verdict.ranks) == SLOW["job_3_norm"]
+    assert any("slot of time" in note for note in report.steps.notes)
+
+
+def test_a_worker_that_is_missing_leaves_the_others_as_they_are(
+    plain: tuple[str, StepAnalysis], tmp_path: Path
+) -> None:
+    job, _ = plain
+    for gone in (0, 4, 6, 9):
+        report = judged(tmp_path, [row for row in rows_of(job) if row.worker != gone])
+        assert set(report.verdict.ranks) <= SLOW[job] - {gone}
+        assert bool(report.verdict.ranks) == bool(SLOW[job])
+
+
+def series_of(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return document
+
+
+def written(path: Path, document: dict[str, Any], values: dict[str, Any]) -> Path:
+    document["iteration-time"] = document["iteration-time"] | {"values": values}
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("path", SERIES, ids=lambda path: path.name[:8])
+@LIMITS
+@given(factor=st.floats(1e-3, 1e3), seed=st.integers(0, 99))
+def test_a_series_in_another_unit_and_order_tells_the_same_steps(
+    tmp_path_factory: pytest.TempPathFactory, path: Path, factor: float, seed: int
+) -> None:
+    document, plain = series_of(path), reported(path)
+    items = list(document["iteration-time"]["values"].items())
+    random.Random(seed).shuffle(items)
+    values = {at: value if value == "nan" else float(value) * factor for at, value in items}
+    changed = reported(written(tmp_path_factory.mktemp("t") / "s.json", document, values))
+    assert changed.verdict.kind == plain.verdict.kind
+    assert changed.summary.count == plain.summary.count
+    assert [s.index for s in changed.summary.spikes] == [s.index for s in plain.summary.spikes]
+    assert changed.summary.median_seconds == pytest.approx(
+        (plain.summary.median_seconds or 0) * factor
+    )
+
+
+@pytest.mark.parametrize("path", SERIES, ids=lambda path: path.name[:8])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_series_that_breaks_off_keeps_the_steps_that_it_has(
+    tmp_path: Path, path: Path, share: float
+) -> None:
+    document, plain = series_of(path), reported(path)
+    items = list(document["iteration-time"]["values"].items())
+    first_values = dict(items[: int(share * len(items))])
+    changed = reported(written(tmp_path / "s.json", document, first_values))
+    assert changed.verdict.ranks == ()
+    np.testing.assert_array_equal(
+        changed.steps.seconds, plain.steps.seconds[:, : changed.summary.count]
+    )

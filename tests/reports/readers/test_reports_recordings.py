@@ -1,0 +1,241 @@
+"""Public recordings get the verdict that is true of them, damaged ones one sentence."""
+
+import gzip
+import json
+import pickle
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep_records.compressed import read_content
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.document.steps import document_steps
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers.unpickled import plain_values
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.render.html import as_html
+
+from ..synthetic_job import published
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WORKERS = FIXTURES / "minibatch-alibaba"
+FLIGHTS = FIXTURES / "flight-recorder-nvrx"
+SERIES = FIXTURES / "megatron-iteration-times"
+
+
+def reported(path: Path) -> StepAnalysis:
+    read = read_source(str(path), ReadOptions())
+    assert isinstance(read, Recording)
+    return analyse(read)
+
+
+def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
+    payload = published(reported(WORKERS / "job_2_norm.csv"))
+    assert payload["verdict"]["kind"] == "nobody"
+    assert any("1 pair" in note for note in payload["notes"])
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 60.0])
+@pytest.mark.parametrize("shift", [0, 3])
+def test_workers_that_turned_slow_are_named_however_they_are_numbered_or_timed(
+    tmp_path: Path, factor: float, shift: int
+) -> None:
+    header, *rows = (WORKERS / "job_3_norm.csv").read_text().splitlines()
+    table = [row.split(",") for row in rows]
+    lines = [
+        f"{n},{(int(worker) + shift) % 10},{gpu},{at},{float(spent) * factor}"
+        for n, worker, gpu, at, spent in table
+    ]
+    path = tmp_path / "any.csv"
+    path.write_text("\n".join([header, *lines[::-1]]) + "\n17,")
+    report = reported(path)
+    slow = {(worker - shift) % 10 for worker in report.verdict.ranks}
+    assert report.verdict.kind == "rank"
+    assert {6, 7, 9} <= slow <= {6, 7, 8, 9}
+    assert all(episode.ongoing for episode in report.episodes)
+    assert all(2100 <= episode.start_step <= 2450 for episode in report.episodes)
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind"), [((0, 1, 2, 3, 4), "rank"), (tuple(range(10)), "workload"), ((), "nobody")]
+)
+def test_half_of_the_workers_can_be_slow_and_all_of_them_are_the_workload(
+    tmp_path: Path, slow: tuple[int, ...], kind: str
+) -> None:
+    draw = np.random.default_rng(5)
+    seconds = draw.normal(1.0, 0.02, (10, 200))
+    seconds[list(slow), 100:] *= 1.5
+    rows = [f"{w},{s},{seconds[w, s]}" for w in range(10) for s in range(200)]
+    path = tmp_path / "t.csv"
+    path.write_text("rank,step,step_seconds\n" + "\n".join(rows))
+    verdict = reported(path).verdict
+    assert verdict.kind == kind
+    assert set(verdict.ranks) == (set(slow) if kind == "rank" else set())
+
+
+def test_the_series_of_a_whole_job_tells_its_steps_and_accuses_no_rank() -> None:
+    clean, restarted = (reported(path) for path in sorted(SERIES.glob("*.gz")))
+    assert clean.summary.count == 1999
+    assert max(s.ratio for s in clean.summary.spikes if s.index) < 1.6
+    assert restarted.summary.count == 4538
+    assert restarted.summary.median_seconds == pytest.approx(8.961, abs=1e-3)
+    assert sum(s.ratio > 2 for s in restarted.summary.spikes) == 7
+    assert clean.verdict.ranks == restarted.verdict.ranks == ()
+
+
+@pytest.mark.parametrize("scenario", ["gpu_error_2nd", "lock_gil_1st"])
+def test_ranks_that_have_not_entered_a_collective_are_named_and_not_those_who_wait(
+    scenario: str,
+) -> None:
+    injected = (FLIGHTS / scenario / "fault_injection.log").read_text()
+    truth = json.loads(injected.partition("Fault ranks: ")[2].partition("\n")[0])
+    report = reported(FLIGHTS / scenario)
+    assert (report.verdict.kind, list(report.verdict.ranks)) == ("rank", truth)
+    assert report.verdict.cause == "hang"
+    assert "has not entered" in as_html(document_steps(report))
+
+
+def remapped(value: Any, change: Callable[[int], int]) -> Any:
+    """Dump with the ranks in its groups changed."""
+    for group in value["pg_config"].values():
+        ranks = sorted(change(rank) for rank in json.loads(group["ranks"]))
+        group["ranks"] = json.dumps(ranks)
+    return value
+
+
+def test_dumps_as_json_with_other_rank_numbers_say_the_same(tmp_path: Path) -> None:
+    for file in (FLIGHTS / "lock_gil_1st").glob("_dump_*"):
+        rank = int(file.name.rpartition("_")[2])
+        dump = remapped(plain_values(file.read_bytes()), lambda r: 15 - r)
+        with gzip.open(tmp_path / f"trace{15 - rank}.json.gz", "wt") as out:
+            json.dump(dump, out)
+    assert reported(tmp_path).verdict.ranks == (1, 6)
+
+
+def test_a_rank_that_left_no_dump_is_shown_and_not_accused(tmp_path: Path) -> None:
+    def entry(state: str, sequence: int) -> dict[str, Any]:
+        return {
+            "process_group": ["0", "default_pg"],
+            "pg_id": 0,
+            "collective_seq_id": sequence,
+            "profiling_name": "nccl:all_reduce",
+            "state": state,
+        }
+
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    dump = {"version": "2.9", "pg_config": config, "pg_status": {}}
+    entries = [entry("completed", 4), entry("scheduled", 5)]
+    for rank in (0, 1, 3):
+        (tmp_path / f"d_{rank}").write_bytes(pickle.dumps(dump | {"entries": entries}))
+    verdict = reported(tmp_path).verdict
+    assert (verdict.kind, verdict.ranks) == ("unknown", ())
+    assert "Rank 2 left no dump" in verdict.evidence[0]
+    (tmp_path / "d_2").write_bytes(pickle.dumps(dump | {"entries": [entry("completed", 4)]}))
+    assert reported(tmp_path).verdict.ranks == (2,)
+    odd = entry("scheduled", 5) | {"profiling_name": "nccl:broadcast"}
+    (tmp_path / "d_2").write_bytes(pickle.dumps(dump | {"entries": [odd]}))
+    assert reported(tmp_path).verdict.cause == "mismatched collectives"
+
+
+class _Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("/tmp/never-made"),))  # noqa: S108  # it must not be made
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(_Hostile()),
+        b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00idtR.",
+        b"\x80\x02Nr\xff\xff\xff\x7f.",
+        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+        pickle.dumps({"entries": [1, 2]})[:-3],
+        b"",
+    ],
+)
+def test_a_hostile_or_cut_pickle_is_refused_and_nothing_of_it_is_run(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        plain_values(data)
+    assert not Path("/tmp/never-made").exists()  # noqa: S108  # see above
+
+
+def kineto(folder: Path, *, old: bool, late: int | None, skew: dict[int, float]) -> None:
+    """Traces of four ranks over 30 steps; one of them may arrive 20 ms late."""
+    name = "ncclKernel_AllReduce_RING_LL_Sum_float(x)" if old else "ncclDevKernel_AllReduce_Sum(x)"
+    draw = np.random.default_rng(1)
+    arrivals = 60_000 + draw.uniform(0, 500, (4, 30))
+    if late is not None:
+        arrivals[late] += 20_000
+    for rank in range(4):
+        events: list[dict[str, Any]] = []
+        clock = 1.7e15 + skew.get(rank, 0.0) * 1e6
+        for step in range(30):
+            begin, joint_end = clock + step * 100_000, arrivals[:, step].max() + 5_000
+            spent = joint_end - arrivals[rank, step]
+            events += [
+                {"ph": "X", "name": f"ProfilerStep#{step}", "ts": begin, "dur": 99_000},
+                {"ph": "X", "name": name, "ts": begin + arrivals[rank, step], "dur": spent},
+            ]
+        trace = {"distributedInfo": {"rank": rank, "world_size": 4}, "traceEvents": events}
+        with gzip.open(folder / f"host{rank}.json.gz", "wt") as out:
+            json.dump(trace, out)
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("late", [None, 0, 2])
+@pytest.mark.parametrize("skewed", [None, 0, 2])
+def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
+    tmp_path: Path, *, old: bool, late: int | None, skewed: int | None
+) -> None:
+    kineto(tmp_path, old=old, late=late, skew={} if skewed is None else {skewed: 0.03})
+    report = reported(tmp_path)
+    assert report.verdict.kind == ("nobody" if late is None else "rank")
+    assert report.verdict.ranks == (() if late is None else (late,))
+    payload = published(report)
+    assert {c["kind"] for c in payload["collectives"]} == {"all_reduce"}
+    assert len(payload["collectives"]) == 30
+    if late is not None:
+        assert {c["last_rank"] for c in payload["collectives"]} == {late}
+        spreads = [c["start_spread_seconds"] for c in payload["collectives"]]
+        assert spreads == pytest.approx([0.0202] * 30, abs=1e-3)
+    if skewed is not None:
+        offsets = payload["alignment"]["offsets"]
+        ahead = offsets[f"rank {skewed}"] - offsets[f"rank {(skewed + 1) % 4}"]
+        assert ahead == pytest.approx(0.03, abs=1e-4)
+
+
+def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_accused() -> None:
+    payload = published(reported(FIXTURES / "kineto-hta"))
+    assert payload["steps"]["count"] == 2
+    assert len(payload["collectives"]) == 10
+    assert payload["verdict"]["kind"] == "unknown"
+    assert payload["alignment"]["residual_seconds"] is not None
+
+
+@pytest.mark.parametrize("num_bytes", [200, 5_000])
+def test_cut_traces_and_dumps_are_told_in_one_sentence(tmp_path: Path, num_bytes: int) -> None:
+    trace = next((FIXTURES / "kineto-hta").glob("*.gz"))
+    packed, plain = tmp_path / "a.json.gz", tmp_path / "b.json"
+    packed.write_bytes(trace.read_bytes()[:num_bytes])
+    plain.write_bytes(gzip.decompress(trace.read_bytes())[: num_bytes * 10])
+    for path in (packed, plain):
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+            reported(path)
+    shutil.copy(FLIGHTS / "lock_gil_1st" / "_dump_9", tmp_path / "_dump_9")
+    data = (tmp_path / "_dump_9").read_bytes()
+    (tmp_path / "_dump_9").write_bytes(data[: max(600, len(data) - num_bytes)])
+    with pytest.raises(ValueError, match="can be read"):
+        reported(tmp_path / "_dump_9")
+
+
+def test_a_gzip_bomb_is_told_and_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"0" * (1 << 22)))
+    with pytest.raises(ValueError, match="more than"):
+        read_content(path, 1 << 20)

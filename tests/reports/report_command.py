@@ -1,0 +1,38 @@
+"""``lockstep report`` in this process, and in one of bounded memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from lockstep_reports.command import report
+
+
+def run_report(*arguments: object) -> Result:
+    return CliRunner().invoke(report, list(map(str, arguments)))
+
+
+def report_json(*arguments: object) -> dict[str, Any]:
+    result = run_report(*arguments, "--json", "-")
+    assert result.exit_code == 0, result.output
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
+
+
+def run_in_bounded_memory(
+    path: Path, max_bytes: int, timeout_seconds: float
+) -> subprocess.CompletedProcess[str]:
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({max_bytes}, {max_bytes}));"
+        "from lockstep_reports.command import report; report()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(path), "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        check=False,
+    )

@@ -1,0 +1,243 @@
+"""Faults that are small, short, shared or passed around; and jobs in which nobody is to blame."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.search.align import align
+from lockstep_reports.search.chance import fisher_tail
+from lockstep_reports.search.late import Search, collect_late, find_late
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Verdict
+
+from ..synthetic_job import Slow, SyntheticJob
+
+
+def verdict_of(steps: Steps) -> Verdict:
+    return judge(steps, score(steps))[0]
+
+
+@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer"])
+@pytest.mark.parametrize("seconds", [0.012, 0.035, 0.06, 0.25])
+def test_twenty_slow_steps_after_thirty_quick_ones_are_enough(phase: str, seconds: float) -> None:
+    for seed in range(3):
+        slow = (Slow(rank=seed, phase=phase, seconds=seconds, from_step=30),)
+        verdict = verdict_of(SyntheticJob(num_steps=50, slow=slow, seed=seed).steps())
+        assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (seed,), phase)
+
+
+def _now_and_then(
+    every: int, rank: Callable[[int], int], seconds: float = 0.035
+) -> tuple[Slow, ...]:
+    return tuple(
+        Slow(rank=rank(step), seconds=seconds, from_step=step, until_step=step + 1)
+        for step in range(30, 90, every)
+    )
+
+
+def test_a_rank_that_is_slow_in_each_third_step_is_named_and_told_as_intermittent() -> None:
+    slow = _now_and_then(3, lambda _: 2)
+    verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (2,), "backward")
+    assert "intermittent" in " ".join(verdict.evidence)
+
+
+def test_ranks_that_are_slow_in_turn_are_told_as_rotating_and_none_is_blamed() -> None:
+    slow = _now_and_then(1, lambda step: step % 4)
+    verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
+    assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "rotating")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hiccup_before_a_fault_of_the_same_rank_is_not_proven_by_the_fault(seed: int) -> None:
+    margin = np.random.default_rng(seed).normal(-0.005, 0.002, (4, 500))
+    margin[1, 150:155] += 0.04
+    margin[1, 300:400] += 0.06
+    search = Search(
+        threshold=0.01, min_mean_loss=0.005, gap=40, weight=1.0, false_alarm_probability=1e-6
+    )
+    found = find_late(margin, search)
+    assert [(stretch.first, stretch.last) for stretch in found] == [(300, 399)]
+
+
+def test_a_single_slow_step_names_nobody() -> None:
+    slow = (Slow(rank=1, seconds=0.25, from_step=30, until_step=31),)
+    assert verdict_of(SyntheticJob(num_steps=50, slow=slow).steps()).kind == "nobody"
+
+
+def _hiccups(seed: int, ranks: int, steps: int, *, only: int | None = None) -> tuple[Slow, ...]:
+    """Stretches of three to eight slow steps, on a rank or another, as busy hosts have them."""
+    draw = np.random.default_rng(seed)
+    return tuple(
+        Slow(
+            rank=int(draw.integers(ranks)) if only is None else only,
+            phase=str(draw.choice(["data", "forward", "backward"])),
+            seconds=float(draw.uniform(0.01, 0.04)),
+            from_step=begin,
+            until_step=begin + int(draw.integers(3, 9)),
+        )
+        for begin in draw.integers(5, steps - 10, steps // 60).tolist()
+    )
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(4, 1000), (16, 1000), (4, 4000)])
+@pytest.mark.parametrize("seed", range(4))
+def test_hiccups_of_a_few_steps_now_here_now_there_accuse_nobody(
+    ranks: int, steps: int, seed: int
+) -> None:
+    job = SyntheticJob(ranks=ranks, num_steps=steps, slow=_hiccups(seed, ranks, steps)).steps()
+    verdict, episodes = judge(job, score(job))
+    assert (verdict.kind in {"nobody", "workload"}, verdict.ranks, episodes) == (True, (), ())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hiccups_beside_a_slow_rank_are_no_episodes(seed: int) -> None:
+    slow = (Slow(rank=2, from_step=500, until_step=700), *_hiccups(seed, 4, 450))
+    job = SyntheticJob(num_steps=1000, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert verdict.ranks == (2,)
+    assert {episode.ranks for episode in episodes} == {(2,)}
+
+
+def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
+    slow = _hiccups(1, 4, 2000, only=3)
+    job = SyntheticJob(num_steps=2000, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert verdict.ranks == (3,)
+    assert len(episodes) > 1
+
+
+def test_what_was_too_brief_to_accuse_anybody_is_still_told() -> None:
+    slow = (Slow(rank=1, from_step=300, until_step=306),)
+    verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
+    assert verdict.kind == "nobody"
+    assert "few steps (rank 1)" in " ".join(verdict.evidence)
+
+
+def test_a_few_steps_that_cost_much_of_the_run_are_told() -> None:
+    slow = (Slow(rank=1, seconds=2.0, from_step=100, until_step=106),)
+    verdict = verdict_of(SyntheticJob(num_steps=300, slow=slow).steps())
+    assert verdict.ranks == (1,)
+
+
+@pytest.mark.parametrize("culprits", [(0, 3), (1, 2, 5, 6)])
+def test_several_ranks_up_to_half_of_all_that_are_slow_together_are_all_named(
+    culprits: tuple[int, ...],
+) -> None:
+    slow = tuple(Slow(rank=rank, from_step=60) for rank in culprits)
+    verdict = verdict_of(SyntheticJob(ranks=8, slow=slow).steps())
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", culprits, "backward")
+
+
+@pytest.mark.parametrize(
+    ("axis", "named"),
+    [("pp", "pipeline stage 1"), ("dp", "data-parallel replica 1"), ("ep", "expert group 1")],
+)
+def test_ranks_that_share_a_coordinate_are_named_by_it(axis: str, named: str) -> None:
+    slow = tuple(Slow(rank=rank, from_step=60) for rank in (1, 4))
+    steps = SyntheticJob(ranks=6, slow=slow).steps()
+    members = tuple(Member(rank=rank, node="a", mesh={axis: rank % 3}) for rank in range(6))
+    verdict = verdict_of(replace(steps, members=members))
+    assert (verdict.kind, verdict.group, verdict.ranks) == ("group", named, (1, 4))
+
+
+def test_a_rank_with_more_tokens_is_not_blamed_but_the_workload() -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1, phase="forward", from_step=60),)).steps()
+    tokens = np.full_like(steps.seconds, 1000.0)
+    tokens[1, 60:] = 1800.0
+    assert verdict_of(steps).kind == "rank"
+    verdict = verdict_of(replace(steps, tokens=tokens))
+    assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "tokens")
+
+
+def test_work_that_grows_on_all_ranks_at_once_is_the_workload() -> None:
+    slow = tuple(Slow(rank=rank, from_step=60, until_step=110) for rank in range(4))
+    verdict = verdict_of(SyntheticJob(slow=slow).steps())
+    assert (verdict.kind, verdict.ranks) == ("workload", ())
+
+
+def test_garbage_collection_that_explains_the_loss_is_the_cause() -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1, from_step=60, until_step=120),)).steps()
+    members = tuple(
+        replace(member, collection_seconds=1.7 if member.rank == 1 else 0.01)
+        for member in steps.members
+    )
+    assert verdict_of(replace(steps, members=members)).cause == "garbage_collection"
+    assert verdict_of(steps).cause is None
+
+
+@given(order=st.permutations(range(8)), factor=st.floats(0.1, 30), slow=st.integers(0, 7))
+@settings(max_examples=20, deadline=None)
+def test_order_of_ranks_scale_of_times_and_names_of_hosts_change_no_verdict(
+    order: list[int], factor: float, slow: int
+) -> None:
+    steps = SyntheticJob(ranks=8, nodes=4, slow=(Slow(rank=slow, from_step=90),)).steps()
+    changed = replace(
+        steps,
+        members=tuple(
+            replace(steps.members[row], rank=at, node=f"host-{steps.members[row].node}x")
+            for at, row in enumerate(order)
+        ),
+        seconds=steps.seconds[order] * factor,
+        phases={name: seconds[order] * factor for name, seconds in steps.phases.items()},
+        start=steps.start[order],
+        first_arrival=steps.first_arrival[order],
+        last_arrival=steps.last_arrival[order],
+        loss=steps.loss[order],
+    )
+    verdict, changed_verdict = verdict_of(steps), verdict_of(changed)
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (slow,), "backward")
+    assert (changed_verdict.kind, changed_verdict.ranks, changed_verdict.phase) == (
+        "rank",
+        (order.index(slow),),
+        "backward",
+    )
+
+
+@given(st.integers(0, 8), st.integers(1, 30))
+def test_the_chance_that_hits_gather_is_that_of_fishers_exact_test(hits: int, inside: int) -> None:
+    draws = np.random.default_rng(1).hypergeometric(8, 32, inside, 20_000)
+    assert np.mean(draws >= hits) <= fisher_tail(hits, inside, 8, 40) + 0.015
+
+
+def test_late_steps_are_gathered_by_what_lies_between_them() -> None:
+    at = np.array([3, 4, 5, 7, 40, 41, 90])
+    assert list(collect_late(at, 0.5, 20)) == [(3, 7, 4), (40, 41, 2), (90, 90, 1)]
+
+
+@pytest.mark.parametrize("rate", [0.0, 2e-5, -2e-5])
+def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: float) -> None:
+    job = SyntheticJob(ranks=8, nodes=4, num_steps=1500, slow=(Slow(rank=2, from_step=900),))
+    steps = job.steps()
+    gained = np.zeros_like(steps.start)
+    gained[6:] = rate * (steps.start[6:] - steps.start[0, 0])
+    drifting = replace(steps, start=steps.start + gained, last_arrival=steps.last_arrival + gained)
+    assert verdict_of(drifting).ranks == verdict_of(steps).ranks == (2,)
+    alignment = align(drifting)
+    drift = alignment.drifts["node-3"]
+    assert drift is not None
+    assert drift == pytest.approx(rate, abs=1e-6)
+    np.testing.assert_allclose(alignment.lag, align(steps).lag, atol=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("every", [5, 10, 20])
+@pytest.mark.parametrize("noise", ["normal", "lognormal", "exponential"])
+def test_a_rank_three_times_as_long_in_each_fifth_to_twentieth_step_is_named(
+    ranks: int, every: int, noise: str
+) -> None:
+    slow = tuple(
+        Slow(rank=1, seconds=0.2, from_step=step, until_step=step + 1)
+        for step in range(5, 300, every)
+    )
+    job = SyntheticJob(ranks=ranks, num_steps=300, noise=noise, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (1,), "backward")
+    assert "intermittent" in " ".join(verdict.evidence)
+    assert sum(e.lost_seconds for e in episodes) == pytest.approx(0.2 * len(slow), rel=0.1)

@@ -1,0 +1,174 @@
+"""``lockstep top`` over rank pages: the rank that lags stands first, in any width."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.jobs import page_path
+from lockstep_records.page.layout import PHASES, SLOT
+from lockstep_records.page.layout import ROW as PAGE_ROW
+from lockstep_records.page.reader import read_newest, read_page, read_ring
+from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_reports.top.command import top
+from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
+from lockstep_reports.top.table import SnapshotView, spark
+
+from ..synthetic_job import Slow, SyntheticJob
+
+ROW = RankRow(
+    job_id="j", rank=0, node="n", state="training", phase="forward", step=7, lag_seconds=0.0,
+    wait_seconds=0.01, step_seconds=0.1, tokens_per_second=100.0, loss=2.0, quiet_seconds=0.1,
+    step_times=(0.1, 0.2),
+)  # fmt: skip
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(top, list(arguments))
+
+
+def drawn_lines(snapshot: Snapshot, width: int, height: int = 40) -> list[str]:
+    console = Console(width=width, height=height, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(SnapshotView(snapshot))
+    return captured.get().splitlines()
+
+
+def test_the_rank_with_the_largest_lag_stands_first(page_root: Path) -> None:
+    SyntheticJob(job_id="j1", slow=(Slow(rank=2),), nodes=2).write(page_root)
+    result = run("j1", "--once")
+    assert result.exit_code == 0, result.output
+    columns, first = result.output.splitlines()[1:3]
+    cells = dict(zip(columns.replace(", ms", "").split(), first.split(), strict=False))
+    assert (cells["rank"], cells["node"], cells["state"]) == ("2", "node-1", "done")
+    assert float(cells["lag"]) == pytest.approx(30, rel=0.1)
+
+
+def test_a_node_shows_its_own_ranks_of_running_jobs(page_root: Path) -> None:
+    SyntheticJob(job_id="over", nodes=2).write(page_root)
+    for rank in range(2):
+        write_running(page_root, rank)
+    result = run("here", "--once")
+    assert result.exit_code == 0, result.output
+    assert "2 ranks" in result.output
+    assert "node-" not in result.output
+    assert "2 ranks" in run("--all", "--once").output
+
+
+def test_without_a_job_the_newest_is_shown(page_root: Path) -> None:
+    empty = run("--once")
+    assert (empty.exit_code, "no job exists under" in empty.output) == (2, True)
+    SyntheticJob(job_id="zz-over", nodes=2).write(page_root)
+    write_running(page_root, 0)
+    assert run("--once").output.startswith("live")
+    both = run("zz-over", "--all", "--once")
+    assert (both.exit_code, "leave out zz-over" in both.output) == (2, True)
+
+
+def test_what_a_loop_does_not_tell_is_a_dash_and_no_zero(page_root: Path) -> None:
+    write_running(page_root, 0, sync_seconds=0.0, tokens=0)
+    output = run("live", "--once").output
+    assert "tokens/s" not in output.splitlines()[0]
+    columns, row = output.splitlines()[1:3]
+    cells = dict(zip(columns.replace(", ms", "").split(), row.split(), strict=False))
+    assert cells["waits"] == "-"
+
+
+def write_running(root: Path, rank: int, *, sync_seconds: float = 0.0125, tokens: int = 64) -> None:
+    path = page_path(root, "live", 0, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    identity = RankIdentity(job_id="live", rank=rank, world_size=2, node="here")
+    page = PageWriter(path, identity, rows=8)
+    phases = [0.0125] * 8
+    phases[STEP_PHASES.index("sync")] = sync_seconds
+    page.append([3, 0, 0, 0, 0.1, *phases, 0.0, 0.0, tokens, 8, 0, 0, 0, 0, 0.0])
+    page.signed[SLOT.word("step")] = 3
+    page.words[SLOT.word("present")] |= SLOT.presence["step"]
+    page.heartbeat(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
+    page.commit(time.monotonic_ns())
+    page.close()
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 20])
+def test_the_newest_rows_are_the_last_of_the_ring(page_root: Path, count: int) -> None:
+    path = page_path(page_root, "ring", 0, 0)
+    path.parent.mkdir(parents=True)
+    page = PageWriter(path, RankIdentity(job_id="ring", rank=0, world_size=1), rows=8)
+    for step in range(21):
+        page.append([step, 0, 0, 0, 0.1, *[0.0125] * 8, 0.0, 0.0, 64, 8, 0, 0, 0, 0, 0.0])
+        page.commit(0)
+    page.close()
+    read = read_page(path)
+    assert read_newest(read, count) == read_ring(read)[-count * PAGE_ROW.size :]
+
+
+def test_failed_and_stalled_ranks_come_first_and_victims_after_culprits() -> None:
+    rows = [
+        replace(ROW, rank=0, lag_seconds=0.5),
+        replace(ROW, rank=1, state="stalled", phase="sync"),
+        replace(ROW, rank=2, state="stalled", phase="backward"),
+        replace(ROW, rank=3, lag_seconds=None),
+        replace(ROW, rank=4, state="failed"),
+    ]
+    assert [row.rank for row in worst_first(rows)] == [4, 2, 1, 0, 3]
+
+
+def test_a_rank_is_stalled_after_twenty_of_its_steps_and_two_minutes() -> None:
+    assert state_of("forward", 119, 0.1) == "training"
+    assert state_of("forward", 121, 0.1) == "stalled"
+    assert state_of("sync", 100, 10.0) == "training"
+    assert state_of("sync", 201, 10.0) == "stalled"
+    assert state_of("checkpoint", 1799, 0.1) == "checkpoint"
+    assert state_of("checkpoint", 1801, 0.1) == "stalled"
+    assert state_of("done", 1e6, 0.1) == "done"
+
+
+def test_lag_is_own_work_beyond_the_median() -> None:
+    own = np.array([[1.0, 1.0], [1.0, 2.0], [3.0, np.nan]])
+    assert lags(own).tolist() == [-0.25, 0.25, 2.0]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 104, 160])
+def test_a_frame_fits_the_terminal(width: int) -> None:
+    rows = tuple(replace(ROW, rank=rank) for rank in range(5000))
+    lines = drawn_lines(Snapshot(title="j", wall_seconds=0.0, rows=rows), width, height=24)
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) <= 24
+    assert any("not shown" in line for line in lines)
+
+
+def test_what_came_from_pages_is_text() -> None:
+    row = replace(ROW, node="[red]\x1b[31m", job_id="[bold]")
+    text = "\n".join(drawn_lines(Snapshot(title="\x1b]0;x", wall_seconds=0.0, rows=(row,)), 120))
+    assert "\x1b" not in text
+    assert "[red]" in text
+
+
+def test_a_spark_rises_with_its_values() -> None:
+    assert spark((0.0, 0.5, 1.0), 1.0) == "▁▅█"
+    assert spark((), 0.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "job 'nowhere' is not under"),
+        (("--node", "n1"), "are for a Prometheus"),
+        (("http://127.0.0.1:9",), "cannot be queried"),
+        (("http://",), "names no host"),
+        ((), "no job exists under"),
+        (("--all",), "no rank of all jobs here"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    page_root: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    assert page_root.is_dir()
+    result = run(*arguments, "--once")
+    assert result.exit_code == 2
+    assert message in result.stderr

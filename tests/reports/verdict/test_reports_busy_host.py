@@ -1,0 +1,150 @@
+"""A rank whose cores other processes had is not accused; one that is slow by itself is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_records.page.writer import PageWriter
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.document.advice import step_advice
+from lockstep_reports.document.headline import findings
+from lockstep_reports.readers.pages import read_attempt, waits_by_row
+from lockstep_reports.recording.steps import Steps
+
+from ..synthetic_job import Slow, SyntheticJob, recording_of
+
+LATE = Slow(rank=1, seconds=0.05, from_step=60, until_step=140)
+
+
+def analysed(steps: Steps) -> StepAnalysis:
+    return analyse(recording_of(steps))
+
+
+def waiting(job: SyntheticJob, *waits: Slow) -> Steps:
+    """The job's steps, in which these waits for a core are known and all others are zero."""
+    steps = job.steps()
+    run_queue = np.zeros_like(steps.seconds)
+    for wait in waits:
+        run_queue[wait.rank, wait.from_step : wait.until_step] += wait.seconds
+    return replace(steps, run_queue=run_queue)
+
+
+def crowded(steps: Steps, wait_ratio: float) -> Steps:
+    """The same steps on a host where all ranks wait so long for each second of their work."""
+    own = {name: (1 + wait_ratio) * steps.phases[name] for name in OWN_WORK_PHASES}
+    phases = steps.phases | own
+    work = np.sum(list(own.values()), axis=0)
+    # Whoever works longest waits for nobody but the transfer.
+    phases["sync"] = work.max(axis=0) + 0.01 - work
+    waits = wait_ratio * np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
+    return replace(steps, phases=phases, seconds=work + phases["sync"], run_queue=waits)
+
+
+def test_a_rank_that_waited_for_its_cores_is_not_accused_and_the_cost_stays() -> None:
+    job = SyntheticJob(slow=(LATE,), nodes=2)
+    accused, analysis = analysed(job.steps()), analysed(waiting(job, LATE))
+    assert accused.verdict.ranks == (1,)
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
+    assert analysis.verdict.cause == "busy_host"
+    assert analysis.cost.lost_seconds == accused.cost.lost_seconds
+    [episode] = analysis.episodes
+    assert (episode.ranks, episode.busy_host) == ((1,), True)
+    first = findings(analysis)[0]
+    assert first.severity == "nobody"
+    assert first.sentence.startswith("Nobody was slow: node node-0 was busy with other work, ")
+    assert (
+        "other processes had the cores of rank 1 on node node-0: it waited 4 s"
+        in (first.details[0])
+    )
+    assert "cores of its own" in " ".join(step_advice(analysis))
+
+
+@pytest.mark.parametrize("wait_ratio", [0.0, 0.5, 1.5])
+def test_a_rank_with_more_work_of_its_own_is_accused_however_long_all_wait(
+    wait_ratio: float,
+) -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1, seconds=0.036, from_step=30),)).steps()
+    assert analysed(crowded(steps, wait_ratio)).verdict.ranks == (1,)
+
+
+def test_a_rank_slower_by_half_by_itself_is_accused_however_much_longer_it_waits() -> None:
+    # As measured: a rank with more to compute loses its core far more often than in proportion.
+    own = Slow(rank=1, seconds=0.045, from_step=60)
+    waits = tuple(
+        Slow(rank=rank, seconds=0.25 if rank == 1 else 0.07, from_step=60) for rank in range(4)
+    )
+    analysis = analysed(waiting(SyntheticJob(slow=(own, *waits)), *waits))
+    assert analysis.verdict.ranks == (1,)
+
+
+@pytest.mark.parametrize(("explained_ratio", "is_accused"), [(0.4, True), (0.6, False)])
+def test_waits_must_explain_half_of_the_lateness(explained_ratio: float, is_accused: bool) -> None:
+    wait = replace(LATE, seconds=explained_ratio * LATE.seconds)
+    analysis = analysed(waiting(SyntheticJob(slow=(LATE,)), wait))
+    assert (analysis.verdict.ranks == (1,)) is is_accused
+
+
+def test_waits_of_other_steps_or_ranks_excuse_nobody() -> None:
+    elsewhere = replace(LATE, from_step=0, until_step=50), replace(LATE, rank=2)
+    for wait in elsewhere:
+        assert analysed(waiting(SyntheticJob(slow=(LATE,)), wait)).verdict.ranks == (1,)
+
+
+def test_unknown_waits_excuse_nobody() -> None:
+    steps = waiting(SyntheticJob(slow=(LATE,)), LATE)
+    assert steps.run_queue is not None
+    steps.run_queue[:, 60:] = np.nan
+    assert analysed(steps).verdict.ranks == (1,)
+
+
+def test_the_slow_rank_is_accused_of_its_own_loss_beside_one_on_a_busy_host() -> None:
+    slow = Slow(rank=2, seconds=0.03, from_step=150)
+    analysis = analysed(waiting(SyntheticJob(slow=(LATE, slow)), LATE))
+    assert analysis.verdict.ranks == (2,)
+    assert [(e.ranks, e.busy_host) for e in analysis.episodes] == [((1,), True), ((2,), False)]
+    share = analysis.accused_lost_ratio
+    assert share is not None
+    assert share < 0.5 * (analysis.cost.lost_ratio or 0)
+    assert findings(analysis)[0].sentence.startswith("Rank 2 was slow in backward: ")
+    assert any("had the cores of rank 1" in line for line in analysis.verdict.evidence)
+
+
+def test_no_workload_is_slow_where_all_ranks_waited_for_their_cores_at_once() -> None:
+    everywhere = tuple(replace(LATE, rank=rank) for rank in range(4))
+    job = SyntheticJob(slow=everywhere)
+    assert analysed(job.steps()).verdict.kind == "workload"
+    analysis = analysed(waiting(job, *everywhere))
+    assert (analysis.verdict.kind, analysis.verdict.cause) == ("nobody", "busy_host")
+    assert findings(analysis)[0].severity == "nobody"
+
+
+def test_a_value_for_several_rows_goes_to_those_that_it_made_longer() -> None:
+    nan = np.nan
+    waits = np.array([nan, nan, 0.02, 0.03, nan, 0.0, nan])
+    seconds = np.array([0.01, 0.03, 0.01, 0.05, 0.01, 0.02, 0.01])
+    expected = [0.0, 0.02, 0.0, 0.03, 0.0, 0.0, nan]
+    assert waits_by_row(waits, seconds) == pytest.approx(expected, nan_ok=True)
+    assert np.isnan(waits_by_row(np.full(3, nan), np.ones(3))).all()
+    # What no row's length explains is shared by length: waits of another thread in a collective.
+    assert waits_by_row(np.array([nan, 0.06]), np.array([0.04, 0.08])) == pytest.approx(
+        [0.02 / 3, 0.04 + 0.04 / 3]
+    )
+
+
+def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: Path) -> None:
+    folder = SyntheticJob(num_steps=20).write(page_root)
+    assert read_attempt(folder / "0").run_queue is None
+    path = folder / "0" / "rank-00002.page"
+    path.unlink()
+    page = PageWriter(path, SyntheticJob().identity_of(2), rows=32)
+    page.add_to_row("run_queue_seconds", 0.25)
+    page.append((3, 1, 1, 1, 0.5, *[0.0] * 8, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
+    page.commit(1)
+    page.close()
+    run_queue = read_attempt(folder / "0").run_queue
+    assert run_queue is not None
+    assert run_queue[2, 3] == 0.25
+    assert np.count_nonzero(~np.isnan(run_queue)) == 1

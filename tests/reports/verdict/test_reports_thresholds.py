@@ -1,0 +1,159 @@
+"""Where the judge draws its lines: each is held from both sides by a job whose truth is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep_reports.analysis.steps import analyse
+from lockstep_reports.document.steps import document_steps
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Episode, Verdict
+
+from ..synthetic_job import Slow, SyntheticJob, recording_of
+
+
+def judged(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
+    return judge(steps, score(steps))
+
+
+@pytest.mark.parametrize(("seconds", "accused"), [(0.0125, (0,)), (0.0275, (0, 3))])
+def test_a_second_culprit_is_accused_when_it_cost_a_tenth_of_the_dearest(
+    seconds: float, accused: tuple[int, ...]
+) -> None:
+    slow = (
+        Slow(rank=0, seconds=0.06, from_step=50, until_step=200),
+        Slow(rank=3, phase="data", seconds=seconds, from_step=250, until_step=300),
+    )
+    verdict, episodes = judged(SyntheticJob(num_steps=400, slow=slow).steps())
+    assert verdict.ranks == accused
+    assert [episode.ranks for episode in episodes] == [(0,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "phase"),
+    [
+        ({"data": 0.2, "forward": 0.2, "backward": 0.2, "optimizer": 0.2, "other": 0.2}, None),
+        ({"data": 0.4, "forward": 0.3, "other": 0.3}, "data"),
+    ],
+)
+def test_a_phase_is_named_when_it_explains_a_quarter_of_the_lateness(
+    shares: dict[str, float], phase: str | None
+) -> None:
+    slow = tuple(
+        Slow(rank=1, phase=name, seconds=0.06 * share, from_step=60)
+        for name, share in shares.items()
+    )
+    verdict, episodes = judged(SyntheticJob(slow=slow).steps())
+    assert (verdict.ranks, verdict.phase) == ((1,), phase)
+    assert (episodes[0].phase_seconds is None) == (phase is None)
+
+
+def test_a_rank_that_is_late_with_no_longer_work_of_its_own_is_named_without_a_phase() -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1, from_step=60),)).steps()
+    backward = steps.phases["backward"].copy()
+    backward[1] = backward[0]
+    verdict, _ = judged(replace(steps, phases={**steps.phases, "backward": backward}))
+    assert (verdict.ranks, verdict.phase) == ((1,), None)
+
+
+def _waited_for(share: float, seconds: float = 0.03) -> Steps:
+    """Rank 1 works longer from step 60 on; only a share of that keeps the others waiting."""
+    steps = SyntheticJob(slow=(Slow(rank=1, from_step=60, seconds=seconds * share),)).steps()
+    backward = steps.phases["backward"].copy()
+    backward[1, 60:] += seconds * (1 - share)
+    return replace(steps, phases={**steps.phases, "backward": backward})
+
+
+def test_longer_work_that_nobody_waits_for_accuses_nobody() -> None:
+    verdict, episodes = judged(_waited_for(0.0))
+    assert (verdict.kind, episodes) == ("nobody", ())
+
+
+@pytest.mark.parametrize(("share", "charged"), [(0.35, 0.35), (0.7, 1.0)])
+def test_longer_work_is_charged_whole_when_half_of_it_is_waited_for(
+    share: float, charged: float
+) -> None:
+    """Else the waiting itself is charged: what the others did not wait for cost them nothing."""
+    verdict, episodes = judged(_waited_for(share))
+    assert verdict.ranks == (1,)
+    lost_seconds = 140 * 0.03
+    assert sum(episode.lost_seconds for episode in episodes) == pytest.approx(
+        charged * lost_seconds, rel=0.15
+    )
+
+
+@pytest.mark.parametrize(("steps", "accused"), [(24, (0,)), (38, (0, 2))])
+def test_who_is_late_within_the_time_of_another_is_told_when_it_explains_half_as_much(
+    steps: int, accused: tuple[int, ...]
+) -> None:
+    slow = (
+        Slow(rank=0, seconds=0.03, from_step=60, until_step=160),
+        Slow(rank=2, seconds=0.06, from_step=100, until_step=100 + steps),
+    )
+    verdict, episodes = judged(SyntheticJob(slow=slow).steps())
+    assert verdict.ranks == accused
+    assert {rank for episode in episodes for rank in episode.ranks} == set(accused)
+
+
+@pytest.mark.parametrize(("among", "kind"), [(98, "nobody"), (115, "rank")])
+def test_six_late_steps_accuse_when_chance_gathers_them_in_one_run_of_a_thousand(
+    among: int, kind: str
+) -> None:
+    """However dear they are: the fewer steps there were, the easier they fall side by side."""
+    slow = (Slow(rank=1, seconds=1.0, from_step=among - 12, until_step=among - 6),)
+    verdict, _ = judged(SyntheticJob(num_steps=among, jitter=0, slow=slow).steps())
+    assert verdict.kind == kind
+
+
+def _bursts(*spans: tuple[int, int, float]) -> tuple[Slow, ...]:
+    """Rank 2 slow in one phase again and again: first step, the one after the last, seconds."""
+    return tuple(
+        Slow(rank=2, seconds=seconds, from_step=begin, until_step=end)
+        for begin, end, seconds in spans
+    )
+
+
+_DEAR = (200, 300, 0.1)
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        ((40, 55, 0.01), (100, 115, 0.01)),
+        ((40, 55, 0.01), (170, 200, 0.01)),
+        ((350, 370, 0.03),),
+    ],
+    ids=["long before", "up to it", "after it"],
+)
+def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_since_then(
+    weak: tuple[tuple[int, int, float], ...],
+) -> None:
+    steps = SyntheticJob(num_steps=400, slow=_bursts(*weak, _DEAR)).steps()
+    verdict, episodes = judged(steps)
+    assert verdict.ranks == (2,)
+    assert len(episodes) > 1, "what was weak is told, only not as the same"
+    assert "happened" not in " ".join(verdict.evidence)
+    dearest = max(episodes, key=lambda episode: episode.lost_seconds)
+    assert (dearest.start_step, dearest.end_step) == (200, 299)
+    assert document_steps(analyse(recording_of(steps))).story.startswith("From step 200 ")
+
+
+@pytest.mark.parametrize(
+    ("bursts", "times"),
+    [
+        (((40, 60, 0.05), (120, 140, 0.05), (200, 220, 0.05)), 3),
+        (((40, 60, 0.05), (120, 150, 0.05), (200, 240, 0.05)), 3),
+        (((40, 55, 0.05), (200, 240, 0.1)), 2),
+        (((40, 60, 0.05), (120, 140, 0.05), (200, 215, 0.0065)), 2),
+    ],
+    ids=["alike", "ever longer", "a fifth as dear", "a weak one beside"],
+)
+def test_a_rank_that_is_slow_again_and_again_is_told_as_often_as_it_was_dear(
+    bursts: tuple[tuple[int, int, float], ...], times: int
+) -> None:
+    job = SyntheticJob(num_steps=400, jitter=0.005, slow=_bursts(*bursts))
+    verdict, episodes = judged(job.steps())
+    assert (verdict.ranks, len(episodes)) == ((2,), len(bursts))
+    assert f"It happened {times} times in the recording." in verdict.evidence

@@ -119,9 +119,9 @@ format: $(READY) ## Format the code and fix what the linter can
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
-	$(BIN)/python -m lockstep_records.docs docs/format.md
+	$(BIN)/python -m lockstep_records.files.docs docs/format.md
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	$(BIN)/python -m lockstep_records.event_schema docs
+	$(BIN)/python -m lockstep_records.events.schema docs
 	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue

@@ -25,7 +25,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockstep_agent.collector import AnyReading
 from lockstep_agent.exposition.text import Exposition, render
-from lockstep_records.jobs import CANDIDATE_ROOTS
+from lockstep_records.files.jobs import CANDIDATE_ROOTS
 
 Kind = Callable[[random.Random, Path], Iterable[AnyReading]]
 KINDS: dict[str, Kind] = {

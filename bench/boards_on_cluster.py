@@ -20,7 +20,7 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board, merge
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.shared.prometheus import Prometheus
 
 _ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120

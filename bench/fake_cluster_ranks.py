@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from lockstep_catalogue.labels import KIND, STEP_PHASES
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep_records.liveness import find_process, is_running
+from lockstep_records.page.liveness import find_process, is_running
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import read_page
 

@@ -15,7 +15,7 @@ from lockstep_dashboards.snapshot.screenshot import take_screenshot
 from lockstep_dashboards.snapshot.shipped import KnownBoard, shipped_boards
 from lockstep_dashboards.snapshot.variables import choose
 from lockstep_dashboards.snapshot.window import Window, parse_time
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.shared.prometheus import Prometheus
 
 
 def measure(item: KnownBoard, source: Prometheus, window: Window, job: str | None) -> str:

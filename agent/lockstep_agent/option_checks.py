@@ -8,9 +8,9 @@ import click
 
 from lockstep_agent.health.expected import ExpectedPort, read_port
 from lockstep_agent.sources.dcgm import EMBEDDED
-from lockstep_records.distribution import install_hint
-from lockstep_records.jobs import find_root
-from lockstep_records.options import read_address
+from lockstep_records.files.jobs import find_root
+from lockstep_records.shared.distribution import install_hint
+from lockstep_records.shared.options import read_address
 
 _DCGM_HOST = re.compile(
     r"[A-Za-z0-9._-]{1,255}(?::(?P<port>[0-9]{1,5}))?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?"

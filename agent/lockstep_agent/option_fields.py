@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lockstep_records.durations import format_duration
+from lockstep_records.shared.durations import format_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTION = "option"

@@ -14,9 +14,9 @@ from lockstep_agent.option_fields import Command, click_option, option
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
-from lockstep_records.jobs import find_root
-from lockstep_records.options import DurationRange
+from lockstep_records.files.jobs import find_root
+from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
+from lockstep_records.shared.options import DurationRange
 
 _DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from lockstep_records.durations import REMEDY
-from lockstep_records.options import DurationRange
+from lockstep_records.shared.durations import REMEDY
+from lockstep_records.shared.options import DurationRange
 
 # A file that names another file, or that ends the agent after one scrape, makes no sense.
 _COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 _log = logging.getLogger(__name__)
 _MAX_BYTES = 16 << 20

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -23,9 +23,9 @@ from kill_soak import Fleet
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.recount import differences, stored_events
 from lockstep_ledger.store.tables import jobs
-from lockstep_records.durations import parse_duration
-from lockstep_records.events import read_events
-from lockstep_records.jobs import list_jobs
+from lockstep_records.events.event import read_events
+from lockstep_records.files.jobs import list_jobs
+from lockstep_records.shared.durations import parse_duration
 
 
 def run(store: str, folder: Path, options: argparse.Namespace) -> None:

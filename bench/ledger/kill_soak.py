@@ -28,8 +28,8 @@ from lockstep_catalogue import ledger as counted
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import dead_letters, events, jobs
-from lockstep_records.events import read_events
-from lockstep_records.jobs import list_jobs
+from lockstep_records.events.event import read_events
+from lockstep_records.files.jobs import list_jobs
 
 _BENCH = Path(__file__).parent
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.events import Event, append_event, read_events
-from lockstep_records.jobs import job_folder
+from lockstep_records.events.event import Event, append_event, read_events
+from lockstep_records.files.jobs import job_folder
 
 STEPS = 8
 _OUTCOMES: tuple[tuple[str, dict[str, str]], ...] = (

@@ -21,9 +21,9 @@ from tempfile import mkdtemp
 from live_jobs import JOBS, RANKS_A_NODE, SMALL, Job
 from notifications import Moment, read_alerts, table
 
-from lockstep_records.durations import parse_duration
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import PageError, read_page, read_rows
+from lockstep_records.shared.durations import parse_duration
 
 LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 NODES = ("n1", "n2")

@@ -26,7 +26,7 @@ from typing import Any
 
 from lockstep_catalogue import gpu_owner, job_watch, training
 from lockstep_catalogue.labels import STATE
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import read_page
 

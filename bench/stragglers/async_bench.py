@@ -32,7 +32,7 @@ from rich.console import Console
 from runs import HERE, RANKS, STRATEGIES, Launch, cached, root_folder, train
 from verdicts import judge_trials, verdict_of, verdict_text, window
 
-from lockstep_records.jobs import page_in
+from lockstep_records.files.jobs import page_in
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_reports.analysis.cost import goodput

@@ -33,7 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 from lockstep.recorder import device
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import DEFAULT_ROWS, RING_OFFSET, ROW
 
 _COLLECTIVE_SECONDS = {"ddp": 0.0005, "fsdp2": 0.0003, "pipeline": 0.0003}

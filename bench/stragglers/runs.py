@@ -16,7 +16,7 @@ from typing import Any
 import click
 from plan import Course
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 HERE = Path(__file__).parent
 RANKS = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep_records.spans import Span, SpanSpool
+from lockstep_records.files.spans import Span, SpanSpool
 
 from .table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
 

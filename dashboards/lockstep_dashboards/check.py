@@ -10,7 +10,7 @@ from typing import TypeVar
 from lockstep_dashboards.opening import offered_values
 from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Query, Variable, View
 from lockstep_dashboards.scope import Scope
-from lockstep_records.prometheus import Prometheus, QueryError, Series
+from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
 
 EMPTY = "empty"
 T = TypeVar("T")

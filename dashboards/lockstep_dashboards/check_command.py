@@ -13,9 +13,9 @@ from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
-from lockstep_records.jobs import check_job_id
-from lockstep_records.options import DurationRange
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.files.jobs import check_job_id
+from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.prometheus import Prometheus
 
 
 @click.command()

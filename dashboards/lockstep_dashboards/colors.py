@@ -1,7 +1,7 @@
 """What the colours of the boards mean."""
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_records import palette
+from lockstep_records.shared import palette
 
 # Boards hold colours in capitals.
 BLUE, SKY, GREEN = palette.BLUE.upper(), palette.SKY.upper(), palette.GREEN.upper()

@@ -10,7 +10,7 @@ from lockstep_dashboards.lint.command import lint
 from lockstep_dashboards.provisioning import FORMATS
 from lockstep_dashboards.snapshot.command import snapshot
 from lockstep_dashboards.snapshot.server import serve
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 _GENERATED = Path("dashboards/generated")
 

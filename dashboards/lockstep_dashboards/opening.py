@@ -6,7 +6,7 @@ from dataclasses import replace
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.panel import Board, Variable
 from lockstep_dashboards.scope import Scope
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.shared.prometheus import Prometheus
 
 _MOST_NAMED = 10
 

@@ -21,10 +21,10 @@ from lockstep.ranks import RankPosition, find_position, is_group_ready
 from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.shared_ids import announce_job, check_page_is_free
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
-from lockstep_records.jobs import find_root, page_path
+from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.page.layout import DEFAULT_ROWS
 from lockstep_records.page.writer import NoPageError, PageWriter
+from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from lockstep.guard import Parts
 from lockstep.ranks import RankPosition, find_position, launching_pid
 from lockstep.requeues import first_attempt_of, launch_key_of, restarts_of
 from lockstep.scheduler import job_class_of, queue_of
-from lockstep_records.jobs import check_job_id
+from lockstep_records.files.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
 _PIPELINE_AXIS = "pp"

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from lockstep_records.options import DurationRange
+from lockstep_records.shared.options import DurationRange
 
 _MIN_ROUNDS = 5  # two slow ones do not move the median
 _CPU_RANKS = 2

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from lockstep.guard import Parts
 from lockstep.ranks import is_group_ready
-from lockstep_records.last_output import RankError, write_error
+from lockstep_records.files.last_output import RankError, write_error
 
 _THREADS = Path("/proc/self/task")
 _NAME = "pt_gloo_runloop"

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from lockstep_records.liveness import find_process
+from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import PageError, read_page
 from lockstep_records.page.writer import NoPageError, RankIdentity
 

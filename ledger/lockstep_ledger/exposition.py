@@ -11,7 +11,7 @@ from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.targets import Target
 from lockstep_ledger.store.windows import SloKey
-from lockstep_records.scrape_text import write_head, write_stem
+from lockstep_records.shared.scrape_text import write_head, write_stem
 
 Samples = dict[Series, float]
 MAX_CLASSES = 20

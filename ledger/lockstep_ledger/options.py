@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lockstep_records.options import read_address
+from lockstep_records.shared.options import read_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")

@@ -16,7 +16,7 @@ from lockstep_ledger.merge.effective_time import (
     sum_interruptions,
 )
 from lockstep_ledger.store.tables import jobs
-from lockstep_records.ettr import JobGoodput, cluster_goodput
+from lockstep_records.progress.ettr import JobGoodput, cluster_goodput
 
 _WEEKS = 4
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 
 _COLORS = {
     "succeeded": "green",

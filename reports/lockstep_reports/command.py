@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from lockstep_records.jobs import find_job, list_attempts, newest_job
-from lockstep_records.options import FiniteRange
-from lockstep_records.printable import printable
+from lockstep_records.files.jobs import find_job, list_attempts, newest_job
+from lockstep_records.shared.options import FiniteRange
+from lockstep_records.shared.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions

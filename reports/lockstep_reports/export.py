@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lockstep_records.atomic_file import write_atomically
-from lockstep_records.jobs import list_pages
-from lockstep_records.operations import (
+from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.files.jobs import list_pages
+from lockstep_records.files.operations import (
     FROM_PHASES,
     NAMES,
     ON_DEVICE,

@@ -13,9 +13,9 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.job_status import JobStatus, read_statuses
-from lockstep_records.jobs import find_root
-from lockstep_records.printable import printable
+from lockstep_records.files.job_status import JobStatus, read_statuses
+from lockstep_records.files.jobs import find_root
+from lockstep_records.shared.printable import printable
 from lockstep_reports.wording import clock, duration
 
 _COLOURS = {"gone": "bold red", "running": "green", "starting": "yellow"}

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 from .fake_names import ECC_LOCATIONS, H100_SYSTEM, KEY_BY_XML_PATH, MIB, smi_number
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import IDENTITY, PERIODIC, PHASES, SLOT, SLOT_OFFSETS
 from lockstep_records.page.section import Section
 from lockstep_records.page.writer import PageWriter, RankIdentity

@@ -19,7 +19,7 @@ from lockstep_dashboards.snapshot.page import (
 )
 from lockstep_dashboards.snapshot.shipped import KnownBoard, shipped_boards
 from lockstep_dashboards.snapshot.variables import choose, fill
-from lockstep_records.intervals import do_overlap
+from lockstep_records.shared.intervals import do_overlap
 
 from .board_answers import WINDOW, answer, board_of, panel
 from .fake_prometheus import FakePrometheus

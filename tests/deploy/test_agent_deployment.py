@@ -19,7 +19,7 @@ from lockstep_agent.web.responses import OPEN_TO_ALL
 from lockstep_alerts.scrapes import render as render_scrapes
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import ScrapeWindows
-from lockstep_records.durations import parse_duration
+from lockstep_records.shared.durations import parse_duration
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"

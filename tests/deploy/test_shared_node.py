@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.job_retention import archived_jobs, note_archive
-from lockstep_records.jobs import create_job_folder, page_path
+from lockstep_records.files.job_retention import archived_jobs, note_archive
+from lockstep_records.files.jobs import create_job_folder, page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.reader import read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity

@@ -11,7 +11,7 @@ from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.store import queries
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.store.transaction import Submission
-from lockstep_records.event_kinds import EVENT_KINDS
+from lockstep_records.events.kinds import EVENT_KINDS
 
 from .open_writer import NOW, metrics, opened
 from .stories import BEGIN

@@ -14,9 +14,9 @@ from lockstep_ledger.importers import sacct
 from lockstep_ledger.importers.mlperf import read_mlperf
 from lockstep_ledger.importers.node_trace import read_node_trace
 from lockstep_ledger.importers.sacct import read_sacct, run_sacct
-from lockstep_records.event_check import check_event
-from lockstep_records.events import Event
-from lockstep_records.joblogs.read import read_log
+from lockstep_records.events.check import check_event
+from lockstep_records.events.event import Event
+from lockstep_records.joblogs.reading.read import read_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NOW = 1_900_000_000.0

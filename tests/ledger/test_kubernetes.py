@@ -14,8 +14,8 @@ import pytest
 
 from lockstep_ledger.importers.kubernetes import KIND_BY_NAME, KINDS, ObjectReader
 from lockstep_ledger.importers.kubernetes_watch import ApiServer, KubernetesWatch
-from lockstep_records.event_check import check_event
-from lockstep_records.events import Event
+from lockstep_records.events.check import check_event
+from lockstep_records.events.event import Event
 
 NOW = 1_900_000_000.0
 POD = {"containers": [{"name": "t", "resources": {"limits": {"nvidia.com/gpu": 8, "cpu": "4"}}}]}

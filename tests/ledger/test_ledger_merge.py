@@ -14,7 +14,7 @@ from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job, job_of_json
 from lockstep_ledger.merge.plausible import Refused
 from lockstep_ledger.merge.settlement import SettleTimeouts
-from lockstep_records.event_kinds import KINDS
+from lockstep_records.events.kinds import KINDS
 
 from .stories import BEGIN, Story, checked
 

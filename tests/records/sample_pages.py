@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.operations import NAMES, OperationWriter
+from lockstep_records.files.operations import NAMES, OperationWriter
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 

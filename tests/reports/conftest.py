@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.jobs import CANDIDATE_ROOTS
+from lockstep_records.files.jobs import CANDIDATE_ROOTS
 
 
 @pytest.fixture(name="page_root")

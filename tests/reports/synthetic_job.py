@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import page_path
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 from .report_command import run_report

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from lockstep_records.operations import (
+from lockstep_records.files.operations import (
     CODES,
     FROM_PHASES,
     ON_DEVICE,

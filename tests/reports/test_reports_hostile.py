@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import page_path
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.step_losses import step_losses

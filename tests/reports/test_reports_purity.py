@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 
 import lockstep_reports
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import job_folder
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.source import read_source
 from lockstep_reports.report import make_document

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.shards import read_all_tensors
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_cli.main import group
-from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED
-from lockstep_records.jobs import page_path
+from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import find_newest
 

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from lockstep_cli.main import group
-from lockstep_records.events import OUT_OF_MEMORY, Event, read_events
+from lockstep_records.events.event import OUT_OF_MEMORY, Event, read_events
 from lockstep_trainer.checkpoints.files import find_newest
 from lockstep_trainer.checkpoints.shards import read_all_tensors
 

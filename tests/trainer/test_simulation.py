@@ -17,8 +17,8 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_cli.main import group
-from lockstep_records.events import read_events
-from lockstep_records.jobs import list_pages
+from lockstep_records.events.event import read_events
+from lockstep_records.files.jobs import list_pages
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.commands.simulate import simulate as command

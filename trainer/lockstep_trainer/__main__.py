@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from lockstep.monitor.memory import out_of_memory_in
-from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED
+from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults import apply_startup_faults
 from lockstep_trainer.preflight import check_run

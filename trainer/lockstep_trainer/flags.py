@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from lockstep_records.durations import REMEDY, format_duration
-from lockstep_records.options import DurationRange
+from lockstep_records.shared.durations import REMEDY, format_duration
+from lockstep_records.shared.options import DurationRange
 
 _MAX_COUNT = 10**9
 SIZE = click.IntRange(1, 65_536)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model import GPT
 from lockstep_trainer.world import World

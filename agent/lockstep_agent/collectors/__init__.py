@@ -43,7 +43,7 @@ from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
-from lockstep_records.hangs import HangTimeouts
+from lockstep_records.progress.hangs import HangTimeouts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

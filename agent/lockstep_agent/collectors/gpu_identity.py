@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
-from lockstep_records.printable import drop_unprintable
+from lockstep_records.shared.printable import drop_unprintable
 
 # NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {

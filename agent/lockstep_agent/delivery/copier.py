@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.events import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
-from lockstep_records.foreign_files import (
+from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
+from lockstep_records.file_access.foreign_files import (
     ForeignFileError,
     open_foreign,
     owner_of,
     read_chunks,
     scan_foreign,
 )
-from lockstep_records.job_retention import note_archive
-from lockstep_records.jobs import MAX_ENTRIES, list_attempts, list_jobs
+from lockstep_records.files.job_retention import note_archive
+from lockstep_records.files.jobs import MAX_ENTRIES, list_attempts, list_jobs
 from lockstep_records.page.reader import PageError, read_page
 
 MAX_FILE_BYTES = 256 << 20

@@ -20,7 +20,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
-from lockstep_records.events import FILE_NAME, Event, append_event, stable_id
+from lockstep_records.events.event import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 
 # Between the fault of a device and the line in the log, or the tick of the agent.

@@ -9,7 +9,7 @@ from lockstep_catalogue import health
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress, Post, Sender, post
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 
 
 class EventSource(Protocol):

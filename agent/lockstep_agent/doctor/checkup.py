@@ -24,9 +24,9 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
-from lockstep_records.distribution import install_hint
-from lockstep_records.durations import format_duration
-from lockstep_records.printable import printable
+from lockstep_records.shared.distribution import install_hint
+from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.printable import printable
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.job_status import read_status
-from lockstep_records.jobs import find_job, list_attempts, list_pages
-from lockstep_records.liveness import find_process
+from lockstep_records.files.job_status import read_status
+from lockstep_records.files.jobs import find_job, list_attempts, list_pages
+from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 
 _COLOURS = {"running": "green", "gone": "bold red", "failed": "bold red"}
 _WIDTH_OF_FILES = 120

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from lockstep_records.events import Event, parse_event
-from lockstep_records.foreign_files import open_foreign
+from lockstep_records.events.event import Event, parse_event
+from lockstep_records.file_access.foreign_files import open_foreign
 
 _TAIL_BYTES = 256 << 10
 

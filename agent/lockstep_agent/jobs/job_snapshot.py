@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_agent.jobs.listing import ListedJob
-from lockstep_records.liveness import RankProcess, find_process
+from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, PageReader
 
 _Refusal = tuple[str, str]

@@ -9,8 +9,8 @@ from os import DirEntry, scandir
 from pathlib import Path
 
 from lockstep_agent.fair_share import fair_shares
-from lockstep_records.foreign_files import owner_of
-from lockstep_records.jobs import list_jobs
+from lockstep_records.file_access.foreign_files import owner_of
+from lockstep_records.files.jobs import list_jobs
 
 MAX_JOBS = 64
 """Of one user; the launcher keeps 20 that have ended. The newest stay."""

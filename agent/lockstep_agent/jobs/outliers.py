@@ -8,7 +8,7 @@ from lockstep_agent.collector import Reading
 from lockstep_catalogue import job_ranks as metrics
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.reader import Page, PageError, Values, read_newest, unpack
-from lockstep_records.replicas import Fingerprint, fingerprints_of
+from lockstep_records.page.replicas import Fingerprint, fingerprints_of
 
 Labels = tuple[str, ...]
 _NUM_ROWS = 64

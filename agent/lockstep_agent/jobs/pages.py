@@ -8,7 +8,7 @@ from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.listing import MAX_PAGES
 from lockstep_agent.jobs.slow_steps import SlowSteps
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.events import FILE_NAME, finish_time
+from lockstep_records.events.event import FILE_NAME, finish_time
 from lockstep_records.page.reader import Page, PageError, Values
 
 # A launcher that is killed writes no end of the job; one that is alive may restart the ranks.

@@ -14,7 +14,7 @@ from lockstep_catalogue import Metric, job_watch
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.data_ranks import counts_data
+from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import Page
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from lockstep_agent.collector import Exemplar
 from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_records.files.spans import Span, read_spans, spool_path
 from lockstep_records.page.reader import Page
-from lockstep_records.spans import Span, read_spans, spool_path
 
 MAX_READS = 16
 """Changed spools of one user that are read in one tick."""

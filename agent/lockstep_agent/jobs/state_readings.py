@@ -6,10 +6,10 @@ from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric, collect
 from lockstep_catalogue import job_state as metrics
 from lockstep_catalogue.parts import FAILED_PARTS, PART
-from lockstep_records.data_ranks import counts_data
-from lockstep_records.goodput import PAGE_STATES, goodput_ns
+from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.reader import Page
-from lockstep_records.replicas import compare_replicas
+from lockstep_records.page.replicas import compare_replicas
+from lockstep_records.progress.goodput import PAGE_STATES, goodput_ns
 
 Labels = tuple[str, ...]
 

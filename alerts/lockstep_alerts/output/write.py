@@ -13,7 +13,7 @@ from lockstep_alerts.routing import Deployment, alertmanager_config
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import spelled
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 GENERATED = Path("alerts/generated")
 ROUTES_FILE = "alertmanager.yaml"

@@ -20,9 +20,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_cli.demo.judge import Truth, read_pages
 from lockstep_cli.demo.script import Script, fault_flags
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 12  # the window, keep_firing_for, a group interval

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard, GrafanaPanel, Target
 from lockstep_dashboards.snapshot.variables import Choice, fill
 from lockstep_dashboards.snapshot.window import Window
-from lockstep_records.prometheus import Prometheus, QueryError, Series
+from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
 
 _SIMULTANEOUS = 4
 MAX_SERIES = 200

@@ -3,7 +3,7 @@
 import re
 from itertools import cycle
 
-from lockstep_records.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from lockstep_records.shared.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 # Without black and yellow: neither is readable on both themes.
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, "#8c8c8c")

@@ -15,10 +15,10 @@ from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screen
 from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
 from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
 from lockstep_dashboards.snapshot.window import Window, parse_time
-from lockstep_records.atomic_file import write_atomically
-from lockstep_records.durations import format_time
-from lockstep_records.options import DurationRange
-from lockstep_records.prometheus import Prometheus, PrometheusError
+from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.shared.durations import format_time
+from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
 JOB = "job_id"
 _MAX_NAMED_JOBS = 8

@@ -20,8 +20,8 @@ from lockstep_dashboards.snapshot.page import (
 from lockstep_dashboards.snapshot.shipped import KnownBoard
 from lockstep_dashboards.snapshot.variables import choose
 from lockstep_dashboards.snapshot.window import Window, parse_time
-from lockstep_records.durations import format_time
-from lockstep_records.prometheus import Prometheus, PrometheusError
+from lockstep_records.shared.durations import format_time
+from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
 RANGES = (
     ("now-5m", "last 5 minutes"),

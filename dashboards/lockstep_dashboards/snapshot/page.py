@@ -20,7 +20,7 @@ from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.variables import fill
 from lockstep_dashboards.snapshot.views import heat_map, stat, state_timeline, table, time_series
 from lockstep_dashboards.snapshot.views.drawing import Drawing, Scene, message
-from lockstep_records.durations import format_time
+from lockstep_records.shared.durations import format_time
 
 THEMES = ("light", "dark", "auto")
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 
 WIDTH_PIXELS = 1440
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -12,8 +12,8 @@ import click
 from lockstep_dashboards.snapshot.live import LiveBoards
 from lockstep_dashboards.snapshot.page import content_policy, plotly_script, plotly_version
 from lockstep_dashboards.snapshot.shipped import shipped_boards
-from lockstep_records.options import DurationRange, read_address
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.shared.options import DurationRange, read_address
+from lockstep_records.shared.prometheus import Prometheus
 
 _TEXT, _HTML, _SCRIPT = "text/plain", "text/html", "text/javascript"
 _SECONDS_OF_A_YEAR = 31_536_000

@@ -9,7 +9,7 @@ from typing import Any
 from lockstep_dashboards.scope import quote_text
 from lockstep_dashboards.snapshot.board_file import GrafanaBoard
 from lockstep_dashboards.snapshot.window import Window
-from lockstep_records.prometheus import Prometheus
+from lockstep_records.shared.prometheus import Prometheus
 
 ALL = "$__all"
 MAX_CHOICES = 500

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lockstep_records.durations import format_time, parse_duration
+from lockstep_records.shared.durations import format_time, parse_duration
 
 _POINTS = 240  # a panel is 300 to 1,400 pixels wide
 _SCRAPES_IN_A_RATE = 4

@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from lockstep_records.durations import format_duration
-from lockstep_records.jobs import find_job
-from lockstep_records.options import DurationRange
-from lockstep_records.switches import (
+from lockstep_records.files.jobs import find_job
+from lockstep_records.files.switches import (
     MAX_HANG_SECONDS,
     MAX_SAMPLE_EVERY,
     Switches,
@@ -17,6 +15,8 @@ from lockstep_records.switches import (
     switches_path,
     write_switches,
 )
+from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.options import DurationRange
 
 
 def job_or_usage(job: str) -> Path:

@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.attempts import newest_pages
-from lockstep_records.events import Event, append_event
-from lockstep_records.hang_events import hangs_of, standstill_words
-from lockstep_records.hangs import (
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.attempts import newest_pages
+from lockstep_records.files.rank_files import write_rank_file
+from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
+from lockstep_records.page.reader import Page
+from lockstep_records.progress.hang_events import hangs_of, standstill_words
+from lockstep_records.progress.hangs import (
     Hang,
     HangTimeouts,
     find_hang,
     ranks_behind,
     switched_timeouts,
 )
-from lockstep_records.page.reader import Page
-from lockstep_records.rank_files import write_rank_file
-from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 
 log = logging.getLogger("lockstep")
 FLIGHT_SUFFIX = ".flight.json"

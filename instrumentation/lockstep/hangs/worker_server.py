@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.patches.points import WORKER_SERVER, find_or_report
-from lockstep_records.worker_socket import MAX_PATH_BYTES, query
+from lockstep_records.files.worker_socket import MAX_PATH_BYTES, query
 
 log = logging.getLogger("lockstep")
 _START_SECONDS = 0.5

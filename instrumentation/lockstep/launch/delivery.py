@@ -11,7 +11,7 @@ from lockstep.launch.job import Job
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Sender
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.events import node_name
+from lockstep_records.events.event import node_name
 
 log = logging.getLogger("lockstep")
 _POLL_SECONDS = 1.0

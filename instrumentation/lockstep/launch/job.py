@@ -5,10 +5,14 @@ from pathlib import Path
 
 from lockstep.launch.description import JobDescription
 from lockstep_records.delivery.sender import LedgerAddress
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS, HangTimeouts
-from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
-from lockstep_records.options import read_address
+from lockstep_records.files.jobs import check_job_id, find_root, job_folder, new_job_id
 from lockstep_records.page.writer import RankIdentity
+from lockstep_records.progress.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+)
+from lockstep_records.shared.options import read_address
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

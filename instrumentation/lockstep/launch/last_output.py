@@ -19,7 +19,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import LogsDest
 
-from lockstep_records.last_output import (
+from lockstep_records.files.last_output import (
     MAX_OUTPUT_BYTES,
     OutputRing,
     RankError,
@@ -28,7 +28,7 @@ from lockstep_records.last_output import (
     write_error,
 )
 from lockstep_records.page.writer import NoPageError
-from lockstep_records.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
+from lockstep_records.shared.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
 
 log = logging.getLogger("lockstep")
 _STDERR = 2

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from lockstep.launch.torchrun import TORCHRUN_OPTIONS, NodeCount, RankCount, spellings
-from lockstep_records.durations import format_duration
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
-from lockstep_records.options import DurationRange, FiniteRange
+from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
+from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.options import DurationRange, FiniteRange
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

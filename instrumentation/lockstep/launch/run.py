@@ -28,12 +28,12 @@ from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.delivery.sender import LedgerAddress
-from lockstep_records.distribution import install_hint
-from lockstep_records.durations import format_duration
-from lockstep_records.events import PREEMPTED, Event, append_event, read_events
+from lockstep_records.events.event import PREEMPTED, Event, append_event, read_events
+from lockstep_records.files.trace import trace_of
 from lockstep_records.outcomes.first_line import first_line
-from lockstep_records.printable import printable
-from lockstep_records.trace import trace_of
+from lockstep_records.shared.distribution import install_hint
+from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.printable import printable
 
 BAD_INPUT = 2
 

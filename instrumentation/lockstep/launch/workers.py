@@ -30,8 +30,8 @@ from lockstep.launch.last_output import KeptLogsSpecs, OutputKeeper, RankOutput
 from lockstep.launch.progress import ProgressWatch
 from lockstep.patches.points import START_WORKERS, find_or_report
 from lockstep.requeues import FIRST_ATTEMPT
-from lockstep_records.events import PREEMPTED, Event, append_event
-from lockstep_records.jobs import page_path
+from lockstep_records.events.event import PREEMPTED, Event, append_event
+from lockstep_records.files.jobs import page_path
 
 
 def _wait_for(process: "Popen[bytes]") -> int:

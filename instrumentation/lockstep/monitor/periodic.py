@@ -16,10 +16,10 @@ from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory, out_of_memory_in
-from lockstep_records.attempts import highest_step_before
-from lockstep_records.durations import format_duration
+from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
+from lockstep_records.shared.durations import format_duration
 
 log = logging.getLogger("lockstep")
 

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.own_files import replace_own_file
-from lockstep_records.rank_files import answer_path, trace_path
-from lockstep_records.switches import ProfileRequest
+from lockstep_records.file_access.own_files import replace_own_file
+from lockstep_records.files.rank_files import answer_path, trace_path
+from lockstep_records.files.switches import ProfileRequest
 
 log = logging.getLogger("lockstep")
 _FREE_BYTES = 256 << 20  # that must be free on the tmpfs before a trace is taken

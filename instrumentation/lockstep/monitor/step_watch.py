@@ -17,17 +17,21 @@ from lockstep.monitor.profiling import Profiler
 from lockstep.recorder.device import find_device
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
-from lockstep_records.durations import format_duration, parse_duration
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS, HangTimeouts
-from lockstep_records.operations import OperationWriter, operations_path
-from lockstep_records.page.writer import NoPageError, RankIdentity
-from lockstep_records.switches import (
+from lockstep_records.files.operations import OperationWriter, operations_path
+from lockstep_records.files.switches import (
     MAX_HANG_SECONDS,
     MAX_SAMPLE_EVERY,
     Switches,
     read_switches,
     switches_path,
 )
+from lockstep_records.page.writer import NoPageError, RankIdentity
+from lockstep_records.progress.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+)
+from lockstep_records.shared.durations import format_duration, parse_duration
 
 log = logging.getLogger("lockstep")
 SAMPLE_EVERY = 64

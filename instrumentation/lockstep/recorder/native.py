@@ -15,9 +15,9 @@ from lockstep.recorder.lengths import figures_of
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
 from lockstep.recorder.rows import RecorderCallbacks, Rows
-from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import COLLECTIVE_KINDS
 from lockstep_records.page.writer import PageWriter
+from lockstep_records.shared.bus import bus_factor
 
 log = logging.getLogger("lockstep")
 SWITCH = "LOCKSTEP_NATIVE"

@@ -14,7 +14,7 @@ from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, SYNC
 from lockstep.recorder.recorder import StepRecorder
-from lockstep_records.operations import (
+from lockstep_records.files.operations import (
     CODES,
     FROM_PHASES,
     KINDS,

@@ -18,9 +18,9 @@ from lockstep.recorder.device_rows import DeviceRows, StepPassed
 from lockstep.recorder.device_timeline import DeviceTimeline
 from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
 from lockstep.recorder.rows import RecorderCallbacks, Rows
-from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.writer import PageWriter
+from lockstep_records.shared.bus import bus_factor
 
 _clock = time.monotonic_ns
 _NS = 1e-9

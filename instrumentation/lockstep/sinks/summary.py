@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep_records.data_ranks import counts_data
-from lockstep_records.jobs import list_attempts, list_pages
+from lockstep_records.files.jobs import list_attempts, list_pages
+from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.reader import Page, PageError, read_page
 
 _REPORT_SECONDS = 50.0  # less than the minute between two rounds

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.events import PREEMPTED, Event, read_events
-from lockstep_records.foreign_files import OF_RANK
-from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.spans import Span, read_spans, spool_path
-from lockstep_records.trace import Trace
+from lockstep_records.events.event import PREEMPTED, Event, read_events
+from lockstep_records.file_access.foreign_files import OF_RANK
+from lockstep_records.files.jobs import list_attempts, list_pages
+from lockstep_records.files.spans import Span, read_spans, spool_path
+from lockstep_records.files.trace import Trace
 
 _GOOD_ENDS = (0, PREEMPTED)
 Value = str | int | float | bool

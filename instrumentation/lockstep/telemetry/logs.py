@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from lockstep.identity import identity_from
+from lockstep_records.files.trace import trace_of
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_records.trace import trace_of
 
 SWITCH = "LOCKSTEP_LOG_JSON"
 _PRESENT, _STEP = SLOT.word("present"), SLOT.word("step")

@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 from lockstep.recorder.phases import CODE, INIT
 from lockstep.telemetry.logs import last_step
+from lockstep_records.files.spans import Span, SpanSpool, spool_path
+from lockstep_records.files.trace import trace_of
 from lockstep_records.page.layout import PHASES, RING_OFFSET, ROW, SLOT
 from lockstep_records.page.reader import unpack
 from lockstep_records.page.writer import PageWriter
-from lockstep_records.spans import Span, SpanSpool, spool_path
-from lockstep_records.trace import trace_of
 
 SPAN_BY_PHASE = {"checkpoint": "checkpoint", "restore": "restore", "eval": "evaluation"}
 _INIT_SECONDS = SLOT.word("phase_seconds") + INIT

@@ -15,10 +15,10 @@ from lockstep_ledger.importers.kubernetes import KINDS, ObjectReader
 from lockstep_ledger.importers.kubernetes_watch import ApiServer, KubernetesWatch
 from lockstep_ledger.importers.sacct import read_sacct, run_sacct
 from lockstep_ledger.options import FILE, check_name
-from lockstep_records.events import Event
-from lockstep_records.options import DurationRange
-from lockstep_records.printable import printable
-from lockstep_records.token_files import read_token
+from lockstep_records.events.event import Event
+from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.printable import printable
+from lockstep_records.shared.token_files import read_token
 
 # The next period reports a job that ended while sacct ran once more.
 _OVERLAP_SECONDS = 300.0

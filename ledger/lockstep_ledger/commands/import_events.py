@@ -25,8 +25,8 @@ from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
-from lockstep_records.printable import printable
-from lockstep_records.token_files import read_token
+from lockstep_records.shared.printable import printable
+from lockstep_records.shared.token_files import read_token
 
 Document = dict[str, Any]
 _BATCH = 500

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lockstep_ledger.options import FILE, check_hosts, check_listen, check_names, store_option
-from lockstep_records.options import DurationRange, FiniteRange
+from lockstep_records.shared.options import DurationRange, FiniteRange
 
 _DAY_SECONDS = 86_400.0
 _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check_names}

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from lockstep_ledger.importers.mlperf import read_mlperf
 from lockstep_ledger.importers.node_trace import read_node_trace
 from lockstep_ledger.importers.sacct import read_sacct
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 
 Source = Literal["events", "sacct", "logs", "nodes"]
 SOURCES: tuple[Source, ...] = get_args(Source)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import Evidence
 from lockstep_records.outcomes.signs import SCHEDULER_SIGNS

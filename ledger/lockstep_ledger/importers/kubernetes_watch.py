@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from lockstep_ledger.importers.kubernetes import ObjectKind, ObjectReader
-from lockstep_records.events import Event
-from lockstep_records.token_files import TokenError, read_token
+from lockstep_records.events.event import Event
+from lockstep_records.shared.token_files import TokenError, read_token
 
 _log = logging.getLogger(__name__)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
+from lockstep_records.joblogs.judging.outcome import Incident, judge_log
 from lockstep_records.joblogs.model import JobLog
-from lockstep_records.joblogs.outcome import Incident, judge_log
-from lockstep_records.joblogs.read import read_log
+from lockstep_records.joblogs.reading.read import read_log
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.of_log import evidence_of_log
 

@@ -7,7 +7,7 @@ trace times the GPUs of a node.
 from collections.abc import Iterable, Iterator
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import Evidence
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import Evidence
 from lockstep_records.outcomes.signs import status_sign
-from lockstep_records.slurm import SlurmJob, jobs, rows
+from lockstep_records.outcomes.slurm import SlurmJob, jobs, rows
 
 COLUMNS = (
     "JobID", "JobName", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_records.events import Event, stable_id
+from lockstep_records.events.event import Event, stable_id
 
 SCHEDULER_NODE = ""
 """The node of a word on the whole job."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
-from lockstep_records.event_bounds import EventError
-from lockstep_records.event_check import check_event
+from lockstep_records.events.bounds import EventError
+from lockstep_records.events.check import check_event
 
 VERSION = 1
 MAX_EVENTS = 1000

@@ -8,7 +8,7 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun
 from lockstep_ledger.merge.plausible import most_gpu_seconds
-from lockstep_records.ettr import PROGRESS_STATES, JobGoodput
+from lockstep_records.progress.ettr import PROGRESS_STATES, JobGoodput
 
 _HOUR_SECONDS = 3600.0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_records.ettr import (
+from lockstep_records.progress.ettr import (
     PROGRESS_STATES,
     GoodputSample,
     best_interval_seconds,
@@ -100,7 +100,7 @@ def sum_interruptions(measured: Iterable[Interruptions]) -> Interruptions:
 
 
 def expectation(measured: Interruptions) -> Expectation:
-    """Expected ETTR and the best checkpoint interval (records/lockstep_records/ettr.py)."""
+    """Expected ETTR and the best checkpoint interval (lockstep_records/progress/ettr.py)."""
     rate = failures_per_node_day(measured.num_failures, measured.node_seconds)
     if rate is None or not measured.num_checkpoints or not measured.num_attempts:
         return Expectation(failures_per_node_day=rate)

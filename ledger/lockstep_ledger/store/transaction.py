@@ -16,7 +16,7 @@ from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.tables import events, jobs, slo_events
-from lockstep_records.events import stable_id
+from lockstep_records.events.event import stable_id
 
 _CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.

@@ -15,7 +15,7 @@ from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
-from lockstep_records.events import stable_id
+from lockstep_records.events.event import stable_id
 
 _log = logging.getLogger(__name__)
 _MAX_CACHED_JOBS = 5000

@@ -7,7 +7,7 @@ from lockstep_ledger.merge.effective_time import Expectation
 from lockstep_ledger.store.queries import FILTERS, MAX_PAGE
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES
-from lockstep_records.distribution import installed_version
+from lockstep_records.shared.distribution import installed_version
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TYPES = {"INTEGER": {"type": "integer"}, "BIGINT": {"type": "integer"}, "DOUBLE": _NUMBER}

@@ -5,10 +5,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_records.event_bounds import EventError
-from lockstep_records.event_kinds import EDGE_KINDS
-from lockstep_records.events import document_of
-from lockstep_records.foreign_files import open_foreign
+from lockstep_records.events.bounds import EventError
+from lockstep_records.events.event import document_of
+from lockstep_records.events.kinds import EDGE_KINDS
+from lockstep_records.file_access.foreign_files import open_foreign
 
 # More than a job writes between two calls, and little enough to parse in a moment.
 JOB_BYTES = 128 << 10

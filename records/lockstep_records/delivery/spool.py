@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines, row_of
-from lockstep_records.event_bounds import EventError
-from lockstep_records.events import FILE_NAME, Event, line_of
-from lockstep_records.foreign_files import owner_of
-from lockstep_records.jobs import list_jobs
+from lockstep_records.events.bounds import EventError
+from lockstep_records.events.event import FILE_NAME, Event, line_of
+from lockstep_records.file_access.foreign_files import owner_of
+from lockstep_records.files.jobs import list_jobs
 
 _log = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.attempts import pages_of
-from lockstep_records.events import Event, finish_time, node_name, read_events, stable_id
-from lockstep_records.jobs import list_attempts, list_jobs
-from lockstep_records.liveness import find_process
+from lockstep_records.events.event import Event, finish_time, node_name, read_events, stable_id
+from lockstep_records.files.attempts import pages_of
+from lockstep_records.files.jobs import list_attempts, list_jobs
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.of_job import evidence_of
+from lockstep_records.page.liveness import find_process
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import Page
-from lockstep_records.progress_events import Moments, ProgressEvents, moments_of
+from lockstep_records.progress.progress_events import Moments, ProgressEvents, moments_of
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 5.0

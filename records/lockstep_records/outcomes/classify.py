@@ -14,7 +14,7 @@ from lockstep_catalogue.vocabulary import (
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
 from lockstep_records.outcomes.signs import Sign, signal_name, signs_of
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 
 _MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame
 _MOST_NAMED = 8

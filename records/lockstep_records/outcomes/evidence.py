@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

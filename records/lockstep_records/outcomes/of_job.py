@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep_records.attempts import pages_of
-from lockstep_records.events import read_events
-from lockstep_records.hang_events import HangRecord, hangs_of, standstill_words
-from lockstep_records.jobs import page_in
-from lockstep_records.last_output import read_error, read_output
+from lockstep_records.events.event import read_events
+from lockstep_records.files.attempts import pages_of
+from lockstep_records.files.jobs import page_in
+from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.outcomes.evidence import (
     Evidence,
     RankEnd,
@@ -16,6 +15,7 @@ from lockstep_records.outcomes.evidence import (
     ranks_of,
 )
 from lockstep_records.page.reader import Page
+from lockstep_records.progress.hang_events import HangRecord, hangs_of, standstill_words
 
 
 def evidence_of(

@@ -4,9 +4,9 @@ The reader of logs finds which of thousands of lines came first and which ranks 
 such a cause means, outcome and class, is the table's to say.
 """
 
+from lockstep_records.joblogs.judging.outcome import Incident
 from lockstep_records.joblogs.kinds import BY_NAME
 from lockstep_records.joblogs.model import JobLog
-from lockstep_records.joblogs.outcome import Incident
 from lockstep_records.outcomes.evidence import Evidence, NodeEvent, RankEnd
 
 _REPORTED = {

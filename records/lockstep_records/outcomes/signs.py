@@ -4,10 +4,10 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED
-from lockstep_records.joblogs.clock import Clock
+from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 from lockstep_records.joblogs.kinds import BY_NAME, SOFTWARE_XIDS
-from lockstep_records.joblogs.scan import Scan
+from lockstep_records.joblogs.reading.clock import Clock
+from lockstep_records.joblogs.reading.scan import Scan
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 
 _SHELL = 128

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lockstep_records.page.reader import Page, PageError, Values, read_page, read_rows
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 
 _MOST_ROWS = 5
 

@@ -13,7 +13,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_records.foreign_files import open_descriptor
+from lockstep_records.file_access.foreign_files import open_descriptor
 
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid; of 64-bit Linux
 _QUERY = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

@@ -9,8 +9,8 @@ import mmap
 import os
 from pathlib import Path
 
-from lockstep_records.foreign_files import OF_RANK, ForeignFileError
-from lockstep_records.own_files import create_attempt_folder, open_own_folder
+from lockstep_records.file_access.foreign_files import OF_RANK, ForeignFileError
+from lockstep_records.file_access.own_files import create_attempt_folder, open_own_folder
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import Severity
-from lockstep_records.hang_events import rank_words
 from lockstep_records.outcomes.first_line import first_line
+from lockstep_records.progress.hang_events import rank_words
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis

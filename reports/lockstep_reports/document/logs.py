@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 
 from lockstep_catalogue.vocabulary import Severity
-from lockstep_records.hang_events import rank_words
-from lockstep_records.joblogs.outcome import Incident
-from lockstep_records.palette import GREEN, ORANGE
+from lockstep_records.joblogs.judging.outcome import Incident
+from lockstep_records.progress.hang_events import rank_words
+from lockstep_records.shared.palette import GREEN, ORANGE
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep_records.compressed import blocks
+from lockstep_records.file_access.compressed import blocks
 
 MAX_BYTES = 1 << 28
 """Most content that a reader takes of one file, after decompression."""

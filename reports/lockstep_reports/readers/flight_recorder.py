@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep_records.compressed import read_content
+from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 from lockstep_reports.recording.collectives import OutstandingOperation, RankCollective
 
 _KINDS = {

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 from lockstep_reports.readers.flight_recorder_entries import (
     collective_of,
     group_of,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep_records.compressed import blocks
+from lockstep_records.file_access.compressed import blocks
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
-from lockstep_records.jobs import list_pages
-from lockstep_records.last_output import read_error, read_output
-from lockstep_records.liveness import find_process
+from lockstep_records.files.jobs import list_pages
+from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW, ROW_FLAGS
+from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers.series import MAX_CELLS

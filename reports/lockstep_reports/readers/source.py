@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep_records.jobs import find_job
+from lockstep_records.files.jobs import find_job
 from lockstep_reports.readers import ADDRESSES, READERS, ReadOptions, find_reader
 from lockstep_reports.recording.recording import LogRecording, Recording
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta

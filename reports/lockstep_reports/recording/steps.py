@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.vocabulary import Clock
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
 
 MAX_WORLD_SIZE = 1 << 20

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from lockstep_records.durations import parse_duration
+from lockstep_records.shared.durations import parse_duration
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import OperationTrace

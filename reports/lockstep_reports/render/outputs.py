@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_reports.document.model import Document
 from lockstep_reports.render.board import link_to
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_records.intervals import do_overlap
+from lockstep_records.shared.intervals import do_overlap
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import fisher_tail, tail_bound
 from lockstep_reports.search.stretches import Stretch

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep_records.events import Event
+from lockstep_records.events.event import Event
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.signs.series import SERIES, NodeSeries
 from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 
 if TYPE_CHECKING:
-    from lockstep_records.prometheus import Prometheus
+    from lockstep_records.shared.prometheus import Prometheus
 
 _STEP_SECONDS, _MOST_POINTS = 5.0, 2000
 _RATE_SECONDS = 60.0  # two scrapes at least, at any interval that is usual

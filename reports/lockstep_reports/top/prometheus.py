@@ -9,7 +9,7 @@ from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
-from lockstep_records.prometheus import Prometheus, Series
+from lockstep_records.shared.prometheus import Prometheus, Series
 from lockstep_reports import nan_stats
 from lockstep_reports.top.snapshot import (
     RankRow,

@@ -4,7 +4,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.printable import printable
+from lockstep_records.shared.printable import printable
 from lockstep_reports.top.snapshot import RankRow, Snapshot
 from lockstep_reports.wording import clock, duration, milliseconds, plural
 

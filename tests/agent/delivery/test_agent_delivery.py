@@ -18,8 +18,8 @@ from lockstep_catalogue import health
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
 from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import job_folder
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
 from ..live_page import LivePage

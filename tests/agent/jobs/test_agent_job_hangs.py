@@ -18,8 +18,8 @@ from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import Metric, events, job_watch
-from lockstep_records.hangs import HangTimeouts
-from lockstep_records.switches import Switches, write_switches
+from lockstep_records.files.switches import Switches, write_switches
+from lockstep_records.progress.hangs import HangTimeouts
 
 from ..live_page import ALL_REDUCE_BYTES, LivePage
 

@@ -15,8 +15,8 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Kind, Metric, health, job_state, training
 from lockstep_catalogue.health import JOBS_SKIPPED
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import job_folder
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.layout import PERIODIC, PERIODIC_OFFSETS
 
 from ..live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage

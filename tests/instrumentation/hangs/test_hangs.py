@@ -14,12 +14,17 @@ from pathlib import Path
 import pytest
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
-from lockstep_records.attempts import newest_pages
-from lockstep_records.durations import format_duration
-from lockstep_records.events import FILE_NAME as EVENTS_FILE
-from lockstep_records.events import Event, read_events
-from lockstep_records.hangs import HangTimeouts, find_hang, hang_limit_seconds, ranks_behind
+from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
+from lockstep_records.events.event import Event, read_events
+from lockstep_records.files.attempts import newest_pages
 from lockstep_records.page.reader import read_page
+from lockstep_records.progress.hangs import (
+    HangTimeouts,
+    find_hang,
+    hang_limit_seconds,
+    ranks_behind,
+)
+from lockstep_records.shared.durations import format_duration
 
 from ..torch_versions import without_flight_recorder
 
@@ -70,8 +75,8 @@ from pathlib import Path
 import torch.distributed as dist
 import lockstep
 from lockstep.hangs.rank_watch import HangWatch
-from lockstep_records.jobs import page_path
-from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
+from lockstep_records.files.jobs import page_path
+from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
 root, store = map(Path, sys.argv[1:])
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
 monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})

@@ -20,8 +20,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from lockstep.integrations.accelerate import watched
 from lockstep.integrations.lightning import LockstepCallback as LightningCallback
 from lockstep.integrations.transformers import LockstepCallback as TransformersCallback
+from lockstep_records.files.spans import Span, read_spans, spool_path
 from lockstep_records.page.reader import Page, read_page, read_rows
-from lockstep_records.spans import Span, read_spans, spool_path
 
 STEPS, ACCUMULATE, BATCH, LENGTH, RATE = 20, 2, 4, 8, 0.05
 FAILS_AT, NEVER = 7, -1  # micro-batch that raises

@@ -20,8 +20,8 @@ import pytest
 
 import lockstep
 from lockstep_agent.delivery.archive import Archive
-from lockstep_records.events import FILE_NAME, Event, append_event
-from lockstep_records.jobs import job_folder
+from lockstep_records.events.event import FILE_NAME, Event, append_event
+from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.reader import read_page, read_rows
 
 STEPS, PAIRS = 200, 3

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.launch.last_output import KeptOutput, OutputKeeper
-from lockstep_records.events import read_events
-from lockstep_records.jobs import job_folder, page_path
-from lockstep_records.last_output import MAX_OUTPUT_BYTES, read_error, read_output
+from lockstep_records.events.event import read_events
+from lockstep_records.files.jobs import job_folder, page_path
+from lockstep_records.files.last_output import MAX_OUTPUT_BYTES, read_error, read_output
 from lockstep_records.page.reader import read_page
 
 TIMEOUT_SECONDS = 240

@@ -17,10 +17,10 @@ from lockstep.launch.run import (
     launch,
 )
 from lockstep.telemetry.logs import SWITCH
-from lockstep_records.events import PREEMPTED, Event, append_event
-from lockstep_records.jobs import page_path
+from lockstep_records.events.event import PREEMPTED, Event, append_event
+from lockstep_records.files.jobs import page_path
+from lockstep_records.files.trace import trace_of
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_records.trace import trace_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.monitor.fingerprints import Fingerprints
 from lockstep.recorder import device
-from lockstep_records.switches import ProfileRequest, Switches, write_switches
+from lockstep_records.files.switches import ProfileRequest, Switches, write_switches
 
 from ..fake_device import FakeEvent, FakeStream, fake_module
 

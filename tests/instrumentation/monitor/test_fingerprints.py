@@ -15,7 +15,7 @@ from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder.recorder import PhaseHook
 from lockstep.strategies.hooks import watch_optimizer
 from lockstep_records.page.reader import Page
-from lockstep_records.replicas import fingerprints_of
+from lockstep_records.page.replicas import fingerprints_of
 
 from ..rank_page import ENVIRONMENT, page_of
 

@@ -14,9 +14,9 @@ import lockstep
 from lockstep.commands.profile import profile
 from lockstep.commands.switch import switch
 from lockstep.monitor.step_watch import StepWatch
-from lockstep_records.operations import operation_values, read_operations
+from lockstep_records.files.operations import operation_values, read_operations
+from lockstep_records.files.switches import Switches, read_switches, write_switches
 from lockstep_records.page.reader import read_page
-from lockstep_records.switches import Switches, read_switches, write_switches
 
 
 @pytest.fixture

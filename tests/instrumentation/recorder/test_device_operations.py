@@ -10,7 +10,12 @@ import torch
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
 from lockstep.recorder.device_numbers import DeviceNumbers
-from lockstep_records.operations import FROM_PHASES, ON_DEVICE, operation_values, read_operations
+from lockstep_records.files.operations import (
+    FROM_PHASES,
+    ON_DEVICE,
+    operation_values,
+    read_operations,
+)
 from lockstep_records.page.reader import read_page
 
 from ..fake_device import FakeEvent, FakeStream, fake_device

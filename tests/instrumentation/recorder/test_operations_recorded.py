@@ -9,7 +9,7 @@ import pytest
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
 from lockstep.recorder.phases import OTHER
-from lockstep_records.operations import operation_values, read_operations
+from lockstep_records.files.operations import operation_values, read_operations
 from lockstep_records.page.reader import read_page, read_rows
 
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}

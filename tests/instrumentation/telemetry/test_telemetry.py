@@ -14,9 +14,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 import lockstep
 from lockstep.telemetry.export import Outbox, exporter_of
 from lockstep.telemetry.job_spans import JobSpans
-from lockstep_records.jobs import job_folder
-from lockstep_records.spans import read_spans
-from lockstep_records.trace import trace_of
+from lockstep_records.files.jobs import job_folder
+from lockstep_records.files.spans import read_spans
+from lockstep_records.files.trace import trace_of
 
 from .otlp_receiver import Received, receiver
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep_records.events import Event, append_event
+from lockstep_records.events.event import Event, append_event
 from lockstep_reports.analysis.summary import StepSummary
 from lockstep_reports.document import timeline
 from lockstep_reports.document.comparison import compare

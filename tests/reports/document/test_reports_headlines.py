@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_catalogue.vocabulary import SEVERITIES
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import job_folder, page_path
-from lockstep_records.last_output import RankError, write_error
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder, page_path
+from lockstep_records.files.last_output import RankError, write_error
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis, analyse

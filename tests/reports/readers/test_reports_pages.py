@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.readers import ReadOptions

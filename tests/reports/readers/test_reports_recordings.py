@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep_records.compressed import read_content
+from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
 from lockstep_reports.readers import ReadOptions

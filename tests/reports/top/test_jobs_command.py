@@ -5,7 +5,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from lockstep_records.events import Event, append_event
+from lockstep_records.events.event import Event, append_event
 from lockstep_reports.jobs_command import jobs
 
 from ..synthetic_job import Slow, SyntheticJob

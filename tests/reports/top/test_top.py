@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.jobs import page_path
+from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.layout import ROW as PAGE_ROW
 from lockstep_records.page.reader import read_newest, read_page, read_ring

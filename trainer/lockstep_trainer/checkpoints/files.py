@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from lockstep_records.atomic_file import sync_folder, write_atomically
+from lockstep_records.file_access.atomic_file import sync_folder, write_atomically
 
 Facts: TypeAlias = dict[str, int | str]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_records.atomic_file import sync_folder, write_atomically
+from lockstep_records.file_access.atomic_file import sync_folder, write_atomically
 from lockstep_trainer.data.corpus import NUM_BYTES, read_text_file, text_files
 from lockstep_trainer.data.shards import DTYPES, MANIFEST, Manifest, Shard
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import job_folder, page_path
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES, ROW, SLOT, STEP_FIELDS, page_bytes
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity
 from lockstep_trainer.simulation.spec import Simulation

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import torch
 
-from lockstep_records.jobs import find_root, page_path
+from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import folder_of
 from lockstep_trainer.checkpoints.shards import read_all_tensors

@@ -1,4 +1,4 @@
-"""Ranks of a job hang, by the agent's judgement: the rule is ``lockstep_records.hangs``, for all.
+"""Ranks of a job hang, by the agent's judgement: the rule is that of ``lockstep_records.progress``.
 
 The agent of a node knows the time-outs of the job, the median step and which of its ranks are in a
 planned pause. What it cannot know is decided here: whether ranks of other nodes are in one.
@@ -27,7 +27,7 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
 
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector

@@ -1,0 +1,1 @@
+"""Opens files that others may have put there, and writes files that others read."""

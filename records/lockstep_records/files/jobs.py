@@ -1,0 +1,185 @@
+"""Paths of the pages and events of jobs: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from heapq import heappush, heappushpop, nlargest, nsmallest
+from itertools import chain, islice
+from pathlib import Path
+
+from lockstep_records.events.event import read_events
+from lockstep_records.file_access.foreign_files import folder_user, scan_foreign
+
+# Folder names and label values at once: no slash, no leading dot, no control character.
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PAGE = re.compile(r"rank-[0-9]{5,}\.page")
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
+_MAX_NAMED_JOBS = 5
+MAX_ENTRIES = 1 << 20
+"""Entries of a folder that are looked at; the names of a million empty files take time, no memory.
+"""
+MAX_JOBS_PER_USER = 1024
+MAX_ATTEMPTS = 4096
+MAX_PAGES = 1 << 16
+"""Pages of an attempt, of all ranks of a large cluster in an archive; a node has far fewer."""
+_FILES_PER_RANK = 16
+CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
+
+
+def find_root(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of all jobs on this node: LOCKSTEP_DIR, or the first default that exists."""
+    if folder := environment.get("LOCKSTEP_DIR"):
+        return Path(folder)
+    return next((root for root in CANDIDATE_ROOTS if root.is_dir()), CANDIDATE_ROOTS[0])
+
+
+def check_job_id(job_id: str) -> str:
+    """The job id itself.
+
+    Raises:
+        ValueError: it could not be a folder name or a label.
+    """
+    if not JOB_ID.fullmatch(job_id):
+        raise ValueError(
+            f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes or underscores"
+            " and begin with a letter or digit"
+        )
+    return job_id
+
+
+def new_job_id() -> str:
+    """A fresh id that sorts by time, such as ``20261120-184512-3fa9``."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+def job_folder(root: Path, job_id: str) -> Path:
+    """The folder of one job."""
+    return root / "jobs" / check_job_id(job_id)
+
+
+def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
+    """The page of one rank in one attempt."""
+    return page_in(job_folder(root, job_id) / str(attempt), rank)
+
+
+def page_in(attempt: Path, rank: int) -> Path:
+    """The page of one rank in the folder of an attempt."""
+    return attempt / f"rank-{rank:05d}.page"
+
+
+def create_job_folder(folder: Path) -> None:
+    """Creates the folder of a job for its user and the group that reads pages, and for nobody else.
+
+    On a node that several users share, ``jobs`` is sticky and setgid: the group comes from there.
+
+    Raises:
+        OSError: it cannot be created, or exists already.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o750)
+
+
+def list_jobs(root: Path) -> list[Path]:
+    """Folders of all jobs, oldest name first; empty when there are none.
+
+    A link is not a job. At most ``MAX_JOBS_PER_USER`` of each user count, the last by name.
+    """
+    folder = root / "jobs"
+    names: dict[int, list[str]] = {}
+    try:
+        # Agents list it each second: scandir builds a Path for jobs only.
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, MAX_ENTRIES):
+                if JOB_ID.fullmatch(entry.name) and (user := folder_user(entry)) is not None:
+                    _keep_last(names.setdefault(user, []), entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(chain.from_iterable(names.values()))]
+
+
+def _keep_last(names: list[str], name: str) -> None:
+    if len(names) < MAX_JOBS_PER_USER:
+        heappush(names, name)
+    else:
+        heappushpop(names, name)
+
+
+def list_attempts(job: Path, limit: int = MAX_ATTEMPTS) -> list[Path]:
+    """Attempt folders of a job, first attempt first; of more than ``limit`` the last ones.
+
+    Raises:
+        OSError: the job's folder cannot be listed, or is a link.
+    """
+    # Anything else in the folder, such as events and switches, is not an attempt.
+    names = scan_foreign(job, _ATTEMPT, MAX_ENTRIES, folders=True)
+    return [job / name for name in reversed(nlargest(limit, names, key=int))]
+
+
+def list_pages(attempt: Path, limit: int = MAX_PAGES) -> list[Path]:
+    """Page files of an attempt by rank; of more than ``limit`` the first ones.
+
+    Raises:
+        OSError: the attempt's folder cannot be listed, or is a link.
+    """
+    names = scan_foreign(attempt, _PAGE, min(MAX_ENTRIES, _FILES_PER_RANK * limit))
+    return [attempt / name for name in nsmallest(limit, names)]
+
+
+def start_seconds(job: Path) -> float:
+    """Wall clock at which a job began, in seconds since 1970.
+
+    The first event tells it; without events the oldest attempt's folder does, which changes only
+    while its pages are created.
+    """
+    events = read_events(job)
+    if events:
+        return events[0].time
+    folders = list_attempts(job)
+    return (folders[0] if folders else job).lstat().st_mtime
+
+
+def newest_jobs(root: Path, count: int) -> list[Path]:
+    """Folders of the jobs that began last, newest first."""
+    by_start = []
+    for job in list_jobs(root):
+        try:
+            by_start.append((start_seconds(job), job))
+        except OSError:  # it is being removed
+            continue
+    return [job for _, job in sorted(by_start, reverse=True)[:count]]
+
+
+def newest_job(root: Path | None = None) -> Path:
+    """The folder of the job that began last on this node.
+
+    Raises:
+        ValueError: there is none.
+    """
+    root = root or find_root()
+    for job in newest_jobs(root, 1):
+        return job
+    raise ValueError(f"no job exists under {root}/jobs; name one, or set LOCKSTEP_DIR")
+
+
+def find_job(id_or_path: str, root: Path | None = None) -> Path:
+    """The folder of a job given by id or by path.
+
+    Raises:
+        ValueError: the job does not exist; the message names the newest ones.
+    """
+    root = root or find_root()
+    if os.sep in id_or_path or id_or_path in {".", ".."}:
+        # A link that the user names is the user's own; in a job's folder none is followed.
+        folder = Path(id_or_path).resolve()
+        if folder.is_dir() and list_attempts(folder):
+            return folder
+        raise ValueError(
+            f"{id_or_path} is not a job folder; it should hold attempts 0, 1, ... with rank pages"
+        )
+    folder = job_folder(root, id_or_path)
+    if folder.is_dir() and not folder.is_symlink():
+        return folder
+    newest = ", ".join(path.name for path in newest_jobs(root, _MAX_NAMED_JOBS)) or "none"
+    raise ValueError(f"job {id_or_path!r} is not under {root}/jobs; newest jobs there: {newest}")

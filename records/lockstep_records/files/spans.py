@@ -1,0 +1,161 @@
+"""Spans of a rank: one JSON object a line beside its page, bounded, written without blocking.
+
+The rank appends with single writes to a tmpfs; launcher and agent read. There are two files: when
+the newer is full it becomes the older, so the newest records survive and a rank never takes more
+than ``MAX_BYTES``. A span is written when it ends.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep_records.file_access.foreign_files import open_foreign
+from lockstep_records.file_access.own_files import open_own_file
+from lockstep_records.files.trace import SPAN_ID, TRACE_ID
+
+NAMES = ("initialisation", "checkpoint", "restore", "evaluation", "slow_step")
+MAX_BYTES = 256 << 10
+_MAX_LINE_BYTES = 4096
+_LARGEST_NS = 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """An activity of a rank that is rarer than a step.
+
+    Attributes:
+        name: one of ``NAMES``.
+        number: count of the rank's spans in this attempt, from 0.
+        trace_id: 32 hexadecimal digits.
+        span_id: 16 hexadecimal digits, as ``parent_id``, which is the span of the rank.
+        start_ns: wall clock in nanoseconds, as ``end_ns``.
+        failed: the block ended by an exception.
+        attributes: further numbers, such as step and seconds.
+    """
+
+    name: str
+    number: int
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start_ns: int
+    end_ns: int
+    failed: bool = False
+    attributes: Mapping[str, float] = field(default_factory=dict)
+
+
+def spool_path(page: Path) -> Path:
+    """The file of newer spans beside a rank's page."""
+    return page.with_suffix(".spans.jsonl")
+
+
+def _older(path: Path) -> Path:
+    return path.with_suffix(".old.jsonl")
+
+
+class SpanSpool:
+    """The writing side; it never raises, for a span is not worth a training step.
+
+    Args:
+        path: of the newer file, on a tmpfs.
+        max_bytes: most that both files take.
+
+    Attributes:
+        lost: spans that could not be written.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path, self._half = path, max_bytes // 2
+        self._descriptor: int | None = None
+        self._size = 0
+        self.lost = 0
+
+    def write(self, span: Span) -> None:
+        """Appends a span with one write, so that a reader never meets half of it for long."""
+        line = json.dumps(asdict(span), separators=(",", ":")).encode() + b"\n"
+        try:
+            # Each of the two files has half of the bound.
+            if self._size + len(line) > self._half:
+                self.close()
+                self._path.replace(_older(self._path))
+            if self._descriptor is None:
+                self._open()
+            assert self._descriptor is not None
+            written = os.write(self._descriptor, line)
+            self._size += written
+            if written < len(line):  # the tmpfs is full: a torn line ends its file
+                self._size = self._half
+                self.lost += 1
+        except OSError:
+            self.lost += 1
+
+    def _open(self) -> None:
+        self._descriptor = open_own_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        """Closes the file; a later write opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self._size = None, 0
+
+
+def read_spans(path: Path) -> list[Span]:
+    """Spans of a rank by number; other lines are left out, an absent file is empty.
+
+    Args:
+        path: of the newer file; see ``spool_path``.
+    """
+    spans: dict[int, Span] = {}
+    for file in (_older(path), path):
+        for line in _lines(file):
+            span = _parse(line)
+            if span is not None:
+                spans[span.number] = span
+    return [spans[number] for number in sorted(spans)]
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        with open_foreign(path) as descriptor:
+            data = os.pread(descriptor, MAX_BYTES, 0)
+    except OSError:
+        return []
+    return [line for line in data.split(b"\n")[:-1] if len(line) <= _MAX_LINE_BYTES]
+
+
+def _parse(line: bytes) -> Span | None:
+    try:
+        entry = json.loads(line)
+        span = Span(
+            name=entry["name"],
+            number=int(entry["number"]),
+            trace_id=str(entry["trace_id"]),
+            span_id=str(entry["span_id"]),
+            parent_id=str(entry["parent_id"]),
+            start_ns=int(entry["start_ns"]),
+            end_ns=int(entry["end_ns"]),
+            failed=bool(entry["failed"]),
+            attributes=_numbers(entry["attributes"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    return span if _is_valid(span) else None
+
+
+def _numbers(attributes: dict[str, Any]) -> dict[str, float]:
+    return {str(k)[:64]: v for k, v in attributes.items() if isinstance(v, int | float)}
+
+
+def _is_valid(span: Span) -> bool:
+    ids = (span.span_id, span.parent_id)
+    return (
+        span.name in NAMES
+        and span.number >= 0
+        and TRACE_ID.fullmatch(span.trace_id) is not None
+        and all(SPAN_ID.fullmatch(span_id) for span_id in ids)
+        and 0 <= span.start_ns <= span.end_ns <= _LARGEST_NS
+    )

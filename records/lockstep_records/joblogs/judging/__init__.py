@@ -1,0 +1,1 @@
+"""From findings to who failed first, and how the job ended."""

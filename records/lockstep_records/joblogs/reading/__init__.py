@@ -1,0 +1,1 @@
+"""From the text of a log to ranks, times, steps and findings."""

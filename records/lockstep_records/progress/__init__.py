@@ -1,0 +1,1 @@
+"""Whether a job gets ahead: hangs, goodput, effective training time, and their events."""

@@ -1,0 +1,291 @@
+"""Judges from outside the ranks whether they hang, and which ranks keep the others waiting.
+
+A rank that hangs cannot report it: its threads may wait for the interpreter's lock, or the process
+may be stopped. Its page shows it all the same: the heartbeat is a time of this machine's monotonic
+clock.
+
+The rule is one for all of Lockstep: no progress for longer than ``hang_limit_seconds``. The agent
+judges by it, and the alert fires on the agent's judgement.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
+from lockstep_records.files.switches import read_switches, switches_path
+from lockstep_records.page.layout import ROW, STEP_BUCKETS
+from lockstep_records.page.liveness import RankProcess, find_process
+from lockstep_records.page.reader import Page, PageError, read_newest, unpack
+
+HANG_TIMEOUT_SECONDS = 120.0
+"""Default time-out. Of short steps: the file system or the network may pause for shorter."""
+HANG_MEDIAN_STEPS = 20.0
+"""Far beyond the slowest step of a job that moves."""
+PAUSE_TIMEOUT_SECONDS = 1800.0
+"""Default time-out of a planned pause: the file system of a large checkpoint may take minutes, and
+so may the compilation before the first step; gloo's own time-out is 30 minutes too."""
+ProcessOf = Callable[[Page], RankProcess | None]
+_WAITING = "sync"
+_STOPPED = frozenset("Tt")
+_IN_KERNEL = "D"
+# The newest rows: steps may become longer or shorter in a run.
+_ROWS_FOR_MEDIAN = 64
+
+
+def hang_limit_seconds(
+    median_step_seconds: float | None,
+    timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    pause_timeout_seconds: float = PAUSE_TIMEOUT_SECONDS,
+    *,
+    is_pause: bool = False,
+) -> float:
+    """Time without progress from which on a rank hangs.
+
+    Args:
+        median_step_seconds: median duration of the job's steps; None while there is none.
+        timeout_seconds: the user's time-out, which a hang is never shorter than.
+        pause_timeout_seconds: the same for a planned pause.
+        is_pause: whether the rank has completed no step yet or is in one of ``PAUSE_PHASES``.
+
+    Returns:
+        The longest of the time-out, 20 median steps and, in a pause, the pause's time-out.
+    """
+    limit = max(timeout_seconds, HANG_MEDIAN_STEPS * (median_step_seconds or 0.0))
+    return max(limit, pause_timeout_seconds) if is_pause else limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HangTimeouts:
+    """Time-outs of a job's ranks.
+
+    Attributes:
+        step_seconds: time-out in steps; 0 judges no rank.
+        pause_seconds: in a planned pause: initialisation, checkpoint, evaluation, restore; 0
+            judges no rank in one.
+        switched_seconds: that of steps by the job's switches, which also overrides the ranks' own.
+    """
+
+    step_seconds: float = HANG_TIMEOUT_SECONDS
+    pause_seconds: float = PAUSE_TIMEOUT_SECONDS
+    switched_seconds: float | None = None
+
+    def apply_page(self, page: Page) -> "HangTimeouts":
+        """The rank's own time-outs where it has some, else these."""
+        own = [page.periodic[f"{name}_timeout_seconds"] for name in ("hang", "pause")]
+        step_seconds = own[0] if self.switched_seconds is None else self.switched_seconds
+        return HangTimeouts(
+            step_seconds=self.step_seconds if step_seconds is None else step_seconds,
+            pause_seconds=self.pause_seconds if own[1] is None else own[1],
+        )
+
+    @property
+    def is_off(self) -> bool:
+        """Whether no rank without a time-out of its own is judged."""
+        return not (self.step_seconds if self.switched_seconds is None else self.switched_seconds)
+
+
+def switched_timeouts(job: Path, timeouts: HangTimeouts) -> HangTimeouts:
+    """The time-outs with what the switches in a job's folder say; a hung rank reads none itself."""
+    try:
+        switched_seconds = read_switches(switches_path(job)).hang_seconds
+    except ValueError:  # the ranks log what is wrong with the file
+        return timeouts
+    return replace(timeouts, switched_seconds=switched_seconds)
+
+
+def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> float | None:
+    """Median duration of steps by the page's histogram, as Prometheus' histogram_quantile does.
+
+    Linear between the bounds of the bucket that holds the median, so it errs by less than that
+    bucket's width. Beyond the last bound it is the mean, where that is longer.
+
+    Args:
+        bucket_counts: steps in each bucket of ``STEP_BUCKETS``, then those beyond the last one.
+        seconds_sum: durations of all the steps together.
+
+    Returns:
+        Seconds; None without a step.
+    """
+    total = sum(bucket_counts)
+    if not total:
+        return None
+    below = 0
+    for (lower, upper), count in zip(pairwise((0.0, *STEP_BUCKETS)), bucket_counts, strict=False):
+        if count and 2 * (below + count) >= total:
+            return lower + (upper - lower) * (total / 2 - below) / count
+        below += count
+    return max(STEP_BUCKETS[-1], seconds_sum / total)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HungRank:
+    """A rank that has made no progress.
+
+    Attributes:
+        phase: phase that its last heartbeat began.
+        step: last completed step; None before the first.
+        idle_seconds: since its last heartbeat.
+        process: state of its process by /proc (R running, S asleep, D in the kernel, T stopped,
+            Z ended); None when it has gone, or is not visible here.
+    """
+
+    rank: int
+    phase: str
+    step: int | None
+    idle_seconds: float
+    process: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hang:
+    """Ranks of this node without progress.
+
+    Attributes:
+        limit_seconds: longest limit that one of the ranks has exceeded.
+        missing: ranks that the others wait for, as far as is known: they are outside of
+            synchronisation, or their process is stopped.
+    """
+
+    limit_seconds: float
+    ranks: tuple[HungRank, ...]
+    missing: tuple[int, ...]
+
+
+def find_hang(
+    pages: Sequence[Page],
+    now_ns: int,
+    timeouts: HangTimeouts,
+    procfs: Path = Path("/proc"),
+    process_of: ProcessOf | None = None,
+) -> Hang | None:
+    """The hang of an attempt's ranks on this node; None while they make progress.
+
+    A rank that waits in synchronisation while another is in a planned pause may be waiting for it:
+    it has the time of the pause. A rank in work of its own has not.
+
+    Args:
+        pages: one per rank, written on this machine.
+        now_ns: its monotonic clock.
+        timeouts: of the ranks that have none of their own.
+        procfs: where the states of its processes are read.
+        process_of: finds the process of a page; by default as the page tells.
+    """
+    process_of = process_of or partial(find_process, procfs=procfs)
+    # A rank that was killed in a checkpoint pauses no more.
+    is_pausing = any(page.phase in PAUSE_PHASES and process_of(page) is not None for page in pages)
+    hung, longest_limit = [], 0.0
+    for page in pages:
+        idle_seconds = (now_ns - page.progress_ns) / 1e9
+        limit = _limit_of_rank(page, timeouts.apply_page(page), idle_seconds, is_pausing=is_pausing)
+        if limit is not None and idle_seconds > limit:
+            hung.append(_hung_rank(page, idle_seconds, process_of(page), procfs))
+            longest_limit = max(longest_limit, limit)
+    if not hung:
+        return None
+    return Hang(limit_seconds=longest_limit, ranks=tuple(hung), missing=_missing(hung))
+
+
+def _limit_of_rank(
+    page: Page, timeouts: HangTimeouts, idle_seconds: float, *, is_pausing: bool
+) -> float | None:
+    """Time without progress from which on a rank hangs; None where it cannot hang."""
+    waits_for_pause = is_pausing and page.phase == _WAITING
+    is_pause = page.phase in PAUSE_PHASES or page.state["step"] is None or waits_for_pause
+    least_seconds = timeouts.pause_seconds if is_pause else timeouts.step_seconds
+    if page.phase in ENDED_PHASES or not timeouts.step_seconds or not least_seconds:
+        return None
+    if idle_seconds <= least_seconds:  # the rows are read only of ranks that may hang
+        return None
+    return hang_limit_seconds(
+        _median_of_rows(page), timeouts.step_seconds, timeouts.pause_seconds, is_pause=is_pause
+    )
+
+
+def _median_of_rows(page: Page) -> float | None:
+    try:
+        data = read_newest(page, _ROWS_FOR_MEDIAN)
+    except PageError:
+        return None
+    rows = (unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size))
+    durations = [row["seconds"] for row in rows]
+    return statistics.median(durations) if durations else None
+
+
+def _hung_rank(
+    page: Page, idle_seconds: float, process: RankProcess | None, procfs: Path
+) -> HungRank:
+    pid = process.pid if process is not None else None
+    return HungRank(
+        rank=page.identity["rank"],
+        phase=page.phase,
+        step=page.state["step"],
+        idle_seconds=idle_seconds,
+        process=process_state(pid, procfs) if pid is not None else None,
+    )
+
+
+def _missing(hung: list[HungRank]) -> tuple[int, ...]:
+    stopped = [rank.rank for rank in hung if rank.process in _STOPPED]
+    if stopped:
+        return tuple(stopped)
+    # Ranks in synchronisation wait for all others; those in a pause wait for who has not begun it.
+    for waiting in ((_WAITING,), (_WAITING, *PAUSE_PHASES)):
+        elsewhere = [rank.rank for rank in hung if rank.phase not in waiting]
+        at_work = [rank.rank for rank in hung if rank.phase not in (_WAITING, *PAUSE_PHASES)]
+        if elsewhere and (len(elsewhere) < len(hung) or len(hung) == 1):
+            return tuple(at_work or elsewhere)
+    # All are at one place, and none waits for another; a call into the kernel sets a rank apart.
+    blocked = [rank.rank for rank in hung if rank.process == _IN_KERNEL]
+    return tuple(blocked) if len(blocked) < len(hung) else ()
+
+
+def is_stopped(pid: int, procfs: Path = Path("/proc")) -> bool:
+    """Whether a process is stopped by a signal or a debugger."""
+    return process_state(pid, procfs) in _STOPPED
+
+
+def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:
+    """State letter of a process; None when there is none."""
+    try:
+        text = (procfs / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The name of the process stands in brackets and may hold brackets itself.
+    state = text.rpartition(")")[2].split()[:1]
+    return state[0] if state else None
+
+
+def ranks_behind(dumps: dict[int, bytes]) -> tuple[int, ...]:
+    """Ranks that have not entered a collective which another rank has, by Flight Recorder dumps.
+
+    Args:
+        dumps: JSON of the Flight Recorder by rank; what cannot be read is left out.
+    """
+    entered: dict[str, dict[int, int]] = {}
+    for rank, data in dumps.items():
+        for group, last in _last_enqueued(data).items():
+            entered.setdefault(group, {})[rank] = last
+    behind = {
+        rank
+        for by_rank in entered.values()
+        for rank, last in by_rank.items()
+        if last < max(by_rank.values())
+    }
+    return tuple(sorted(behind))
+
+
+def _last_enqueued(data: bytes) -> dict[str, int]:
+    try:
+        dump: Any = json.loads(data)
+        return {
+            str(group): int(status["last_enqueued_collective"])
+            for group, status in dump["pg_status"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}

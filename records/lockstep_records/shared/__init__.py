@@ -1,0 +1,1 @@
+"""What every component needs: options, durations, tokens, printable text, Prometheus."""

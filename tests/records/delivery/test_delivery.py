@@ -1,0 +1,274 @@
+"""The spool of events: bounded, durable, in order; the sender and who of a node sends."""
+
+import json
+import os
+import random
+import signal
+import ssl
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender, post
+from lockstep_records.delivery.spool import EVENT_BYTES, SPOOL_BYTES, EventSpool
+from lockstep_records.events.event import FILE_NAME, Event, append_event
+from lockstep_records.events.kinds import EDGE_KINDS, EVENT_KINDS
+from lockstep_records.files.jobs import job_folder
+
+ADDRESS = LedgerAddress(url="http://ledger/")
+
+
+def add_event(root: Path, number: int, kind: str = "attempt_started", **fields: Any) -> None:
+    event = Event(
+        kind=kind, job_id="job", attempt=0, id=f"e{number}", fields={"n": number} | fields
+    )
+    append_event(job_folder(root, "job"), event)
+
+
+def ids(spool: EventSpool, count: int = 10_000) -> list[str]:
+    return [json.loads(event.text)["id"] for event in spool.oldest(count)]
+
+
+def test_a_full_spool_drops_the_oldest_and_keeps_starts_and_ends_longest(tmp_path: Path) -> None:
+    for number in range(60):
+        kind = "job_finished" if number % 3 == 0 else "checkpoint_durable"
+        add_event(tmp_path, number, kind)
+    size = len((job_folder(tmp_path, "job") / FILE_NAME).read_bytes())
+    spool = EventSpool(tmp_path, tmp_path / "s.sqlite", max_bytes=size * 3 // 4)
+    spool.refresh()
+    assert spool.dropped == 60 - spool.num_pending > 0
+    left = [int(event_id[1:]) for event_id in ids(spool)]
+    assert [number for number in left if number % 3 == 0] == list(range(0, 60, 3))
+    others = [number for number in left if number % 3]
+    assert others == [number for number in range(60) if number % 3][-len(others) :]
+    assert 0.5 < spool.fill_ratio <= 1
+
+    for number in range(60, 160):
+        add_event(tmp_path, number, "job_finished")
+    spool.refresh()
+    left = [int(event_id[1:]) for event_id in ids(spool)]
+    assert left == list(range(160 - len(left), 160)), "of starts and ends the newest stay"
+
+
+def full_event(kind: Any) -> Event:
+    """An event as large as those of a job of 64 ranks a node: every field has a value."""
+    examples: dict[str, Any] = {
+        "text": "a reason of some sixty characters, as long as they are in life",
+        "integer": 123_456_789, "number": 1795199112.25, "flag": True, "integers": [3, 17],
+        "texts": ["node-0123"], "objects": [{"group": "pp=3", "ranks": 8, "seconds": 12345.678}],
+        "object": {}, "numbers_by_name": dict.fromkeys(("productive", "idle", "hang"), 12345.678),
+    }  # fmt: skip
+    fields = {
+        field.name: field.values[0]
+        if field.values and field.shape == "text"
+        else examples[field.shape]
+        for field in kind.fields
+    }
+    return Event(kind=kind.name, job_id="20261120-184512-3fa9", attempt=3, fields=fields)
+
+
+def test_a_day_without_a_ledger_at_a_thousand_events_an_hour_loses_nothing(tmp_path: Path) -> None:
+    assert SPOOL_BYTES / (1000 * EVENT_BYTES) > 24 * 4
+    spool = EventSpool(tmp_path, None)
+    # Every field filled is more than any real event; the mean of the kinds is the claim.
+    spool.add([full_event(kind) for kind in EVENT_KINDS])
+    assert spool.fill_ratio * SPOOL_BYTES / len(EVENT_KINDS) < EVENT_BYTES * 1.6
+    largest = max(len(json.dumps(full_event(kind).document())) for kind in EVENT_KINDS if kind.edge)
+    assert 24 * 1000 * (largest + 100) < SPOOL_BYTES, "a day even of the largest starts and ends"
+    hours, per_hour = 4, 1000
+    spool = EventSpool(tmp_path, None, max_bytes=hours * per_hour * EVENT_BYTES)
+    usual = {"step": 120_000, "size_bytes": 10**12, "seconds": 41.25, "verified": True}
+    for _ in range(hours):
+        spool.add(
+            Event(kind="checkpoint_durable", job_id="20261120-184512-3fa9", attempt=3, fields=usual)
+            for _ in range(per_hour)
+        )
+    assert (spool.num_pending, spool.dropped) == (hours * per_hour, 0)
+
+
+def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_with_their_owner(
+    tmp_path: Path,
+) -> None:
+    document = {
+        "kind": "gpu_swapped", "job_id": "job", "attempt": 0, "time": 1.1, "id": "new",
+        "fields": {"slot": [1, None]}, "signature": "x",
+    }  # fmt: skip
+    folder = job_folder(tmp_path, "job")
+    folder.mkdir(parents=True)
+    (folder / FILE_NAME).write_text(json.dumps(document) + "\n")
+    bodies: list[bytes] = []
+
+    def send(_: LedgerAddress, body: bytes) -> Answer:
+        bodies.append(body)
+        return Answer(200)
+
+    assert Sender(EventSpool(tmp_path, None), ADDRESS, ("east", "n1"), send).run_once()
+    delivery = json.loads(bodies[0])
+    assert delivery["events"] == [document | {"owner": os.getuid()}]
+    assert (delivery["cluster"], delivery["node"]) == ("east", "n1")
+
+
+def test_events_that_a_ledger_leaves_out_of_a_batch_are_counted_and_do_not_come_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        add_event(tmp_path, number)
+    body = json.dumps({"rejected": [{"id": "e1", "reason": "attempt -1 must be from 0 on"}]})
+    spool = EventSpool(tmp_path, None)
+    sender = Sender(spool, ADDRESS, ("", ""), lambda *_: Answer(200, body.encode()))
+    assert sender.run_once()
+    assert (sender.delivered, sender.refused, spool.num_pending) == (2, 1, 0)
+    assert "event=e1" in caplog.text
+    assert "from 0 on" in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"", b"OK", b"[]", b'{"rejected":7}', b'{"rejected":[{}]}'])
+def test_an_answer_of_any_text_counts_as_taken(tmp_path: Path, body: bytes) -> None:
+    add_event(tmp_path, 0)
+    sender = Sender(EventSpool(tmp_path, None), ADDRESS, ("", ""), lambda *_: Answer(200, body))
+    assert sender.run_once()
+    assert (sender.delivered, sender.refused) == (1, 0)
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from lockstep_records.delivery.spool import EventSpool
+spool = EventSpool(Path(sys.argv[1]), Path(sys.argv[2]))
+while True:
+    spool.refresh()
+    print(spool.num_pending, flush=True)
+"""
+
+
+def test_a_killed_process_loses_no_event_and_takes_none_twice(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    path, number = tmp_path / "s.sqlite", 0
+    for _ in range(6):
+        command = [sys.executable, "-c", textwrap.dedent(_KILLED), str(tmp_path), str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(40):
+                add_event(tmp_path, number)
+                number += 1
+            process.stdout.readline()
+            time.sleep(chance.random() * 0.05)
+            process.send_signal(signal.SIGKILL)
+    spool = EventSpool(tmp_path, path)
+    spool.refresh()
+    assert ids(spool) == [f"e{each}" for each in range(number)]
+
+
+class _Intake(BaseHTTPRequestHandler):
+    server: "TokenLedger"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        is_right = self.headers.get("Authorization") == f"Bearer {self.server.token}"
+        self.send_response(200 if is_right else 401)
+        text = b"" if is_right else b"the token is not one of a writer"
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
+class TokenLedger(ThreadingHTTPServer):
+    token = "right-token-of-a-test"  # noqa: S105  # of a test
+
+
+@pytest.fixture(name="ledger")
+def _ledger() -> Iterator[TokenLedger]:
+    with TokenLedger(("127.0.0.1", 0), _Intake) as ledger:
+        thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield ledger
+        ledger.shutdown()
+        thread.join()
+
+
+def test_a_token_is_read_at_each_delivery_and_a_wrong_one_loses_nothing(
+    tmp_path: Path, ledger: TokenLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("wrong-token-of-a-test\n")
+    add_event(tmp_path, 0)
+    now = [0.0]
+    spool = EventSpool(tmp_path, None)
+    url = f"http://127.0.0.1:{ledger.server_port}/"
+    sender = Sender(spool, LedgerAddress(url=url, token_file=token), ("", ""), clock=lambda: now[0])
+    assert not sender.run_once()
+    assert "status 401" in caplog.text
+    assert "not one of a writer" in caplog.text
+    token.write_text("right-token-of-a-test\n")
+    now[0] += 61
+    assert sender.run_once()
+    assert spool.num_pending == 0
+    token.write_text("two\nlines")
+    add_event(tmp_path, 1)
+    assert not sender.run_once()
+    assert spool.num_pending == 1
+
+
+def test_a_ledger_whose_certificate_is_of_another_authority_gets_nothing(
+    tmp_path: Path, ledger: TokenLedger
+) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        post(LedgerAddress(url="https://127.0.0.1:1/", ca_file=tmp_path / "none.pem"), b"{}")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "1", "-subj", "/CN=ledger", "-keyout", str(key)]
+    command += ["-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    ledger.socket = context.wrap_socket(ledger.socket, server_side=True)
+    url = f"https://127.0.0.1:{ledger.server_port}/"
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        post(LedgerAddress(url=url), b"{}")
+    (tmp_path / "token").write_text(TokenLedger.token)
+    address = LedgerAddress(url=url, ca_file=certificate, token_file=tmp_path / "token")
+    assert post(address, b"{}").status == 200
+
+
+def test_on_a_node_an_agent_delivers_else_one_launcher_of_a_user(tmp_path: Path) -> None:
+    first, second = DeliveryDuty(tmp_path), DeliveryDuty(tmp_path)
+    agent = DeliveryDuty(tmp_path, is_agent=True)
+    assert first.take()
+    assert not second.take()
+    assert agent.take()
+    assert not first.take(), "the agent has come"
+    agent.release()
+    assert first.take()
+    first.release()
+    assert second.take()
+
+
+def test_where_no_lock_can_be_had_every_process_delivers(tmp_path: Path) -> None:
+    duty = DeliveryDuty(tmp_path / "none" / "at all")
+    assert duty.take()
+    assert duty.take()
+
+
+def test_the_spool_is_the_owners_alone_and_memory_serves_where_no_folder_can_be_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "state" / "s.sqlite"
+    EventSpool(tmp_path, path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "file").write_text("")
+    spool = EventSpool(tmp_path, tmp_path / "file" / "s.sqlite")
+    spool.add([Event(kind="goodput", job_id="job", attempt=0)])
+    assert spool.num_pending == 1
+    assert {"job_submitted", "job_finished"} <= EDGE_KINDS

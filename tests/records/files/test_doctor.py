@@ -1,0 +1,82 @@
+"""`lockstep doctor` as people call it: a page as text, or one sentence and exit status 2."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
+from lockstep_records.page.writer import PageWriter
+
+from ..sample_pages import IDENTITY as NAMED
+from ..sample_pages import write_step, written_page
+
+
+def doctor(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    lockstep = Path(sys.executable).parent / "lockstep"
+    return subprocess.run(
+        [lockstep, "doctor", *words], capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+def refused(name: str) -> NoReturn:
+    raise AssertionError(f"{name} is no number of JSON")
+
+
+def test_a_good_page_is_printed_as_text(memory: Path) -> None:
+    done = doctor(written_page(memory, steps=20, rows=16))
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("job-a", "backward 10", "rows: 16 valid, the last 5", "step 19: 875.00 ms ="):
+        assert words in done.stdout
+
+
+def test_a_good_page_is_printed_as_strict_json(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
+    write_step(writer)
+    writer.words[SLOT.word("present")] |= SLOT.presence["loss"]
+    writer.floats[SLOT.word("loss")] = float("nan")
+    writer.commit(1)
+    done = doctor(writer.path, "--json")
+    writer.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    page = json.loads(done.stdout, parse_constant=refused)
+    assert (page["identity"]["job_id"], page["identity"]["rank"]) == ("job-a", 3)
+    assert (page["state"]["steps"], page["state"]["loss"]) == (1, "nan")
+    assert page["state"]["gradient_norm"] is None
+    assert page["rows"][0]["backward_seconds"] == 0.5
+
+
+def other_version(page: Path) -> None:
+    with page.open("r+b") as file:
+        file.seek(IDENTITY.offsets["version"])
+        file.write(b"\x09")
+
+
+def truncate(page: Path) -> None:
+    os.truncate(page, 1000)
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (other_version, f"has format version 9, this reader knows {VERSION - 1} and {VERSION}"),
+        (truncate, "has 1000 bytes, 16 rows need"),
+        (Path.unlink, "cannot be opened: No such file"),
+    ],
+)
+def test_a_page_that_cannot_be_read_ends_in_one_sentence(
+    memory: Path, harm: object, sentence: str
+) -> None:
+    page = written_page(memory, steps=1)
+    assert callable(harm)
+    harm(page)
+    for words in ((page,), (page, "--json")):
+        done = doctor(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr
+        assert str(page) in done.stderr
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,128 @@
+"""Jobs leave the tmpfs by time of end and by size, and never before an archive has them."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.job_retention import (
+    ARCHIVED,
+    archived_jobs,
+    note_archive,
+    remove_ended_jobs,
+    to_remove,
+)
+from lockstep_records.files.job_status import JobStatus, read_status, read_statuses
+from lockstep_records.files.jobs import page_path
+from lockstep_records.page.layout import PHASES
+from lockstep_records.page.writer import PageWriter, RankIdentity
+
+
+def status(job_id: str, end_seconds: float | None, state: str = "ended") -> JobStatus:
+    return JobStatus(
+        folder=Path("jobs", job_id), state=state, outcome=None, start_seconds=0.0,  # type: ignore[arg-type]  # a literal
+        end_seconds=end_seconds, attempts=1, ranks=1, world_size=1, last_step=None, size_bytes=10,
+    )  # fmt: skip
+
+
+def removed(
+    *statuses: JobStatus,
+    max_jobs: int = 9,
+    max_bytes: int = 1000,
+    archived: frozenset[str] | None = None,
+) -> list[str]:
+    folders = to_remove(
+        statuses, max_jobs=max_jobs, max_bytes=max_bytes, archived=archived, now_seconds=10_000.0
+    )
+    return [folder.name for folder in folders]
+
+
+def test_the_job_that_ended_first_goes_first_whatever_its_name() -> None:
+    jobs = status("z", 1.0), status("a", 3.0), status("m", 2.0)
+    assert removed(*jobs, max_jobs=1) == ["z", "m"]
+    assert removed(*jobs, max_bytes=20) == ["z"]
+    assert removed(*jobs) == []
+
+
+def test_a_job_that_runs_stays_and_one_that_is_gone_stays_for_an_hour() -> None:
+    jobs = status("run", None, "running"), status("old", 1.0, "gone"), status("new", 9990.0, "gone")
+    assert removed(*jobs, max_jobs=0) == ["old"]
+
+
+def test_with_an_archive_only_what_it_has_whole_goes() -> None:
+    jobs = status("a", 1.0), status("b", 2.0)
+    assert removed(*jobs, max_jobs=0, archived=frozenset({"b"})) == ["b"]
+    assert removed(*jobs, max_jobs=0, archived=frozenset()) == []
+
+
+def test_an_archive_without_a_sign_for_a_day_holds_nothing_back(tmp_path: Path) -> None:
+    assert archived_jobs(tmp_path) is None
+    note_archive(tmp_path, ["a"])
+    assert archived_jobs(tmp_path) == frozenset({"a"})
+    long_ago = time.time() - 90_000
+    os.utime(tmp_path / ARCHIVED, (long_ago, long_ago))
+    assert archived_jobs(tmp_path) is None
+
+
+def test_jobs_are_removed_with_their_archive_mark(tmp_path: Path) -> None:
+    for number in range(25):
+        folder = tmp_path / "jobs" / f"job-{24 - number:02}"
+        for kind in ("job_started", "job_finished"):
+            append_event(folder, Event(kind=kind, job_id=folder.name, attempt=0, time=number + 1.0))
+    note_archive(tmp_path, ["job-24"])
+    remove_ended_jobs(tmp_path)
+    assert len(read_statuses(tmp_path)) == 24
+    assert archived_jobs(tmp_path) == frozenset()
+    remove_ended_jobs(tmp_path / "never")
+
+
+@pytest.fixture
+def job(memory: Path) -> Path:
+    return memory / "jobs" / "job-a"
+
+
+def write_rank(memory: Path, rank: int, phase: str) -> PageWriter:
+    path = page_path(memory, "job-a", 0, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = PageWriter(path, RankIdentity(job_id="job-a", rank=rank, world_size=4), rows=4)
+    page.heartbeat(time.monotonic_ns(), PHASES.index(phase))
+    page.commit(time.monotonic_ns())
+    return page
+
+
+def test_a_job_runs_while_one_of_its_ranks_lives(memory: Path, job: Path) -> None:
+    pages = [write_rank(memory, rank, "forward") for rank in range(2)]
+    running = read_status(job)
+    assert (running.state, running.ranks, running.world_size) == ("running", 2, 4)
+    assert running.end_seconds is None
+    assert running.size_bytes > 0
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("phases", "kinds", "expected"),
+    [
+        (("done", "done"), (), ("ended", None)),
+        (("done", "forward"), (), ("gone", None)),
+        (("forward", "forward"), ("job_started", "job_finished"), ("ended", "failed")),
+        (("forward",), ("job_started", "job_finished", "job_started"), ("gone", None)),
+    ],
+    ids=["pages", "one rank is gone", "launcher", "requeued"],
+)
+def test_the_end_is_told_by_the_launcher_or_by_all_pages(
+    memory: Path,
+    job: Path,
+    phases: tuple[str, ...],
+    kinds: tuple[str, ...],
+    expected: tuple[str, str | None],
+) -> None:
+    for rank, phase in enumerate(phases):
+        write_rank(memory, rank, phase).close()
+    for kind in kinds:
+        append_event(job, Event(kind=kind, job_id="job-a", attempt=0, fields={"outcome": "failed"}))
+    ended = read_status(job)
+    assert (ended.state, ended.outcome) == expected
+    assert ended.end_seconds == pytest.approx(time.time(), abs=60)

@@ -1,0 +1,166 @@
+"""Operation rows read back intact, whatever happens to the ring, the file or its writer."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep_records.files.operations import (
+    CODES,
+    HEADER,
+    NAMES,
+    OPERATION,
+    RING_OFFSET,
+    OperationWriter,
+    operation_values,
+    operations_bytes,
+    read_operations,
+)
+from lockstep_records.page.reader import PageError
+from lockstep_records.page.writer import NoPageError
+
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "30"))
+
+
+def written(path: Path, *, steps: int, each: int = 3, rows: int = 16) -> Path:
+    writer = OperationWriter(path, rank=3, rows=rows)
+    for step in range(steps):
+        for index in range(each):
+            writer.append(step, CODES["forward-compute"], 10 * step, 10 * step + 7, index)
+    writer.close()
+    return path
+
+
+def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
+    writer = OperationWriter(memory / "rank-00003.ops", rank=3, rows=4)
+    code = CODES["grads-reduce-scatter"]
+    writer.append(41, code, 1_000, 4_500, 2, micro_batch=7, chunk=1, kind=0, flags=1)
+    writer.append(41, CODES["optimizer"], 5_000, 4_000, 0)
+    first, second = operation_values(read_operations(writer.path))
+    assert (first["step"], first["start_ns"], first["duration_ns"]) == (41, 1_000, 3_500)
+    assert (first["operation"], first["axis"]) == ("grads-reduce-scatter", "dp")
+    assert (first["micro_batch"], first["chunk"], first["kind"]) == (7, 1, "all_reduce")
+    assert second["duration_ns"] == 0, "an end before its start is not a duration"
+    assert (second["micro_batch"], second["chunk"], second["kind"], second["axis"]) == (None,) * 4
+
+
+def test_an_empty_ring_has_no_rows(memory: Path) -> None:
+    rows = read_operations(written(memory / "rank-00003.ops", steps=0))
+    assert (rows.data, rows.wrapped) == (b"", False)
+
+
+@given(steps=st.integers(0, 40), each=st.integers(1, 5), rows=st.integers(5, 33))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_ring_that_wrapped_holds_complete_steps_only(
+    memory: Path, steps: int, each: int, rows: int
+) -> None:
+    path = memory / "rank-00003.ops"
+    path.unlink(missing_ok=True)
+    read = read_operations(written(path, steps=steps, each=each, rows=rows))
+    by_step: dict[int, list[int]] = {}
+    for row in operation_values(read):
+        by_step.setdefault(row["step"], []).append(row["sequence"])
+    assert all(sequences == list(range(each)) for sequences in by_step.values())
+    assert sorted(by_step) == list(range(steps - len(by_step), steps))
+    if steps * each <= rows:
+        assert len(by_step) == steps
+    else:
+        assert len(by_step) >= (rows - each) // each
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (HEADER.offsets["magic"], b"LKSTPAGE", "identity"),
+        (HEADER.offsets["version"], b"\x09\0\0\0", "version"),
+        (HEADER.offsets["row_count"], b"\xff\xff\xff\x7f", "checksum"),
+    ],
+)
+def test_a_damaged_header_is_refused_with_its_reason(
+    memory: Path, at: int, value: bytes, reason: str
+) -> None:
+    path = written(memory / "rank-00003.ops", steps=2)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(value)
+    with pytest.raises(PageError) as caught:
+        read_operations(path)
+    assert caught.value.reason == reason
+
+
+def test_a_truncated_file_is_refused(memory: Path) -> None:
+    path = written(memory / "rank-00003.ops", steps=2)
+    with path.open("r+b") as file:
+        file.truncate(operations_bytes(16) - 1)
+    with pytest.raises(PageError, match="16 rows need"):
+        read_operations(path)
+
+
+@given(damage=st.binary(min_size=1, max_size=64), index=st.integers(0, 15), seed=st.integers(0, 47))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_in_the_ring_costs_the_rows_it_hits_and_no_other(
+    memory: Path, damage: bytes, index: int, seed: int
+) -> None:
+    path = memory / "rank-00003.ops"
+    path.unlink(missing_ok=True)
+    written(path, steps=5)
+    at = RING_OFFSET + index * OPERATION.size + seed
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(damage[: operations_bytes(16) - at])
+    numbers = [row["number"] for row in operation_values(read_operations(path))]
+    hit = range(index, (at + len(damage) - 1 - RING_OFFSET) // OPERATION.size + 1)
+    assert set(range(15)) - set(numbers) <= set(hit) or 0 in hit
+    assert numbers == sorted(numbers)
+
+
+def test_no_file_is_created_on_a_disk(tmp_path: Path) -> None:
+    with pytest.raises(NoPageError, match="LOCKSTEP_DIR"):
+        OperationWriter(tmp_path / "rank-00003.ops", rank=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
+    chance = random.Random(seed)
+    for number in range(KILLS):
+        path = memory / f"rank-{number:05d}.ops"
+        program = f"from sample_pages import hammer_operations; hammer_operations({str(path)!r})"
+        with subprocess.Popen(
+            [sys.executable, "-c", program], cwd=Path(__file__).parents[1]
+        ) as writer:
+            deadline = time.monotonic() + 40
+            while not (path.exists() and path.stat().st_size and started(path)):
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.02))
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+        check_hammered(path)
+
+
+def started(path: Path) -> bool:
+    try:
+        return bool(read_operations(path).data)
+    except PageError:
+        return False
+
+
+def check_hammered(path: Path) -> None:
+    """Every row says what was written, in order and without a gap but the one being written."""
+    rows = operation_values(read_operations(path))
+    numbers = [row["number"] for row in rows]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert len(numbers) >= min(numbers[-1] + 1, 200 - 2 * len(NAMES))
+    for row in rows:
+        step, code = divmod(row["number"], len(NAMES))
+        assert (row["step"], row["operation"]) == (step, NAMES[code])
+        assert row["start_ns"] == step * 100 + code

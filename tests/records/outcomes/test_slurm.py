@@ -1,0 +1,127 @@
+"""Slurm's text becomes job records with outcomes."""
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
+from lockstep_records.outcomes.slurm import STATES, blocks, jobs, rows, state_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures/slurm-gcm"
+
+
+def read(name: str) -> list[bytes]:
+    path = FIXTURES / name
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return data.splitlines()
+
+
+def test_the_rows_of_a_night_are_counted_by_state() -> None:
+    table = list(rows(read("sample-sacct-output-midnight-edge-case.txt.gz")))
+    assert len(table) == 1186
+    assert Counter(state_of(row["State"])[0] for row in table) == {
+        "FAILED": 778,
+        "COMPLETED": 349,
+        "CANCELLED": 48,
+        "OUT_OF_MEMORY": 8,
+        "REQUEUED": 2,
+        "TIMEOUT": 1,
+    }
+
+
+def test_a_job_is_one_record_over_its_steps_and_requeues() -> None:
+    records = jobs(rows(read("sample-sacct-output-midnight-edge-case.txt.gz")))
+    assert len(records) == 306
+    assert len({job.job_id for job in records}) == 306
+    first = next(job for job in records if job.job_id == "39125549")
+    assert (first.outcome, first.cancelled_by) == ("cancelled", "1185300516")
+    assert first.end is not None
+    assert first.start is not None
+    assert first.end - first.start == pytest.approx(2 * 86400 + 21 * 3600 + 52 * 60 + 18)
+
+
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_every_state_is_an_outcome_of_the_vocabulary_or_a_status(state: str) -> None:
+    outcome, failure_class, _ = STATES[state]
+    assert outcome in {*OUTCOMES, "running", "pending"}
+    assert failure_class in {*FAILURE_CLASSES, None}
+
+
+def test_a_job_that_gave_way_or_was_requeued_is_preempted_and_not_cancelled() -> None:
+    assert STATES["PREEMPTED"][0] == STATES["REQUEUED"][0] == "preempted"
+
+
+def test_a_comment_over_several_lines_stays_in_its_row() -> None:
+    table = list(rows(read("sample-sacct-multiple-multiline.txt")))
+    assert len(table) == 6
+    assert all(row["JobID"] and state_of(row["State"])[0] in STATES for row in table)
+    assert all(row["Account"].startswith("project") for row in table)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sample-sacct-output-invalid-utf8.txt",
+        "sample-sacct-output.txt.gz",
+        "sample-sacct-running-output.txt",
+    ],
+)
+def test_every_row_of_a_recording_has_a_known_state(name: str) -> None:
+    table = list(rows(read(name)))
+    assert table
+    assert {state_of(row["State"])[0] for row in table} <= set(STATES)
+    assert all(job.outcome != "unknown" for job in jobs(table))
+
+
+def test_a_running_job_has_no_end() -> None:
+    records = jobs(rows(read("sample-sacct-running-output.txt")))
+    running = [job for job in records if job.outcome == "running"]
+    assert running
+    assert all(job.end is None and job.start is not None for job in running)
+
+
+def test_squeue_is_read_by_names_that_are_given() -> None:
+    lines = read("sample-squeue-output.txt")
+    names = tuple(f"column{index}" for index in range(len(lines[0].split(b"|#"))))
+    named = {2: "JobID", 4: "JobName", 9: "State", 12: "NNodes", 28: "TRES"}
+    header = tuple(named.get(index, name) for index, name in enumerate(names))
+    records = jobs(rows(lines, header))
+    assert {job.outcome for job in records} <= {"running", "pending"}
+    assert records[0].job_id == "45704744"
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("scontrol_out_*.txt")), ids=lambda p: p.stem)
+def test_scontrol_gives_the_same_kind_of_record(path: Path) -> None:
+    records = jobs(blocks(path.read_text()))
+    assert records
+    assert all(job.outcome in {"running", "pending", "succeeded", "cancelled"} for job in records)
+
+
+def test_scontrol_gives_gpus_where_there_are_any() -> None:
+    gpus = {
+        path.stem: jobs(blocks(path.read_text()))[0].gpus
+        for path in FIXTURES.glob("scontrol_out_*.txt")
+    }
+    assert gpus["scontrol_out_multi_node"] == 64
+    assert gpus["scontrol_out_all_gpus"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "by"),
+    [
+        ("CANCELLED by 1185300516", "CANCELLED", "1185300516"),
+        ("CANCELLED+", "CANCELLED", None),
+        ("OUT_OF_ME+", "OUT_OF_MEMORY", None),
+        ("NODE_FAIL", "NODE_FAIL", None),
+        ("drained$", "DRAINED", None),
+    ],
+)
+def test_flags_of_a_state_are_removed(text: str, state: str, by: str | None) -> None:
+    assert state_of(text) == (state, by)
+
+
+def test_a_text_that_is_no_table_is_refused_by_one_sentence() -> None:
+    with pytest.raises(ValueError, match="--parsable2"):
+        list(rows(["hello"]))

@@ -1,0 +1,235 @@
+"""Pages that are old, cut, torn or hostile: a PageError that names the field, never a crash."""
+
+import os
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstep_records.page.layout import (
+    HEARTBEAT_OFFSET,
+    IDENTITY,
+    READABLE_VERSIONS,
+    RING_OFFSET,
+    ROW,
+    SLOT,
+    SLOT_OFFSETS,
+    page_bytes,
+)
+from lockstep_records.page.reader import PageError, read_page, read_rows
+from lockstep_records.page.section import Section
+
+from ..sample_pages import written_page
+
+REASONS = {"version", "truncated", "identity", "checksum", "io"}
+ROWS = 16
+
+
+@pytest.fixture
+def page(memory: Path) -> Path:
+    return written_page(memory, steps=20, rows=ROWS)
+
+
+def patch(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def write_checksum(path: Path, section: Section, start: int) -> None:
+    """Makes the checksum of a section fit what stands there now, as a hostile writer would."""
+    data = path.read_bytes()[start : start + section.offsets["checksum"]]
+    width = section.size - section.offsets["checksum"]
+    patch(path, start + len(data), zlib.crc32(data).to_bytes(width, "little"))
+
+
+def set_identity(path: Path, name: str, value: bytes) -> None:
+    patch(path, IDENTITY.offsets[name], value)
+    write_checksum(path, IDENTITY, 0)
+
+
+def int32_bytes(number: int) -> bytes:
+    return (number % 2**32).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason", "sentence"),
+    [
+        ("magic", b"NOTAPAGE", "identity", "magic is b'NOTAPAGE'"),
+        (
+            "version",
+            int32_bytes(1),
+            "version",
+            f"version 1, this reader knows {' and '.join(map(str, READABLE_VERSIONS))}",
+        ),
+        ("version", int32_bytes(0), "version", "format version 0"),
+        ("row_count", int32_bytes(0), "identity", "row_count is 0"),
+        ("row_count", int32_bytes(2**32 - 1), "identity", "row_count is 4294967295"),
+        ("row_count", int32_bytes(ROWS + 1), "truncated", "17 rows need"),
+        ("row_count", int32_bytes(ROWS - 1), "truncated", "15 rows need"),
+        ("row_bytes", int32_bytes(64), "identity", "row_bytes is 64"),
+        ("slot_bytes", int32_bytes(0), "identity", "slot_bytes is 0"),
+        ("periodic_bytes", int32_bytes(8), "identity", "periodic_bytes is 8"),
+        ("rank", int32_bytes(8), "identity", "rank 8 is outside its world_size 8"),
+        ("rank", int32_bytes(-1), "identity", "rank -1"),
+        ("world_size", int32_bytes(-5), "identity", "world_size -5"),
+        ("job_id", b"\xff\xfe", "identity", "job_id is not UTF-8"),
+        ("node", b"\x1b[2J", "identity", "node holds control characters"),
+        ("cluster", b"a\0b", "identity", "cluster holds control characters"),
+    ],
+)
+def test_a_wrong_field_of_the_identity_is_named(
+    page: Path, name: str, value: bytes, reason: str, sentence: str
+) -> None:
+    set_identity(page, name, value)
+    with pytest.raises(PageError, match=sentence) as caught:
+        read_page(page)
+    assert caught.value.reason == reason
+    assert str(page) in str(caught.value)
+
+
+def test_an_identity_that_was_changed_without_its_checksum_is_refused(page: Path) -> None:
+    patch(page, IDENTITY.offsets["pid"], int32_bytes(1))
+    with pytest.raises(PageError, match="checksum of the identity") as caught:
+        read_page(page)
+    assert caught.value.reason == "checksum"
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        0,
+        1,
+        IDENTITY.size - 1,
+        IDENTITY.size,
+        HEARTBEAT_OFFSET + 4,
+        SLOT_OFFSETS[0],
+        SLOT_OFFSETS[0] + SLOT.size - 1,
+        SLOT_OFFSETS[1] + SLOT.size,
+        RING_OFFSET,
+        RING_OFFSET + ROW.size,
+        page_bytes(ROWS) - 1,
+    ],
+)
+def test_a_truncated_page_is_refused_with_its_length(page: Path, length: int) -> None:
+    os.truncate(page, length)
+    with pytest.raises(PageError, match=f"has {length} bytes") as caught:
+        read_page(page)
+    assert caught.value.reason == "truncated"
+
+
+def test_a_page_that_grew_is_refused_too(page: Path) -> None:
+    os.truncate(page, page_bytes(ROWS) + 1)
+    with pytest.raises(PageError, match="16 rows need"):
+        read_page(page)
+
+
+def test_a_page_that_shrinks_under_its_reader_is_refused(page: Path) -> None:
+    read = read_page(page)
+    os.truncate(page, RING_OFFSET + 5)
+    with pytest.raises(PageError, match="has shrunk: 5 bytes of ring are left") as caught:
+        read_rows(read)
+    assert caught.value.reason == "truncated"
+
+
+def test_a_page_that_vanishes_under_its_reader_is_refused(page: Path) -> None:
+    read = read_page(page)
+    page.unlink()
+    with pytest.raises(PageError, match="No such file") as caught:
+        read_rows(read)
+    assert caught.value.reason == "io"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+def test_what_is_no_file_is_refused_and_blocks_no_reader(
+    memory: Path, make: Callable[[Path], None]
+) -> None:
+    path = memory / "rank-00000.page"
+    make(path)
+    with pytest.raises(PageError, match=r"rank-00000\.page") as caught:
+        read_page(path)
+    assert caught.value.reason == "io"
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("at", [0, SLOT.size // 2, SLOT.size - 8])
+def test_damage_to_one_slot_leaves_the_other(page: Path, slot: int, at: int) -> None:
+    before = read_page(page).state
+    patch(page, SLOT_OFFSETS[slot] + at, b"\xa5\x5a")
+    after = read_page(page).state
+    hit_the_newest = before["sequence"] & 1 == slot
+    assert after["sequence"] == before["sequence"] - hit_the_newest
+    assert after["steps"] == before["steps"] - hit_the_newest
+
+
+def test_a_page_without_a_valid_slot_is_refused(page: Path) -> None:
+    for at in SLOT_OFFSETS:
+        patch(page, at, b"\xa5\x5a")
+    with pytest.raises(PageError, match="neither slot") as caught:
+        read_page(page)
+    assert caught.value.reason == "checksum"
+
+
+def test_an_unknown_phase_is_refused(page: Path) -> None:
+    patch(page, HEARTBEAT_OFFSET, b"\x0f")
+    with pytest.raises(PageError, match="phase code 15"):
+        read_page(page)
+
+
+def test_a_torn_last_row_is_left_out_and_the_others_stay(page: Path) -> None:
+    last = 19 % ROWS
+    patch(page, RING_OFFSET + last * ROW.size + ROW.size // 2, bytes(ROW.size // 2))
+    assert [row["number"] for row in read_rows(read_page(page))] == list(range(4, 19))
+
+
+def test_a_row_at_the_wrong_index_is_left_out(page: Path) -> None:
+    data = page.read_bytes()
+    first = data[RING_OFFSET : RING_OFFSET + ROW.size]
+    patch(page, RING_OFFSET + ROW.size, first)
+    numbers = [row["number"] for row in read_rows(read_page(page))]
+    assert 17 not in numbers
+    assert len(numbers) == ROWS - 1
+
+
+def test_a_sealed_slot_that_claims_endless_steps_costs_nothing(page: Path) -> None:
+    for start in SLOT_OFFSETS:
+        patch(page, start + SLOT.offsets["steps"], b"\xff" * 8)
+        write_checksum(page, SLOT, start)
+    read = read_page(page)
+    assert read.state["steps"] == 2**64 - 1
+    assert read_rows(read) == []
+
+
+def mutate(path: Path, original: bytes, chance: random.Random) -> None:
+    """Garbage at random places, half of the time checksummed again; sometimes cut as well."""
+    path.write_bytes(original)
+    for _ in range(chance.randint(1, 4)):
+        edges = (0, HEARTBEAT_OFFSET, *SLOT_OFFSETS, RING_OFFSET)
+        at = chance.choice(edges) + chance.randint(0, SLOT.size)
+        patch(path, at, chance.randbytes(chance.randint(1, 16)))
+    if chance.random() < 0.5:
+        write_checksum(path, IDENTITY, 0)
+        for start in SLOT_OFFSETS:
+            write_checksum(path, SLOT, start)
+    if chance.random() < 0.1:
+        os.truncate(path, chance.randint(0, len(original)))
+
+
+def test_no_garbage_does_more_than_a_page_error(page: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
+    chance, original = random.Random(seed), page.read_bytes()
+    refused: list[PageError] = []
+    for _ in range(2_000):
+        mutate(page, original, chance)
+        try:
+            rows = read_rows(read_page(page))
+        except PageError as error:
+            refused.append(error)
+        else:
+            assert len(rows) <= ROWS
+    assert {error.reason for error in refused} <= REASONS
+    assert all(str(page) in str(error) for error in refused)
+    assert 0 < len(refused) < 2_000

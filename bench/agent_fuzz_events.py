@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
-from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.gpu.allocation import GpuAllocation, GpuInUse
+from lockstep_agent.collectors.jobs.bus import Bus
+from lockstep_agent.collectors.jobs.hangs import Hangs
+from lockstep_agent.collectors.jobs.ranks import Ranks
+from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
-from lockstep_catalogue import events
+from lockstep_catalogue import incidents
 from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
 from lockstep_records.progress.hangs import HangTimeouts
 
@@ -94,7 +94,7 @@ def _counters(readings: Iterable[AnyReading]) -> dict[tuple[str, ...], float]:
 
 
 def _messages(counters: dict[tuple[str, ...], float]) -> list[float]:
-    return [value for (name, *_), value in counters.items() if name == events.LOG_READ.name]
+    return [value for (name, *_), value in counters.items() if name == incidents.LOG_READ.name]
 
 
 @cache

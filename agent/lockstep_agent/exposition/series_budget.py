@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Part, Reading
 from lockstep_agent.fair_share import nested_shares
-from lockstep_catalogue import Endpoint, Kind, health, metrics_of, series_budget
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue import Endpoint, Kind, agent, metrics_of, series_budget
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.labels import JOB_ID, RANK
 
 _log = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ _GROUPS = {
 # Hysteresis: above the limit the next group is left out; the last one returns only when it fits
 # with this many series to spare. Near the limit a group would else come and go with each tick.
 _SPARE_SERIES = 100
-_ZERO, _BY_OPTION = health.LEFT_OUT.values[:2]
-_SHARE = health.LEFT_OUT.values[-1]
+_ZERO, _BY_OPTION = agent.LEFT_OUT.values[:2]
+_SHARE = agent.LEFT_OUT.values[-1]
 # Where the job's id stands among the labels; owners of devices are series of the node.
 _JOB_AT = {
     metric.name: metric.labels.index(JOB_ID)
@@ -212,13 +212,13 @@ class SeriesBudget:
         """How many series are left out and why; the same object while the numbers stay."""
         totals = self._totals()
         numbers = tuple(
-            Reading(health.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
-            for reason in health.LEFT_OUT.values[: 2 + self._num_thinned]
+            Reading(agent.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
+            for reason in agent.LEFT_OUT.values[: 2 + self._num_thinned]
         )
         if self._has_limited:
             numbers += (
-                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_dropped),
-                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_limited_jobs),
+                Reading(agent.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_dropped),
+                Reading(agent.JOBS_CUT, (agent.BOUND.values[-1],), self._num_limited_jobs),
             )
         if numbers != self._left_out:
             self._left_out = numbers

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from lockstep_agent.health.expected import ExpectedPort
 from lockstep_agent.health.facts import Facts
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import fabric, fabric_ports, gpu, health
-from lockstep_catalogue.verdicts import DEGRADED, EXPECTED_PORT_HEALTH, FAILED, NODE_HEALTH
+from lockstep_catalogue import agent, fabric, gpu
+from lockstep_catalogue.incidents import DEGRADED, EXPECTED_PORT_HEALTH, FAILED, NODE_HEALTH
 
-_UP = (fabric_ports.PORT_UP, fabric.NET_UP)
-_RATE = (fabric_ports.PORT_RATE, fabric.NET_SPEED)
-_PRESENT = (fabric_ports.PORT_INFO, *_UP, *_RATE)
+_UP = (fabric.PORT_UP, fabric.NET_UP)
+_RATE = (fabric.PORT_RATE, fabric.NET_SPEED)
+_PRESENT = (fabric.PORT_INFO, *_UP, *_RATE)
 
 
 def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Iterator[Sign]:
@@ -22,10 +22,10 @@ def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Ite
         most_seen: most GPUs that the driver has reported since the start.
     """
     # A driver that hangs reports no GPUs: a verdict on their number would be a second, wrong one.
-    if facts.is_set(health.LANE_STALLED, "driver"):
+    if facts.is_set(agent.LANE_STALLED, "driver"):
         yield Sign(NODE_HEALTH, (), FAILED, "driver_hung")
         return
-    if facts.is_set(health.DRIVER_RELEASED):
+    if facts.is_set(agent.DRIVER_RELEASED):
         return
     by_driver = facts.value(gpu.GPU_COUNT, "nvml")
     on_bus = facts.value(gpu.GPU_COUNT, "pci") or 0

@@ -9,7 +9,6 @@ A new number is one entry with the next version as its ``since``: ``VERSION`` fo
 the versions before, from ``OLDEST_VERSION`` on, are read as pages that do not know it.
 """
 
-from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
@@ -18,8 +17,7 @@ from lockstep_catalogue.labels import (
     TROUBLE,
     WHERE,
 )
-from lockstep_catalogue.parts import PART
-from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_catalogue.training import CHECKPOINT_SECONDS, PART, STEP_SECONDS
 from lockstep_records.page.section import OLDEST_VERSION, Field, Section
 
 MAGIC = b"LKSTPAGE"

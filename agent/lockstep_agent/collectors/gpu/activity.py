@@ -1,0 +1,84 @@
+"""One GPU: the activity of its units since the last tick (GPM, from Hopper on)."""
+
+import time
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu.window import window_readings
+from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml.gpm import Gpm
+from lockstep_agent.window import Window
+from lockstep_catalogue import gpu as metrics
+
+_PERCENT, _MIB = 1e-2, 1 << 20
+_SM = 2
+# by GPM metric id; GPM reports percents and MiB per second
+_ACTIVITY = {
+    1: (metrics.GPU_GRAPHICS_ACTIVE, (), _PERCENT),
+    _SM: (metrics.GPU_SM_ACTIVE, (), _PERCENT),
+    3: (metrics.GPU_SM_OCCUPANCY, (), _PERCENT),
+    5: (metrics.GPU_TENSOR_ACTIVE, ("any",), _PERCENT),
+    6: (metrics.GPU_TENSOR_ACTIVE, ("dfma",), _PERCENT),
+    7: (metrics.GPU_TENSOR_ACTIVE, ("hmma",), _PERCENT),
+    9: (metrics.GPU_TENSOR_ACTIVE, ("imma",), _PERCENT),
+    10: (metrics.GPU_DRAM_ACTIVE, (), _PERCENT),
+    20: (metrics.GPU_PCIE_RATE, ("transmit",), _MIB),
+    21: (metrics.GPU_PCIE_RATE, ("receive",), _MIB),
+    60: (metrics.NVLINK_RATE, ("receive",), _MIB),
+    61: (metrics.NVLINK_RATE, ("transmit",), _MIB),
+}
+
+
+class GpuActivity:
+    """Reads GPM once a tick: its means cover all the time between two ticks.
+
+    Args:
+        gpu: the GPU to read.
+        window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
+    """
+
+    name = "gpu_activity"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu, window_seconds: float) -> None:
+        self._gpu = gpu
+        self._gpm = Gpm(gpu, _ACTIVITY)
+        self._window = Window(window_seconds)
+
+    def collect(self) -> Iterator[Reading]:
+        """Means since the last tick; for the multiprocessors also over the window."""
+        # GPM leaves the profiling counters free: Nsight and CUPTI still work, unlike beside DCGM's
+        # profiling (https://github.com/NVIDIA/DCGM/issues/62)
+        values, labels = self._gpm.read(), self._gpu.labels
+        for number, value in values.items():
+            metric, extra_labels, factor = _ACTIVITY[number]
+            yield Reading(metric, (*labels, *extra_labels), value * factor)
+        if _SM in values:
+            self._window.add(time.monotonic(), (values[_SM],))
+            yield from window_readings(metrics.GPU_SM_ACTIVE_WINDOW, labels, self._window, _PERCENT)
+
+
+class MigActivity:
+    """Reads the activity of each instance of a split GPU."""
+
+    name = "gpu_mig_activity"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._gpms: dict[str, Gpm] = {}
+
+    def collect(self) -> Iterator[Reading]:
+        """Activity of the multiprocessors by instance."""
+        instances = self._gpu.instances() if self._gpu.mig_uuids else []
+        # kept by name: GPM needs the sample of the last tick to compare with
+        previous = self._gpms
+        self._gpms = {
+            instance.name: previous.get(instance.name)
+            or Gpm(self._gpu, (_SM,), instance.gpu_instance)
+            for instance in instances
+        }
+        for name, gpm in self._gpms.items():
+            for value in gpm.read().values():
+                labels = (*self._gpu.labels, name)
+                yield Reading(metrics.GPU_MIG_SM_ACTIVE, labels, value * _PERCENT)

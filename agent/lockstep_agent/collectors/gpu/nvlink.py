@@ -1,0 +1,153 @@
+"""One GPU: its NVLinks from Volta to Blackwell: traffic, state, errors, the worst link."""
+
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
+from lockstep_catalogue import gpu as metrics
+
+_COUNT, _STATE, _SPEED = 91, 165, 164
+# NVML_NVLINK_MAX_LINKS; 18 on H100, H200 and B200, 12 on A100
+_MAX_LINKS = 36
+# payload in KiB; with the scope ALL_LINKS one pair of fields serves all links of a GPU
+_BYTES = {"transmit": 138, "receive": 139}
+_KIB = 1024
+_MEGA = 1e6
+# fields of each link: 161 to 163 on Hopper, the others on Blackwell, which lacks the first three
+_FIELD_BY_KIND = {
+    "replay": 161,
+    "recovery": 162,
+    "crc": 163,
+    "malformed": 206,
+    "overrun": 207,
+    "receive": 208,
+    "receive_remote": 209,
+    "receive_general": 210,
+    "local_integrity": 211,
+    "discard": 212,
+    "recovery_failed": 214,
+    "effective": 219,
+    "symbol": 221,
+}
+_RECOVERIES = 215  # in place of 162 on Blackwell
+# sums over all links, up to Ampere
+_TOTALS = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}
+# Blackwell's bit error ratios, packed as bit_error_ratio unpacks them
+_RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
+
+
+class NvlinkBytes:
+    """Reads the traffic summed over all links."""
+
+    name = "nvlink_bytes"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._fields = Fields(gpu, ((field, ALL_LINKS) for field in _BYTES.values()))
+
+    def collect(self) -> Iterator[Reading]:
+        """Payload bytes by direction."""
+        values = self._fields.read()
+        for direction, field in _BYTES.items():
+            if (field, ALL_LINKS) in values:
+                labels = (*self._gpu.labels, direction)
+                yield Reading(metrics.NVLINK_BYTES, labels, values[field, ALL_LINKS] * _KIB)
+
+
+class Nvlinks:
+    """Reads each link; reports sums and the worst link, so that series stay few."""
+
+    name = "nvlink"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._count = Fields(gpu, ((_COUNT, 0), *((field, 0) for field in _TOTALS.values())))
+        self._links: Fields | None = None
+        self._num_links = 0
+
+    def collect(self) -> Iterator[Reading]:
+        """Links up and down, errors by kind, and the link with the most errors."""
+        totals = self._count.read()
+        num_links = min(int(totals.get((_COUNT, 0), 0)), _MAX_LINKS)
+        if not num_links:
+            return
+        if self._links is None or num_links != self._num_links:
+            self._num_links = num_links
+            fields = (_STATE, *_FIELD_BY_KIND.values(), _RECOVERIES)
+            self._links = Fields(self._gpu, _each_link(fields, num_links))
+        values = self._links.read()
+        yield from self._states(values)
+        yield from self._errors(totals, values)
+
+    def _states(self, values: dict[tuple[int, int], float]) -> Iterator[Reading]:
+        states = [self._is_up(link, values) for link in range(self._num_links)]
+        active = states.count(True)
+        inactive = states.count(False)
+        if active or inactive:
+            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "active"), active)
+            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "inactive"), inactive)
+
+    def _is_up(self, link: int, values: dict[tuple[int, int], float]) -> bool | None:
+        state = values.get((_STATE, link))
+        if state is None:
+            state = self._gpu.query("nvmlDeviceGetNvLinkState", link)
+        return None if state is None else bool(state)
+
+    def _errors(
+        self, totals: dict[tuple[int, int], float], values: dict[tuple[int, int], float]
+    ) -> Iterator[Reading]:
+        by_kind = {
+            kind: totals[field, 0] for kind, field in _TOTALS.items() if (field, 0) in totals
+        }
+        by_link = dict.fromkeys(range(self._num_links), 0.0)
+        kinds = {field: kind for kind, field in _FIELD_BY_KIND.items()}
+        if not any((_FIELD_BY_KIND["recovery"], link) in values for link in by_link):
+            kinds[_RECOVERIES] = "recovery"
+        for (field, link), count in values.items():
+            if kind := kinds.get(field):
+                by_kind[kind] = by_kind.get(kind, 0.0) + count
+                by_link[link] += count
+        for kind, count in by_kind.items():
+            yield Reading(metrics.NVLINK_ERRORS, (*self._gpu.labels, kind), count)
+        worst = max(by_link, key=by_link.__getitem__)
+        if by_link[worst]:
+            labels = (*self._gpu.labels, str(worst))
+            yield Reading(metrics.NVLINK_WORST_ERRORS, labels, by_link[worst])
+
+
+class NvlinkQuality:
+    """Reads line rates and bit error ratios; reports those of the worst link."""
+
+    name = "nvlink_quality"
+    tier = Tier.MINUTE
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        fields = (_SPEED, *_RATIOS.values())
+        self._fields = Fields(gpu, _each_link(fields, _MAX_LINKS))
+
+    def collect(self) -> Iterator[Reading]:
+        """Speed of the slowest active link, and the highest bit error ratios."""
+        values, labels = self._fields.read(), self._gpu.labels
+        speeds = [value for (field, _), value in values.items() if field == _SPEED and value]
+        if speeds:
+            yield Reading(metrics.NVLINK_SPEED_MIN, labels, min(speeds) * _MEGA)
+        for kind, ratio_field in _RATIOS.items():
+            ratios = [
+                bit_error_ratio(int(packed))
+                for (field, _), packed in values.items()
+                if field == ratio_field
+            ]
+            if ratios:
+                yield Reading(metrics.NVLINK_BIT_ERROR, (*labels, kind), max(ratios))
+
+
+def bit_error_ratio(packed: int) -> float:
+    """The bit error ratio in NVML's packed form: exponent in bits 0-7, mantissa in bits 8-11."""
+    return float((packed >> 8 & 0xF) * 10.0 ** -(packed & 0xFF))
+
+
+def _each_link(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
+    return ((field, link) for field in fields for link in range(links))

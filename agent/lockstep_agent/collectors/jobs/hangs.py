@@ -1,0 +1,185 @@
+"""Hangs of the ranks of this node, judged from their pages, however the ranks were started.
+
+The rule is the one of ``lockstep run`` (``lockstep_records.progress.hangs``); here it works for
+ranks that plain torchrun or a batch system started.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
+from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.recent_events import RecentEvents
+from lockstep_catalogue import training as metrics
+from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.page.reader import Page
+from lockstep_records.progress.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
+
+_log = logging.getLogger(__name__)
+_MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place
+_GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobHang:
+    """A hang of a job on this node.
+
+    Attributes:
+        hung: ranks that make no progress, in the order in which they stopped.
+        missing: ranks that the others wait for, each with its phase or ``gone``.
+        limit_seconds: time without progress from which on these ranks hang.
+        attempt: of the job.
+        since_seconds: wall clock of the last progress of the rank that stopped first.
+    """
+
+    hung: tuple[HungRank, ...]
+    missing: tuple[tuple[int, str], ...]
+    limit_seconds: float
+    attempt: int
+    since_seconds: float
+
+
+class Hangs:
+    """Judges every job on the node.
+
+    A rank whose process has ended does not hang, and others may wait for it. A job none of whose
+    ranks run does not hang either. The switches of a job may set a time-out of its own.
+
+    Args:
+        pages: the rank pages of the node.
+        node: name of this machine.
+        procfs: where /proc is mounted.
+        timeouts: of ranks that have none of their own; one of 0 in steps judges none of those.
+        recent: where hangs are published as events.
+        clock_ns: monotonic clock of this machine, which is that of the pages.
+    """
+
+    name = "hangs"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(
+        self,
+        pages: PageStore,
+        node: str,
+        procfs: Path,
+        timeouts: HangTimeouts,
+        *,
+        recent: RecentEvents | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._pages, self._node, self._procfs = pages, node, procfs
+        self._timeouts, self._clock_ns = timeouts, clock_ns
+        self._open_events: dict[str, dict[str, Any]] = {}
+        self.recent = recent or RecentEvents()
+
+    def collect(self) -> Iterator[AnyReading]:
+        """Number of hung ranks of each job, the first to stop, and those the others wait for."""
+        yield from self._pages.readings(self.name, self._job_readings)
+        for job_id in set(self._open_events) - {job.job_id for job in self._pages.jobs()}:
+            self._end_event(job_id)
+
+    def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
+        timeouts = switched_timeouts(job.folder, self._timeouts)
+        judged = [page for page in job.newest_pages() if not timeouts.apply_page(page).is_off]
+        pages = job.newest_pages() if judged else []
+        running = {page.identity["rank"] for page in pages if job.is_running(page)}
+        if not running:
+            self._end_event(job.job_id)
+            return
+        labels = (job.cluster, job.job_id, self._node)
+        hang = self._judge(job, pages, running, timeouts)
+        yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung) if hang else 0)
+        if hang is None:
+            self._end_event(job.job_id)
+            return
+        self._update_event(job.job_id, labels, hang)
+        first = hang.hung[0]
+        first_labels = (*labels, str(first.rank), first.phase)
+        yield Reading(metrics.HANG_FIRST, first_labels, first.idle_seconds)
+        for rank, phase in hang.missing[:_MAX_NAMED_RANKS]:
+            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase), 1)
+
+    def _judge(
+        self, job: JobSnapshot, pages: list[Page], running: set[int], timeouts: HangTimeouts
+    ) -> JobHang | None:
+        hang = find_hang(pages, self._clock_ns(), timeouts, self._procfs, job.process)
+        hung = [rank for rank in hang.ranks if rank.rank in running] if hang else []
+        if not hang or not hung:
+            return None
+        hung.sort(key=lambda rank: -rank.idle_seconds)
+        by_rank = {page.identity["rank"]: page for page in pages}
+        phases = {rank.rank: rank.phase for rank in hung}
+        dead = [
+            rank
+            for rank, page in by_rank.items()
+            if rank not in running and page.phase not in ENDED_PHASES
+        ]
+        # A dead rank explains the hang: whatever phase the others are in, they wait for it.
+        missing = dead or [rank.rank for rank in hung if rank.rank in hang.missing]
+        first = by_rank[hung[0].rank]
+        return JobHang(
+            hung=tuple(hung),
+            missing=tuple((rank, phases.get(rank, _GONE)) for rank in missing),
+            limit_seconds=hang.limit_seconds,
+            attempt=first.identity["attempt"],
+            since_seconds=first.progress_wall_seconds,
+        )
+
+    def _update_event(self, job_id: str, labels: tuple[str, ...], hang: JobHang) -> None:
+        """Keeps the hang's event up to date; the begin of a hang is logged once."""
+        event = _event(labels, hang)
+        open_event = self._open_events.get(job_id)
+        if open_event is not None:
+            open_event["messages"] += 1
+            open_event |= {key: event[key] for key in ("facts", "text", "last_seconds")}
+        else:
+            self._open_events[job_id] = event
+            self.recent.add(event)
+            _log.warning("job=%s state=hung %s", job_id, event["text"])
+        self.recent.publish()
+
+    def _end_event(self, job_id: str) -> None:
+        event = self._open_events.pop(job_id, None)
+        if event is not None:
+            event["facts"] = event["facts"] | {"lasts": "no"}
+            self.recent.publish()
+            _log.info("job=%s state=hangs_no_more", job_id)
+
+
+def _event(labels: tuple[str, ...], hang: JobHang) -> dict[str, Any]:
+    """A hang in the form of the incidents of the logs.
+
+    Its id follows from the pages alone, so that it is the same after a restart of the agent.
+    """
+    first = hang.hung[0]
+    ranks = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.hung[:_MAX_NAMED_RANKS])
+    missing = ", ".join(str(rank) for rank, _ in hang.missing[:_MAX_NAMED_RANKS])
+    cause = (
+        f"the others wait for {missing}" if missing else "all of this node are at the same place"
+    )
+    return {
+        "id": f"hang/{labels[1]}/{hang.attempt}/{hang.since_seconds:.3f}",
+        "log": "ranks",
+        "metric": metrics.HUNG_RANKS.name,
+        "labels": dict(zip(metrics.HUNG_RANKS.label_names, labels, strict=True)),
+        "facts": {
+            "attempt": str(hang.attempt),
+            "first": str(first.rank),
+            "first_standing": first.phase,
+            "first_process": first.process or "",
+            "hung": str(len(hang.hung)),
+            "missing": missing,
+            "limit_seconds": f"{hang.limit_seconds:g}",
+            "lasts": "yes",
+        },
+        "text": f"no progress: {ranks}; {cause}",
+        "first_seconds": hang.since_seconds,
+        "last_seconds": hang.since_seconds + first.idle_seconds,
+        "messages": 1,
+        "counted": True,
+    }

@@ -1,0 +1,171 @@
+"""The logs of the node as counters of incidents, which survive restarts of the agent."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.kernel.incidents import NVML_EVENTS, Incidents
+from lockstep_agent.kernel.patterns import match_message
+from lockstep_agent.kernel.xid_correlator import XidCorrelator
+from lockstep_agent.recent_events import RecentEvents
+from lockstep_agent.sources.due import Due
+from lockstep_agent.sources.logs import Log, open_log
+from lockstep_agent.sources.pci_tree import list_gpus
+from lockstep_agent.sources.sysfs import read_text
+from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_agent.state_file import StateFile
+from lockstep_catalogue import incidents as metrics
+from lockstep_catalogue.incidents import PRECREATED_XIDS, XID_BY_NUMBER
+
+_log = logging.getLogger(__name__)
+_LIST_SECONDS = 10.0
+
+
+class KernelLog:
+    """Reads the logs of the kernel and the fabric manager, and the Xid events of the driver.
+
+    The state file holds the counters and how far the logs were read; it is replaced atomically
+    before anything is served. After a restart no message is counted twice or missed, and no counter
+    falls.
+
+    Args:
+        paths: paths of the logs, by the value of the label ``log``.
+        boot: file with the id of this boot of the node.
+        sysfs: path of /sys.
+        state: file of the saved state.
+        take_xids: Xid events of the driver since the last call; None where it has none.
+        recent: where the newest incidents are published.
+        clock: wall clock, in seconds.
+    """
+
+    name = "kernel_log"
+    tier = Tier.EVERY_TICK
+
+    def __init__(
+        self,
+        paths: dict[str, Path],
+        boot: Path,
+        sysfs: Path,
+        state: StateFile,
+        *,
+        take_xids: Callable[[], list[XidEvent] | None] = lambda: None,
+        recent: RecentEvents | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._paths, self._sysfs, self._state = paths, sysfs, state
+        self._incidents, self._correlator = Incidents(), XidCorrelator(clock)
+        self._take_xids, self.recent = take_xids, recent or RecentEvents()
+        self._num_read = dict.fromkeys((*paths, NVML_EVENTS), 0)
+        self._num_lost = dict.fromkeys(paths, 0)
+        self._boot_id = read_text(boot) or ""
+        self._unreadable: set[str] = set()
+        self._logs: dict[str, Log] = self._restore(state.load())
+        self._gpu_list = Due(_LIST_SECONDS)
+        self._gpus: tuple[str, ...] = ()
+        self._latest: tuple[Reading, ...] = ()
+        self._readable: list[str] = []
+        self._publish_recent()
+
+    def collect(self) -> tuple[Reading, ...]:
+        """Counters of incidents, and of messages that the logs lost.
+
+        Without anything new it is the very tuple of the last call, which is not rendered again.
+        """
+        num_before, is_listing = sum(self._num_read.values()), self._gpu_list.is_due()
+        if is_listing:
+            self._gpus = tuple(list_gpus(self._sysfs))
+        for name, log in self._logs.items():
+            self._ingest(name, log)
+        events = self._take_xids()
+        self._num_read[NVML_EVENTS] += self._correlator.ingest(events or (), self._incidents)
+        has_news = sum(self._num_read.values()) != num_before
+        if has_news:
+            # saved before it is served: a crash in between must not count a message twice
+            self._save()
+            self._publish_recent()
+        readable = [name for name in self._logs if name not in self._unreadable]
+        readable += [] if events is None else [NVML_EVENTS]
+        if has_news or is_listing or readable != self._readable:
+            self._readable = readable
+            self._latest = tuple(self._readings())
+        return self._latest
+
+    def _readings(self) -> Iterator[Reading]:
+        yield from self._xid_readings()
+        for metric in (metrics.NVSWITCH_INCIDENTS, metrics.NIC_INCIDENTS, metrics.HOST_INCIDENTS):
+            for labels, count in self._incidents.counts_of(metric):
+                yield Reading(metric, labels, count.number)
+        for name in self._readable:
+            yield Reading(metrics.LOG_READ, (name,), self._num_read[name])
+            if name in self._logs:
+                num_lost = self._num_lost[name] + self._logs[name].lost
+                yield Reading(metrics.LOG_LOST, (name,), num_lost)
+
+    def _xid_readings(self) -> Iterator[Reading]:
+        counts = dict(self._incidents.counts_of(metrics.GPU_XID_INCIDENTS))
+        for labels, count in counts.items():
+            yield Reading(metrics.GPU_XID_INCIDENTS, labels, count.number)
+            if count.last_wall_seconds is not None:
+                yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
+        # at 0 from the start: increase() misses the first event of a series that begins with it
+        for address in self._gpus:
+            for number in PRECREATED_XIDS:
+                labels = (address, "", str(number))
+                if labels not in counts:
+                    yield Reading(metrics.GPU_XID_INCIDENTS, labels, 0)
+        for number in sorted({int(labels[2]) for labels in counts}):
+            if xid := XID_BY_NUMBER.get(number):
+                info = (str(number), xid.kind, xid.severity, xid.remedy)
+                yield Reading(metrics.GPU_XID_INFO, info, 1)
+
+    def _ingest(self, name: str, log: Log) -> None:
+        """Counts the new messages of a log; logs once that it cannot be read."""
+        try:
+            for message in log.read():
+                self._num_read[name] += 1
+                finding = match_message(name, message.text)
+                if finding:
+                    self._incidents.add(name, finding, message)
+        except OSError as error:
+            # only nodes with NVSwitches have a fabric manager
+            is_optional = name == "fabric_manager" and isinstance(error, FileNotFoundError)
+            if name not in self._unreadable and not is_optional:
+                _log.warning("log=%s path=%s state=%s", name, self._paths[name], error.strerror)
+            self._unreadable.add(name)
+        else:
+            self._unreadable.discard(name)
+
+    def _restore(self, state: dict[str, Any]) -> dict[str, Log]:
+        positions: dict[str, dict[str, int]] = {}
+        try:
+            if state:
+                self._incidents.restore(state)
+                for counts, key in ((self._num_read, "read"), (self._num_lost, "lost")):
+                    counts |= {name: int(state[key].get(name, 0)) for name in counts}
+                for name, position in state["positions"].items():
+                    positions[name] = {str(key): int(value) for key, value in position.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            _log.warning("the saved state is damaged, counting starts again: %r", error)
+            self._incidents, positions = Incidents(), {}
+        if state.get("boot_id") != self._boot_id:
+            # the ring of a new boot numbers its records from 0 again
+            self._incidents.forget_open()
+            for position in positions.values():
+                position.pop("sequence", None)
+        return {name: open_log(path, positions.get(name, {})) for name, path in self._paths.items()}
+
+    def _save(self) -> None:
+        num_lost = {name: self._num_lost[name] + log.lost for name, log in self._logs.items()}
+        state = self._incidents.as_json() | {
+            "boot_id": self._boot_id,
+            "read": self._num_read,
+            "lost": num_lost,
+            "positions": {name: log.position for name, log in self._logs.items()},
+        }
+        self._state.save(state)
+
+    def _publish_recent(self) -> None:
+        self.recent.replace(self._incidents.recent)

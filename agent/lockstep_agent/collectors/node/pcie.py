@@ -1,0 +1,95 @@
+"""The PCIe links of GPUs and network adapters: speed, width, and the errors at both ends."""
+
+import re
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, read_link
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import AER_ERROR, SEVERITY
+
+_ERROR_COUNT = re.compile(r"^(\w{1,32}) ([0-9]{1,20})$", re.MULTILINE)
+_TOTAL = {
+    "correctable": "TOTAL_ERR_COR",
+    "nonfatal": "TOTAL_ERR_NONFATAL",
+    "fatal": "TOTAL_ERR_FATAL",
+}
+_KINDS = frozenset(AER_ERROR.values)
+
+
+class Pcie:
+    """Reads the links from /sys, which answers even when a GPU's driver hangs.
+
+    Args:
+        sysfs: path of /sys.
+        detail: exports the errors of the upstream port while they are 0, and for GPUs the speed and
+            width that their driver reports too.
+    """
+
+    name = "pcie"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, sysfs: str, *, detail: bool = False) -> None:
+        self._endpoints, self._files, self._detail = Endpoints(sysfs), OpenFiles(max_open=0), detail
+        self._happened: set[tuple[str, ...]] = set()
+
+    def collect(self) -> Iterator[Reading]:
+        """Links and errors of each GPU and network adapter."""
+        for device in self._endpoints.list():
+            numa_node = "" if device.numa_node is None else str(device.numa_node)
+            upstream_port = device.bridges[0] if device.bridges else ""
+            labels = (device.address, device.kind, device.name, upstream_port, numa_node)
+            yield Reading(metrics.PCIE_INFO, labels, 1)
+            yield from self._link(device)
+            yield from self._errors(device.address, "device", device.folder)
+            if device.upstream_folder:
+                yield from self._errors(device.address, "port_above", device.upstream_folder)
+
+    def _link(self, device: PciDevice) -> Iterator[Reading]:
+        labels = (device.address,)
+        if device.kind == "nic" or self._detail:
+            transfers_per_second, lanes = read_link(device.folder, "current", self._files)
+            if transfers_per_second is not None:
+                yield Reading(metrics.PCIE_SPEED, labels, transfers_per_second)
+            if lanes is not None:
+                yield Reading(metrics.PCIE_LANES, labels, lanes)
+        ratio = link_ratio(device, self._files)
+        if ratio is not None:
+            yield Reading(metrics.PCIE_RATIO, labels, ratio)
+
+    def _errors(self, address: str, end: str, folder: str) -> Iterator[Reading]:
+        for severity in SEVERITY.values:
+            text = self._files.text(f"{folder}/aer_dev_{severity}")
+            counts = {name: int(count) for name, count in _ERROR_COUNT.findall(text or "")}
+            total = counts.get(_TOTAL[severity])
+            is_always_exported = self._detail or end == "device"
+            if total is not None and (
+                is_always_exported or self._has_happened((address, end, severity), total)
+            ):
+                yield Reading(metrics.PCIE_AER_ERRORS, (address, end, severity), total)
+            for kind in sorted(_KINDS & counts.keys()):
+                labels = (address, end, severity, kind)
+                if self._has_happened(labels, counts[kind]):
+                    yield Reading(metrics.PCIE_AER_KINDS, labels, counts[kind])
+
+    def _has_happened(self, labels: tuple[str, ...], count: int) -> bool:
+        """Whether the count was ever above 0."""
+        # a series that was exported stays: after a reset to 0 it must not vanish
+        if count:
+            self._happened.add(labels)
+        return labels in self._happened
+
+
+def link_ratio(device: PciDevice, files: OpenFiles) -> float | None:
+    """Bandwidth of a link divided by what both ends support, 0 to 1; None where unknown."""
+    transfers_per_second, lanes = read_link(device.folder, "current", files)
+    # the slower end counts: a fast device in a slower slot is not faulty
+    ends = [read_link(device.folder, "max", files)]
+    if device.upstream_folder:
+        ends.append(read_link(device.upstream_folder, "max", files))
+    speeds = [speed for speed, _ in ends if speed is not None]
+    widths = [width for _, width in ends if width is not None]
+    if transfers_per_second is None or lanes is None or not speeds or not widths:
+        return None
+    return min(transfers_per_second * lanes / (min(speeds) * min(widths)), 1.0)

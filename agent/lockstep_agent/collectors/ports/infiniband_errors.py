@@ -1,0 +1,104 @@
+"""The node's RDMA ports, every ten seconds: identity, state, packets, errors, congestion."""
+
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.ports.counters import SLOW, CounterFile
+from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
+from lockstep_agent.sources.rdma_state import (
+    ACTIVE,
+    has_true_state,
+    interface_of,
+    link_layer,
+    pci_address,
+    read_state,
+)
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
+
+_MAX_CHARACTERS = 128
+
+
+class InfinibandErrors:
+    """Reads all counters that need not be read each second.
+
+    Args:
+        sysfs: path of /sys.
+        detail: exports the rare counters too.
+    """
+
+    name = "infiniband_errors"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, sysfs: str, *, detail: bool = False) -> None:
+        self._ports = RdmaPorts(sysfs)
+        self._files = OpenFiles()
+        self._counter_table = tuple(counter for counter in SLOW if detail or not counter.is_rare)
+
+    def collect(self) -> Iterator[Reading]:
+        """Identity, state and counters of each port; an unreadable file is left out."""
+        for port in self._ports.list():
+            self._files.is_present(port.adapter)  # closes the files of an adapter that was replaced
+            yield self._identity(port)
+            yield from self._state(port)
+            yield from self._counters(port)
+
+    def _identity(self, port: RdmaPort) -> Reading:
+        files = ("hca_type", "fw_ver", "board_id")
+        texts = [self._files.text(f"{port.adapter}/{file}") for file in files]
+        labels = (
+            *port.labels,
+            link_layer(self._files, port),
+            *map(_label, texts),
+            interface_of(self._files, port),
+            pci_address(port),
+        )
+        return Reading(metrics.PORT_INFO, labels, 1)
+
+    def _state(self, port: RdmaPort) -> Iterator[Reading]:
+        labels, port_state = port.labels, read_state(self._files, port)
+        state, physical_state = port_state.state, port_state.physical_state
+        if state is not None:
+            if has_true_state(port):
+                yield Reading(metrics.PORT_UP, labels, 1 if state == ACTIVE else 0)
+            if physical_state is not None:
+                names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
+                yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)
+        if port_state.bytes_per_second is not None:
+            yield Reading(metrics.PORT_RATE, labels, port_state.bytes_per_second)
+        if port_state.lanes is not None:
+            yield Reading(metrics.PORT_LANES, labels, port_state.lanes)
+
+    def _counters(self, port: RdmaPort) -> Iterator[Reading]:
+        paths = counter_files(port)
+        exported: set[tuple[str, tuple[str, ...]]] = set()
+        num_narrow = num_saturated = 0
+        for counter in self._counter_table:
+            # a driver may have two names for one counter: the first in the table is exported
+            key = (counter.metric.name, counter.extra_labels)
+            if counter.path not in paths or key in exported:
+                continue
+            # each file by itself: some adapters refuse single counters, and node_exporter
+            # lost all of them for one refusal (its issues 966, 2769 and 3265)
+            value = self._files.count(f"{port.folder}/{counter.path}")
+            if value is None:
+                continue
+            exported.add(key)
+            labels = (*port.labels, *counter.extra_labels)
+            yield Reading(counter.metric, labels, value * counter.factor)
+            num_narrow += counter.ceiling is not None
+            if _is_saturated(counter, value):
+                num_saturated += 1
+                yield Reading(metrics.PORT_SATURATED, labels, 1)
+        if num_narrow:
+            yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, num_saturated)
+
+
+def _is_saturated(counter: CounterFile, value: int) -> bool:
+    # equal, not above: a counter beyond its ceiling has more bits than the standard demands
+    return counter.ceiling is not None and value == counter.ceiling
+
+
+def _label(text: str | None) -> str:
+    return text if text and text.isprintable() and len(text) <= _MAX_CHARACTERS else ""

@@ -1,0 +1,268 @@
+"""Scripts of whole incidents, each in a cluster of its own: what agents and ledger serve."""
+
+from collections.abc import Iterable
+
+from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.synthetic import (
+    HEALTHY,
+    Course,
+    Placement,
+    Regime,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    healthy,
+    moving,
+    present,
+    ranks_late,
+    samples,
+    steady,
+    stepping,
+    training_job,
+)
+from lockstep_alerts.objectives.counts import counts
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue import agent, fabric, gpu, incidents, training
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.windows import ScrapeWindows
+
+from .replay import in_cluster
+
+ONSET_SECONDS = 40
+END_SECONDS = 400
+_AFTER_SECONDS = END_SECONDS - ONSET_SECONDS
+_HANG_SECONDS = 35
+"""From the fault to the hang that the agents report; in life it is two minutes at least."""
+_TIMING = Timing(windows=ScrapeWindows(1), fires_within_seconds=_AFTER_SECONDS)
+
+
+def _places(*nodes: str) -> tuple[Placement, ...]:
+    """Four ranks, spread evenly over the nodes."""
+    return tuple(Placement(nodes[rank * len(nodes) // 4]) for rank in range(4))
+
+
+def _hangs(nodes: Iterable[str], onset_seconds: int) -> list[Samples]:
+    """The agents of the nodes report a rank that hangs, from some seconds after the fault on."""
+    begin = onset_seconds + _HANG_SECONDS
+    age = growing(Stretch(END_SECONDS - begin, 1), start=120)
+    late = Course(age.start, age.stretches, begin)
+    return [
+        _of_node(training.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", hang_phase="sync")
+        for rank, node in enumerate(nodes)
+    ]
+
+
+def _of_node(metric: Metric, course: Course, node: str, **labels: str) -> Samples:
+    return samples(metric, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
+
+
+def _agents(*nodes: str, until_seconds: int = END_SECONDS) -> list[Samples]:
+    series = []
+    for node in nodes:
+        series.append(_of_node(agent.AGENT_INFO, steady(1, until_seconds), node, version="1"))
+        series.append(_of_node(agent.AGENT_TICK, growing(Stretch(until_seconds, 1)), node))
+    return series
+
+
+def _stuck_job(*nodes: str, slow: str) -> list[Samples]:
+    """A job that trains, is held back by a node from the onset on, and hangs soon after."""
+    places = _places(*nodes)
+    late = {
+        rank: {"backward": 0.08} for rank, placement in enumerate(places) if placement.node == slow
+    }
+    slowed = ranks_late(_AFTER_SECONDS, late)
+    moves = Stretch(ONSET_SECONDS + _HANG_SECONDS, 1), Stretch(END_SECONDS, 0)
+    return [
+        *present(END_SECONDS, places=places),
+        *moving(*moves, places=places),
+        *stepping(healthy(ONSET_SECONDS), slowed, places=places),
+        *_hangs(nodes, ONSET_SECONDS),
+    ]
+
+
+def _from_onset(value: float = 1, after_seconds: int = 0) -> Course:
+    begin = ONSET_SECONDS + after_seconds
+    return steady(value, END_SECONDS - begin, begin)
+
+
+def fabric_failure() -> list[Samples]:
+    """Ports of four nodes go down within three seconds; the six jobs on them slow down and hang."""
+    nodes = ("n1", "n2", "n3", "n4")
+    series = _agents(*nodes)
+    for after, node in enumerate(nodes):
+        down = _from_onset(after_seconds=after)
+        port = {"device": "mlx5_0", "port": "1", "verdict": "failed", "port_reason": "down"}
+        series.append(_of_node(fabric.PORT_HEALTH, down, node, **port))
+    pairs = [(a, b) for index, a in enumerate(nodes) for b in nodes[index + 1 :]]
+    for number, (a, b) in enumerate(pairs, 1):
+        series += in_cluster("c1", _stuck_job(a, b, slow=b), f"j{number}")
+    return in_cluster("fabric", series)
+
+
+def bad_gpu() -> list[Samples]:
+    """GPU 3 of node n2 is lost under a job of two nodes, which slows down and hangs."""
+    owner = {"gpu": "3", "uuid": "GPU-3", "pci_bus_id": "0000:3b:00.0", "mig_uuid": ""}
+    lost = {"gpu": "3", "uuid": "GPU-3", "verdict": "failed", "gpu_reason": "lost"}
+    series = [
+        *_agents("n1", "n2"),
+        *_stuck_job("n1", "n2", slow="n2"),
+        _of_node(gpu.GPU_OWNER_INFO, steady(1, END_SECONDS), "n2", **owner, job_id="j1", rank="2"),
+        _of_node(incidents.GPU_HEALTH, _from_onset(), "n2", **lost),
+    ]
+    return in_cluster("gpu", series)
+
+
+def node_under_five_jobs() -> list[Samples]:
+    """The driver of n1 hangs, and with it five jobs of the node."""
+    hung = {"verdict": "failed", "node_reason": "driver_hung"}
+    series = [*_agents("n1"), _of_node(incidents.NODE_HEALTH, _from_onset(), "n1", **hung)]
+    for number in range(1, 6):
+        stuck = [
+            *present(END_SECONDS),
+            *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0)),
+            *stepping(healthy(ONSET_SECONDS), Regime(1, (HEALTHY,) * 4)),
+            *_hangs(("n1",), ONSET_SECONDS),
+        ]
+        series += in_cluster("c1", stuck, f"j{number}")
+    return in_cluster("node", series)
+
+
+def stall() -> list[Samples]:
+    """A rank hangs; nothing else is wrong."""
+    places = _places("n1", "n2")
+    series = [
+        *_agents("n1", "n2"),
+        *present(END_SECONDS, places=places),
+        *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0), places=places),
+        *stepping(healthy(ONSET_SECONDS), places=places),
+        *_hangs(("n1", "n2"), ONSET_SECONDS),
+    ]
+    return in_cluster("stall", series)
+
+
+def flapping() -> list[Samples]:
+    """A rank is late and is not, in turns of ten seconds."""
+    late = ranks_late(10, {2: {"data": 0.2}})
+    regimes = [healthy(ONSET_SECONDS), ranks_late(40, {2: {"data": 0.2}})]
+    for _ in range(9):
+        regimes += [healthy(10), late]
+    rest = END_SECONDS - sum(regime.seconds for regime in regimes)
+    return in_cluster("flapping", training_job(*regimes, healthy(rest)))
+
+
+def clean_day() -> list[Samples]:
+    """Jobs train, begin, and end well; the ledger counts nothing bad."""
+    nodes = ("n1", "n2", "n3", "n4")
+    series = _agents(*nodes)
+    for number in range(1, 5):
+        places = _places(nodes[number - 1], nodes[number % 4])
+        series += in_cluster("c1", training_job(healthy(END_SECONDS), places=places), f"j{number}")
+    ends = [
+        *training_job(healthy(60)),
+        *_ended(60),
+    ]
+    series += in_cluster("c1", ends, "j9")
+    series += counts(_TIMING, "job_success", 200, {})
+    return in_cluster("clean", series)
+
+
+def _ended(at_seconds: int) -> list[Samples]:
+    after = END_SECONDS - at_seconds
+    done = steady(4, min(after, 60), at_seconds)
+    return [
+        samples(training.RANKS, done, instance="n1:9400", cluster="c1", job_id="j1", node="n1",
+                state="done")
+    ]  # fmt: skip
+
+
+def many_wrongs() -> list[Samples]:
+    """Of one job a rank is late, the loss is no number, and both lasts."""
+    late = ranks_late(_AFTER_SECONDS, {2: {"data": 0.2}})
+    wrong = growing(Stretch(ONSET_SECONDS, 0), Stretch(_AFTER_SECONDS, 1))
+    series = [
+        *training_job(healthy(ONSET_SECONDS), late),
+        _of_node(training.NONFINITE_STEPS, wrong, "n1", job_id="j1"),
+    ]
+    return in_cluster("wrongs", series)
+
+
+def quiet_weekend() -> list[Samples]:
+    """No job, and a ledger that has counted none in any window."""
+    return in_cluster("weekend", [*_agents("n1"), *counts(_TIMING, "job_success", 0, {})])
+
+
+def failure_storm(spec: Spec) -> list[Samples]:
+    """More jobs fail than chance explains."""
+    return in_cluster("storm", _firing_case(spec, "TrainSLOJobSuccessBurn").series)
+
+
+def ledger_restart() -> list[Samples]:
+    """The ledger is away for twenty seconds, and counts what it counted before."""
+    before = _TIMING.onset_seconds
+    again = [
+        Samples(each.series, steady(each.course.start, END_SECONDS, before + 20))
+        for each in counts(_TIMING, "job_success", 200, {})
+    ]
+    first = [Samples(each.series, steady(each.course.start, before)) for each in again]
+    return in_cluster("ledger", first + again)
+
+
+def lost_telemetry() -> list[Samples]:
+    """Of twelve agents one falls silent under a job that goes on."""
+    places = _places("n1", "n2")
+    job = training_job(healthy(END_SECONDS), places=places)
+    before = training_job(healthy(ONSET_SECONDS), places=places)
+    series = [
+        *_agents(*(f"n{number}" for number in range(3, 13)), "n1"),
+        *_agents("n2", until_seconds=ONSET_SECONDS),
+        *(each for each in job if 'instance="n1:9400"' in each.series),
+        *(each for each in before if 'instance="n2:9400"' in each.series),
+    ]
+    return in_cluster("telemetry", series)
+
+
+def lost_node() -> list[Samples]:
+    """A node is gone with its agent and its ranks; the job stands."""
+    places = _places("n1", "n2")
+    before = training_job(healthy(ONSET_SECONDS), places=places)
+    stuck = [
+        *present(END_SECONDS, places=places),
+        *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0), places=places),
+        *_hangs(("n1",), ONSET_SECONDS),
+    ]
+    gone = [each for each in before if 'instance="n2:9400"' in each.series]
+    stands = [each for each in stuck if 'instance="n1:9400"' in each.series]
+    silent = _agents("n2", until_seconds=ONSET_SECONDS)
+    others = _agents(*(f"n{number}" for number in range(3, 14)), "n1")
+    return in_cluster("gone", [*gone, *stands, *silent, *others])
+
+
+def requeue_loop(spec: Spec) -> list[Samples]:
+    """Attempts go back to the queue more often than chance explains."""
+    return in_cluster("requeues", _firing_case(spec, "TrainRequeueRateHigh").series)
+
+
+def every_story(spec: Spec) -> list[Samples]:
+    """All of them, each in its own cluster."""
+    return [
+        *fabric_failure(),
+        *bad_gpu(),
+        *node_under_five_jobs(),
+        *lost_node(),
+        *stall(),
+        *flapping(),
+        *many_wrongs(),
+        *failure_storm(spec),
+        *requeue_loop(spec),
+        *ledger_restart(),
+        *lost_telemetry(),
+        *quiet_weekend(),
+        *clean_day(),
+    ]
+
+
+def _firing_case(spec: Spec, alert: str) -> Case:
+    symptom: Symptom = next(each for each in spec.alerts if each.alert == alert)
+    return next(case for case in symptom.condition.cases(_TIMING) if case.fires is not None)

@@ -19,7 +19,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
-from lockstep_catalogue import events
+from lockstep_catalogue import incidents
 from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
 
@@ -94,7 +94,7 @@ def _counters(readings: Iterable[AnyReading]) -> dict[tuple[str, ...], float]:
 
 
 def _messages(counters: dict[tuple[str, ...], float]) -> list[float]:
-    return [value for (name, *_), value in counters.items() if name == events.LOG_READ.name]
+    return [value for (name, *_), value in counters.items() if name == incidents.LOG_READ.name]
 
 
 @cache

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions import AREAS as CONDITIONS_BY_AREA
-from lockstep_catalogue import recorded, recorded_objectives, recorded_slices
-from lockstep_catalogue.metric import Recorded, collect
+from lockstep_catalogue import RECORDED, Recorded, recorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +49,11 @@ class Area:
         return "lockstep" if self is JOBS else f"lockstep-{self.name}"
 
 
+_SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)
+_OBJECTIVES_FROM = RECORDED.index(recorded.COUNTER_TOTAL)
 # What waits for ten minutes, or counts in hours, needs no evaluation at each scrape.
 _SLOW_SECONDS = 30
-JOBS = Area(name="jobs", records=collect(recorded, Recorded))
+JOBS = Area(name="jobs", records=RECORDED[:_SLICES_FROM])
 ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
@@ -63,11 +64,9 @@ _OBJECTIVE_SECONDS = 60
 SLICES = Area(
     name="slices",
     every_seconds=_OBJECTIVE_SECONDS,
-    records=collect(recorded_slices, Recorded),
+    records=RECORDED[_SLICES_FROM:_OBJECTIVES_FROM],
 )
-OBJECTIVES = Area(
-    name="slo", every_seconds=_OBJECTIVE_SECONDS, records=collect(recorded_objectives, Recorded)
-)
+OBJECTIVES = Area(name="slo", every_seconds=_OBJECTIVE_SECONDS, records=RECORDED[_OBJECTIVES_FROM:])
 AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
 RULES_FILES = "lockstep*.rules.yaml"

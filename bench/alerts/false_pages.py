@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import SLO_WINDOWS
-from lockstep_catalogue.recorded_objectives import PERIOD
+from lockstep_catalogue.recorded import PERIOD
 
 PAGE = read_spec(spec_path()).objective_windows.event_page
 HOUR = 3600.0

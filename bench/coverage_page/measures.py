@@ -2,19 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_catalogue import (
-    Metric,
-    Recorded,
-    fabric,
-    fabric_ports,
-    gpu,
-    gpu_activity,
-    job_state,
-    job_watch,
-    ledger,
-    recorded,
-    training,
-)
+from lockstep_catalogue import Metric, Recorded, fabric, gpu, ledger, recorded, training
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +44,8 @@ MEASURES = (
         what="GPU utilisation",
         target="above 80 %, sustained",
         series=(
-            gpu_activity.GPU_SM_ACTIVE,
-            gpu_activity.GPU_TENSOR_ACTIVE,
+            gpu.GPU_SM_ACTIVE,
+            gpu.GPU_TENSOR_ACTIVE,
             gpu.GPU_UTILIZATION,
             recorded.MFU,
         ),
@@ -73,13 +61,13 @@ MEASURES = (
         id="M6",
         what="checkpoint latency",
         target="blocking below 60 s",
-        series=(job_state.CHECKPOINT_SECONDS, job_state.SLOWEST_WRITER),
+        series=(training.CHECKPOINT_SECONDS, training.SLOWEST_WRITER),
     ),
     Measure(
         id="M7",
         what="checkpoint success",
         target="99 % durable",
-        series=(training.CHECKPOINTS, job_state.CHECKPOINTS_VERIFIED, training.LAST_CHECKPOINT),
+        series=(training.CHECKPOINTS, training.CHECKPOINTS_VERIFIED, training.LAST_CHECKPOINT),
         also=("TrainCheckpointInvalid", "TrainCheckpointFailed", "TrainCheckpointStale"),
     ),
     Measure(
@@ -87,10 +75,10 @@ MEASURES = (
         what="network throughput against line rate",
         target="slices at 0.8 of the job's best hour",
         series=(
-            fabric_ports.PORT_BYTES,
-            fabric_ports.PORT_RATE,
+            fabric.PORT_BYTES,
+            fabric.PORT_RATE,
             fabric.NET_BYTES,
-            job_watch.BUS_RATE,
+            training.BUS_RATE,
         ),
         also=("TrainPortFault", "TrainPacketsLost", "TrainFabricDegraded"),
     ),
@@ -98,7 +86,7 @@ MEASURES = (
         id="M9",
         what="gradient synchronisation, exposed",
         target="below 10 % of the step",
-        series=(training.COLLECTIVE_SECONDS, job_state.GOODPUT_SECONDS),
+        series=(training.COLLECTIVE_SECONDS, training.GOODPUT_SECONDS),
         also=("TrainPacketsLost",),
     ),
     Measure(
@@ -111,7 +99,7 @@ MEASURES = (
         id="M11",
         what="resume success",
         target="99 % from the newest checkpoint",
-        series=(ledger.RESUMES, job_state.RESTORES),
+        series=(ledger.RESUMES, training.RESTORES),
         also=("TrainCheckpointInvalid", "TrainResumeOldCheckpoint"),
     ),
     Measure(
@@ -122,8 +110,8 @@ MEASURES = (
             training.LOSS,
             training.GRADIENT_NORM,
             training.NONFINITE_STEPS,
-            job_state.ANOMALIES,
-            job_state.ANOMALOUS,
+            training.ANOMALIES,
+            training.ANOMALOUS,
         ),
         also=("TrainLossNotFinite", "TrainLossAnomaly"),
     ),

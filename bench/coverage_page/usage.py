@@ -10,13 +10,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_catalogue import (
-    METRICS,
-    RECORDED,
-    Metric,
-    Recorded,
-    recorded_objectives,
-)
+from lockstep_catalogue import METRICS, RECORDED, Metric, Recorded, recorded
 
 _REPOSITORY = Path(__file__).parents[2]
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -27,7 +21,7 @@ UNREAD: Mapping[Metric, str] = {}
 # Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
 # a counter has alerts.
 _SLOTH_LEVEL = "slo"
-_FOR_OTHERS = (recorded_objectives.COUNTER_TOTAL, recorded_objectives.COUNTER_BAD)
+_FOR_OTHERS = (recorded.COUNTER_TOTAL, recorded.COUNTER_BAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from lockstep_catalogue import gpu_owner, job_watch, training
+from lockstep_catalogue import gpu as gpu_metrics
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import STATE
 from lockstep_records.jobs import page_path
 from lockstep_records.page.lock import holder_of
@@ -70,13 +71,13 @@ class Bench:
 
     def owners(self) -> dict[str, str]:
         """Job and rank by GPU."""
-        found = [each["metric"] for each in self.query(gpu_owner.GPU_OWNER_INFO.name)]
+        found = [each["metric"] for each in self.query(gpu_metrics.GPU_OWNER_INFO.name)]
         return {each["gpu"]: f"{each['job_id']} rank {each['rank']}" for each in found}
 
     def missing(self) -> dict[str, str]:
         """Phase of each rank that the others wait for."""
-        found = [each["metric"] for each in self.query(job_watch.HANG_MISSING.name)]
-        return {each["rank"]: each[job_watch.PHASE_AT_HANG.name] for each in found}
+        found = [each["metric"] for each in self.query(training.HANG_MISSING.name)]
+        return {each["rank"]: each[training.PHASE_AT_HANG.name] for each in found}
 
     def firing(self) -> list[str]:
         """Alerts that fire, each with its rank and phase."""

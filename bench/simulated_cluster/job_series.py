@@ -8,16 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from lockstep_catalogue import (
-    Endpoint,
-    Kind,
-    Metric,
-    job_ranks,
-    job_state,
-    job_watch,
-    metrics_of,
-    training,
-)
+from lockstep_catalogue import METRICS, Endpoint, Kind, Metric, metrics_of, training
 from lockstep_catalogue.labels import (
     GOODPUT,
     KIND,
@@ -168,7 +159,7 @@ def _goodput(course: JobCourse, node: str) -> Iterator[Samples]:
             )
     rates["hang"] += np.where(course.hung, float(GPUS), 0.0)
     for state, rate in rates.items():
-        yield _sample(job_state.GOODPUT_SECONDS, course, node, course.total(rate), goodput=state)
+        yield _sample(training.GOODPUT_SECONDS, course, node, course.total(rate), goodput=state)
 
 
 def _learning(course: JobCourse, node: str) -> Iterator[Samples]:
@@ -181,8 +172,8 @@ def _learning(course: JobCourse, node: str) -> Iterator[Samples]:
         training.LEARNING_RATE: 3e-4 * (1 - 0.1 * progress),
         training.TOKENS: per_step * _TOKENS_A_STEP,
         training.SAMPLES: per_step * 4,
-        job_state.MODEL_FLOPS: per_step * 4e14,
-        job_state.PEAK_FLOPS: np.full_like(progress, GPUS * 9.89e14),
+        training.MODEL_FLOPS: per_step * 4e14,
+        training.PEAK_FLOPS: np.full_like(progress, GPUS * 9.89e14),
         training.NONFINITE_STEPS: np.cumsum(is_bad) * 1.0,
     }
     for metric, values in curves.items():
@@ -199,14 +190,14 @@ def _checkpoints(course: JobCourse, node: str) -> Iterator[Samples]:
         yield _sample(training.CHECKPOINTS, course, node, count, outcome=outcome)
     for writing, seconds in (("blocking", 1.5), ("persisting", 20.0)):
         yield from _histogram(
-            job_state.CHECKPOINT_SECONDS, course, node, seconds + 0 * number,
+            training.CHECKPOINT_SECONDS, course, node, seconds + 0 * number,
             number / GPUS, writing=writing,
         )  # fmt: skip
     first = str(course.job.ranks_of(node)[0])
     slowest = 22.5 + 0 * number
-    yield _sample(job_state.SLOWEST_WRITER, course, node, slowest, rank=first)
-    yield _sample(job_state.CHECKPOINT_BYTES, course, node, number * GPUS * 2e9)
-    yield _sample(job_state.CHECKPOINTS_VERIFIED, course, node, number - failed)
+    yield _sample(training.SLOWEST_WRITER, course, node, slowest, rank=first)
+    yield _sample(training.CHECKPOINT_BYTES, course, node, number * GPUS * 2e9)
+    yield _sample(training.CHECKPOINTS_VERIFIED, course, node, number - failed)
 
 
 def _collectives(course: JobCourse, node: str) -> Iterator[Samples]:
@@ -222,8 +213,8 @@ def _collectives(course: JobCourse, node: str) -> Iterator[Samples]:
         part = waited / len(KIND.values)
         yield _sample(training.COLLECTIVE_SECONDS, course, node, part, **of_kind)
         rate = 3e11 / index + 0 * sync
-        yield _sample(job_watch.BUS_BYTES, course, node, per_kind / index * 1e8, **of_kind)
-        yield _sample(job_watch.BUS_RATE, course, node, rate, **of_kind)
+        yield _sample(training.BUS_BYTES, course, node, per_kind / index * 1e8, **of_kind)
+        yield _sample(training.BUS_RATE, course, node, rate, **of_kind)
 
 
 def _watch(course: JobCourse, node: str) -> Iterator[Samples]:
@@ -233,28 +224,28 @@ def _watch(course: JobCourse, node: str) -> Iterator[Samples]:
     if job.hangs:
         first_hung = {"rank": first, "hang_phase": "backward"}
         num_hung: Values = np.where(course.hung, float(GPUS), 0.0)
-        yield _sample(job_watch.HUNG_RANKS, course, node, num_hung)
+        yield _sample(training.HUNG_RANKS, course, node, num_hung)
         missing: Values = np.where(course.hung, 1.0, np.nan)
         since = missing * (cluster.times - cluster.halfway)
-        yield _sample(job_watch.HANG_FIRST, course, node, since, **first_hung)
-        yield _sample(job_watch.HANG_MISSING, course, node, missing, **first_hung)
+        yield _sample(training.HANG_FIRST, course, node, since, **first_hung)
+        yield _sample(training.HANG_MISSING, course, node, missing, **first_hung)
     else:
-        yield _sample(job_watch.HUNG_RANKS, course, node, 0.0 * cluster.times)
+        yield _sample(training.HUNG_RANKS, course, node, 0.0 * cluster.times)
     restarts: Values = np.where(cluster.is_later & job.restarts, 1.0, 0.0)
-    yield _sample(job_watch.ATTEMPT_NUMBER, course, node, restarts)
-    yield _sample(job_watch.WORLD_RANKS, course, node, job.world_size + 0 * restarts)
+    yield _sample(training.ATTEMPT_NUMBER, course, node, restarts)
+    yield _sample(training.WORLD_RANKS, course, node, job.world_size + 0 * restarts)
     is_bad = cluster.is_later & job.diverges
     for metric in _OTHERS:
         yield from _quiet(metric, course, node, is_bad)
 
 
 _DONE = (
-    job_state.GOODPUT_SECONDS, job_state.MODEL_FLOPS, job_state.PEAK_FLOPS,
-    job_state.CHECKPOINT_SECONDS, job_state.SLOWEST_WRITER, job_state.CHECKPOINT_BYTES,
-    job_state.CHECKPOINTS_VERIFIED, job_watch.HUNG_RANKS, job_watch.HANG_FIRST,
-    job_watch.HANG_MISSING, job_watch.BUS_BYTES, job_watch.BUS_RATE,
-    job_watch.ATTEMPT_NUMBER, job_watch.WORLD_RANKS,
-    *(each for each in vars(training).values() if isinstance(each, Metric)),
+    training.GOODPUT_SECONDS, training.MODEL_FLOPS, training.PEAK_FLOPS,
+    training.CHECKPOINT_SECONDS, training.SLOWEST_WRITER, training.CHECKPOINT_BYTES,
+    training.CHECKPOINTS_VERIFIED, training.HUNG_RANKS, training.HANG_FIRST,
+    training.HANG_MISSING, training.BUS_BYTES, training.BUS_RATE,
+    training.ATTEMPT_NUMBER, training.WORLD_RANKS,
+    *METRICS[: METRICS.index(training.COLLECTIVE_SECONDS) + 1],
 )  # fmt: skip
 _DONE_NAMES = {metric.name for metric in _DONE}
 _OTHERS = [
@@ -263,21 +254,21 @@ _OTHERS = [
     if metric.name.split("_")[1] == "train" and metric.name not in _DONE_NAMES
 ]
 _TYPICAL: dict[Metric, float] = {
-    job_state.MEMORY_BYTES: 6e10,
-    job_state.REPLICAS: GPUS,
-    job_ranks.HEAVIEST_LOAD: 4096,
-    job_ranks.MEDIAN_LOAD: 4000,
-    job_ranks.FINGERPRINT: 1.5e15,
-    job_ranks.FINGERPRINT_STEP: 100,
+    training.MEMORY_BYTES: 6e10,
+    training.REPLICAS: GPUS,
+    training.HEAVIEST_LOAD: 4096,
+    training.MEDIAN_LOAD: 4000,
+    training.FINGERPRINT: 1.5e15,
+    training.FINGERPRINT_STEP: 100,
 }
 _PER_SECOND: dict[Metric, float] = {
-    job_state.COLLECTIONS: 0.1,
-    job_state.COLLECTION_SECONDS: 0.001,
-    job_state.MEASURED_STEPS: 0.5,
-    job_state.MEASURED_SECONDS: 0.0005,
-    job_watch.HOST_BOUND_SECONDS: 0.01,
-    job_watch.DEVICE_STEPS: 0.5 * GPUS,
-    job_watch.LAUNCH_BOUND_STEPS: 0.01,
+    training.COLLECTIONS: 0.1,
+    training.COLLECTION_SECONDS: 0.001,
+    training.MEASURED_STEPS: 0.5,
+    training.MEASURED_SECONDS: 0.0005,
+    training.HOST_BOUND_SECONDS: 0.01,
+    training.DEVICE_STEPS: 0.5 * GPUS,
+    training.LAUNCH_BOUND_STEPS: 0.01,
 }
 
 

@@ -18,20 +18,15 @@ from lockstep_catalogue import (
     Label,
     Metric,
     Unit,
-    fabric_ports,
+    agent,
+    fabric,
     gpu,
-    gpu_activity,
-    gpu_pcie,
-    gpu_power,
-    health,
     host,
     metrics_of,
-    nvlink,
-    pcie,
 )
 from lockstep_catalogue import labels as of_jobs
+from lockstep_catalogue.incidents import XID_BY_NUMBER
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
-from lockstep_catalogue.xids import XID_BY_NUMBER
 
 from .cluster import CLUSTER_NAME, GPUS, Cluster, Job, Values
 from .remote_write import Samples
@@ -41,7 +36,7 @@ INTERFACES = ("eth0", "eth1")
 _OTHER_PARTS = ("train", "ledger")
 # What a healthy device serves nothing of: rare faults, and kinds that appear with their first one.
 _SPARSE = frozenset(
-    metric.name for metric in (*SPARSE, pcie.PCIE_AER_KINDS, fabric_ports.PORT_SATURATED)
+    metric.name for metric in (*SPARSE, fabric.PCIE_AER_KINDS, fabric.PORT_SATURATED)
 )
 _DETAIL = frozenset(metric.name for metric in DETAIL)
 _SICK_GPU, _SICK_XID = 3, 79
@@ -83,21 +78,21 @@ _TYPICAL: dict[Metric, float] = {
     gpu.GPU_COUNT: GPUS,
     gpu.GPU_MEMORY_TOTAL: 8.55e10,
     gpu.GPU_MIG_ENABLED: 0,
-    gpu_activity.GPU_TENSOR_ACTIVE: 0.45,
-    gpu_pcie.GPU_PCIE_GENERATION: 5,
-    gpu_pcie.GPU_PCIE_GENERATION_MAX: 5,
-    gpu_power.GPU_POWER_LIMIT: 700,
-    gpu_power.GPU_PSTATE: 0,
-    gpu_power.GPU_TEMPERATURE: 58,
-    health.AGENT_SERIES: 1100,
-    health.EVENTS_PENDING: 2,
-    health.EVENTS_SPOOL_RATIO: 0.01,
+    gpu.GPU_TENSOR_ACTIVE: 0.45,
+    gpu.GPU_PCIE_GENERATION: 5,
+    gpu.GPU_PCIE_GENERATION_MAX: 5,
+    gpu.GPU_POWER_LIMIT: 700,
+    gpu.GPU_PSTATE: 0,
+    gpu.GPU_TEMPERATURE: 58,
+    agent.AGENT_SERIES: 1100,
+    agent.EVENTS_PENDING: 2,
+    agent.EVENTS_SPOOL_RATIO: 0.01,
     host.MEMORY_AVAILABLE: 1.6e12,
     host.MEMORY_TOTAL: 2.16e12,
-    nvlink.NVLINK_BIT_ERROR: 1e-15,
-    nvlink.NVLINK_LINKS: 18,
-    pcie.PCIE_RATIO: 1,
-    pcie.PCIE_SPEED: 3.2e10,
+    gpu.NVLINK_BIT_ERROR: 1e-15,
+    gpu.NVLINK_LINKS: 18,
+    fabric.PCIE_RATIO: 1,
+    fabric.PCIE_SPEED: 3.2e10,
 }
 _BY_UNIT = {
     Unit.RATIO: 0.7,

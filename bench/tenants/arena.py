@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 
 from . import launched, users
 from .difference import difference
@@ -28,9 +28,9 @@ _FRESH_SECONDS = 3.0
 _TRIES = 3
 # Of the control group and the network namespace, which all processes of this machine share.
 _SHARED = re.compile(r"\w+_host_job_")
-_STALLED = re.compile(health.LANE_STALLED.name + r'{.*lane="([^"]+)".*} 1')
-_CRASHED = re.compile(health.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*} 0')
-_TICK = re.compile(health.AGENT_TICK.name + r"{.*} (\S+)")
+_STALLED = re.compile(agent.LANE_STALLED.name + r'{.*lane="([^"]+)".*} 1')
+_CRASHED = re.compile(agent.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*} 0')
+_TICK = re.compile(agent.AGENT_TICK.name + r"{.*} (\S+)")
 _INCIDENT = re.compile(r"\w*(?:xid|incident|fault|event)\w*_total{")
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -1,31 +1,6 @@
 """The catalogue of what Lockstep measures: every metric, label, unit and recorded series, once."""
 
-from lockstep_catalogue import (
-    events,
-    fabric,
-    fabric_ports,
-    gpu,
-    gpu_activity,
-    gpu_faults,
-    gpu_owner,
-    gpu_pcie,
-    gpu_power,
-    health,
-    host,
-    job_ranks,
-    job_state,
-    job_watch,
-    ledger,
-    ledger_service,
-    nvlink,
-    parts,
-    pcie,
-    recorded,
-    recorded_objectives,
-    recorded_slices,
-    training,
-    verdicts,
-)
+from lockstep_catalogue import agent, fabric, gpu, host, incidents, ledger, recorded, training
 from lockstep_catalogue.foreign import FOREIGN
 from lockstep_catalogue.metric import (
     Endpoint,
@@ -40,35 +15,33 @@ from lockstep_catalogue.metric import (
     collect,
 )
 
-SECTIONS = (
-    ("Training", (training, job_state, job_watch, job_ranks, parts)),
-    ("GPU", (gpu,)),
-    ("GPU power, clocks and temperature", (gpu_power,)),
-    ("GPU activity", (gpu_activity,)),
-    ("GPU faults", (gpu_faults,)),
-    ("GPU owners", (gpu_owner,)),
-    ("NVLink", (nvlink,)),
-    ("GPU PCIe", (gpu_pcie,)),
-    ("PCIe links of GPUs and adapters", (pcie,)),
-    ("RDMA ports", (fabric_ports,)),
-    ("Fabric", (fabric,)),
-    ("Host", (host,)),
-    ("Verdicts", (verdicts,)),
-    ("Incidents", (events,)),
-    ("Agent", (health,)),
-    ("Jobs, on the ledger's endpoint", (ledger,)),
-    ("The ledger itself", (ledger_service,)),
-)
-"""The modules that declare metrics, in the order of docs/metrics.md."""
 METRICS: tuple[Metric, ...] = tuple(
-    metric for _, modules in SECTIONS for each in modules for metric in collect(each, Metric)
+    metric
+    for module in (training, gpu, fabric, host, incidents, agent, ledger)
+    for metric in collect(module, Metric)
 )
-RECORDED: tuple[Recorded, ...] = tuple(
-    series
-    for module in (recorded, recorded_slices, recorded_objectives)
-    for series in collect(module, Recorded)
-)
+RECORDED: tuple[Recorded, ...] = collect(recorded, Recorded)
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+SECTIONS: dict[Metric, str] = {
+    training.RANK_INFO: "Training",
+    gpu.GPU_INFO: "GPU",
+    gpu.GPU_POWER: "GPU power, clocks and temperature",
+    gpu.GPU_SM_ACTIVE: "GPU activity",
+    gpu.GPU_ECC_ERRORS: "GPU faults",
+    gpu.GPU_OWNER_INFO: "GPU owners",
+    gpu.NVLINK_LINKS: "NVLink",
+    gpu.GPU_PCIE_GENERATION: "GPU PCIe",
+    fabric.PCIE_INFO: "PCIe links of GPUs and adapters",
+    fabric.PORT_INFO: "RDMA ports",
+    fabric.NET_UP: "Fabric",
+    host.PRESSURE_SECONDS: "Host",
+    incidents.GPU_HEALTH: "Verdicts",
+    incidents.GPU_XID_INCIDENTS: "Incidents",
+    agent.AGENT_INFO: "Agent",
+    ledger.JOBS_FINISHED: "Jobs, on the ledger's endpoint",
+    ledger.LEDGER_INFO: "The ledger itself",
+}
+"""Titles of the sections of docs/metrics.md, by the first metric of each."""
 
 
 def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, SECTIONS
-from lockstep_catalogue.metric import Label, Metric, Series, collect
+from lockstep_catalogue.metric import Label, Metric, Series
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
 _HEAD = """# Metrics
@@ -13,8 +13,7 @@ _HEAD = """# Metrics
 
 Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown is absent.
 Stable names change only with a major version, trial names may still change. A sparse series is
-served from its first value other than 0 on, one of detail with `--detail` only (decision 13).
-"""
+served from its first value other than 0 on, one of detail with `--detail` only (decision 13)."""
 
 
 def _row(metric: Metric) -> str:
@@ -36,11 +35,13 @@ def _labels() -> list[Label]:
 def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
-    for title, modules in SECTIONS:
-        metrics = (metric for each in modules for metric in collect(each, Metric))
-        lines += [f"## {title}\n", "| name | type | unit | labels | meaning | source | stability |"]
-        lines += ["| --- | --- | --- | --- | --- | --- | --- |", *map(_row, metrics), ""]
-    lines += ["## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]
+    for metric in METRICS:
+        if metric in SECTIONS:
+            lines += ["", f"## {SECTIONS[metric]}\n"]
+            lines += ["| name | type | unit | labels | meaning | source | stability |"]
+            lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+        lines.append(_row(metric))
+    lines += ["", "## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{r.name}` | {r.unit.value or '1'} | {r.help} |" for r in RECORDED]
     lines += ["", "## Series of other programs\n", "| name | type | meaning | source |"]
     lines += ["| --- | --- | --- | --- |"]

@@ -1,7 +1,8 @@
 """Metrics of the host that training depends on; all others are left to node_exporter."""
 
-from lockstep_catalogue.fabric_labels import (
+from lockstep_catalogue.labels import (
     FILESYSTEM,
+    JOB_ID,
     MEMORY_EVENT,
     MOUNT_POINT,
     OPERATION,
@@ -10,7 +11,6 @@ from lockstep_catalogue.fabric_labels import (
     SOURCE,
     VOLUME,
 )
-from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.metric import Label, Metric
 
 

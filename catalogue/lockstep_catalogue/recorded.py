@@ -1,11 +1,15 @@
-"""Series that recording rules compute of jobs: steps, lateness, goodput.
+"""Series that recording rules compute: of jobs, of slices and of objectives.
 
-The PromQL is in ``lockstep_alerts.rules``. A group is what does the same work and ends together:
-the ranks of one pipeline stage, or all ranks of a job without stages.
+The rule files take them in this order; the PromQL is in ``lockstep_alerts.rules``.
 """
 
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, PHASE, PP, RANK
-from lockstep_catalogue.metric import Recorded
+from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_WINDOWS, WINDOW
+from lockstep_catalogue.metric import Label, Recorded
+
+# Series that recording rules compute of jobs: steps, lateness, goodput. A group is what does the
+# same work and ends together: the ranks of one pipeline stage, or all ranks of a job without
+# stages.
 
 _JOB = (CLUSTER, JOB_ID)
 _GROUP = (*_JOB, PP)
@@ -100,4 +104,165 @@ GOODPUT_BY_STATE = Recorded(
     labels=(*_JOB, GOODPUT),
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
+)
+
+# Series that recording rules compute of slices: was a job as good as it had been itself? A slice is
+# the five minutes before an evaluation; a job is compared with its own best hour, never with
+# another job.
+
+_OF_SLICE = (*_JOB, SLO)
+
+JOB_PHASES = Recorded(
+    name="cluster_job_id_phase:lockstep_train_phase_seconds:rate5m",
+    labels=(*_JOB, PHASE),
+    help="Seconds a second that the ranks of a job spend in a phase together, over five minutes.",
+)
+SLICE_VALUE = Recorded(
+    name="cluster_job_id_slo:lockstep_train_slice:value5m",
+    labels=_OF_SLICE,
+    help="What an objective measures of a job in the last five minutes: tokens a second of "
+    "stepping, seconds a step, share of the step in sync, bytes a second on the bus; of cost "
+    "GPU-seconds a token over an hour.",
+)
+SLICE_SUSTAINED = Recorded(
+    name="cluster_job_id_slo:lockstep_train_slice:median1h",
+    labels=_OF_SLICE,
+    help="Median of a job's slices of the last hour, where half an hour of them exists.",
+)
+SLICE_BASELINE = Recorded(
+    name="cluster_job_id_slo:lockstep_train_slice:best1d",
+    labels=_OF_SLICE,
+    help="A job's best hour of the last day: what its slices are held against.",
+)
+SLICE_RATIO = Recorded(
+    name="cluster_job_id_slo:lockstep_train_slice:ratio",
+    labels=_OF_SLICE,
+    help="The last five minutes of a job over its best hour of the last day: 0.5 is half as good.",
+)
+LAST_DURABLE = Recorded(
+    name="cluster_job_id:lockstep_train_last_durable_checkpoint_timestamp_seconds:max",
+    labels=_JOB,
+    help="Wall clock at which the newest durable checkpoint of a job was complete.",
+)
+CHECKPOINT_INTERVAL = Recorded(
+    name="cluster_job_id:lockstep_train_checkpoint_interval_seconds:mean1d",
+    labels=_JOB,
+    help="Mean time between the durable checkpoints of a job in the last day; absent before two.",
+)
+SLICE_LIMIT = Recorded(
+    name="slo:lockstep_train_slice:min_ratio",
+    labels=(SLO,),
+    help="Least ratio of a slice to the best hour of its job, as the alert spec declares.",
+)
+SLICE_BAD = Recorded(
+    name="cluster_job_id_slo:lockstep_train_slice:bad",
+    labels=_OF_SLICE,
+    help="1 where the last five minutes of a job do not meet an objective, else 0; absent where "
+    "nothing can be said.",
+)
+SLICES_TOTAL = Recorded(
+    name="cluster_slo:lockstep_train_slices:total",
+    labels=(CLUSTER, SLO),
+    help="Slices of jobs, allocated GPUs and running jobs that are counted now for an objective.",
+)
+SLICES_BAD = Recorded(
+    name="cluster_slo:lockstep_train_slices:bad",
+    labels=(CLUSTER, SLO),
+    help="Slices, GPUs and jobs that are counted now for an objective and do not meet it.",
+)
+
+# Series that recording rules compute of each objective: counts, budgets and burn rates. The names
+# are those of Sloth where it has one, so that its boards show these objectives too; ``job_class``
+# is empty where a series is of the whole cluster.
+
+PERIOD, SLICE_PERIOD = "28d", "7d"
+"""Windows over which an objective holds; slices are in Prometheus, which keeps 15 days."""
+PERIOD_DAYS = {PERIOD: 28, SLICE_PERIOD: 7}
+SLOTH_ID = Label(name="sloth_id", help="cluster and objective")
+SLOTH_SERVICE = Label(name="sloth_service", help="the cluster, as boards of Sloth choose it")
+SLOTH_SLO = Label(name="sloth_slo", help="the objective, with the class of jobs where it has one")
+
+_COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
+_SLOTH = (SLOTH_ID, SLOTH_SERVICE, SLOTH_SLO)
+_OBJECTIVE = (CLUSTER, JOB_CLASS, SLO, *_SLOTH)
+_KEY = (CLUSTER, JOB_CLASS, SLO)
+
+COUNTER_TOTAL = Recorded(
+    name="cluster_slo:lockstep_ledger_slo_counter:total5m",
+    labels=(CLUSTER, SLO),
+    help="Increase in five minutes of a counter that an objective of the alert spec names.",
+)
+COUNTER_BAD = Recorded(
+    name="cluster_slo:lockstep_ledger_slo_counter:bad5m",
+    labels=(CLUSTER, SLO),
+    help="Increase in five minutes of a counter of an objective, of what does not meet it.",
+)
+TOTAL_EVENTS = Recorded(
+    name="slo:sli_total:increase",
+    level="slo",
+    labels=_COUNTED,
+    help="Events of an objective in a window; GPU-seconds of goodput, ettr and "
+    "job_success_gpu_seconds; slices of what is counted in slices.",
+)
+BAD_EVENTS = Recorded(
+    name="slo:sli_bad:increase",
+    level="slo",
+    labels=_COUNTED,
+    help="Events, GPU-seconds or slices of an objective in a window that did not meet it.",
+)
+GOAL = Recorded(
+    name="job_class_slo:lockstep_ledger_slo:good_ratio",
+    labels=(JOB_CLASS, SLO),
+    help="Share of good events that the alert spec declares, of all jobs or of a class of them.",
+)
+OBJECTIVE = Recorded(
+    name="slo:objective:ratio",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Share of good events that is promised; a class without a promise has the cluster's.",
+)
+ERROR_BUDGET = Recorded(
+    name="slo:error_budget:ratio",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Share of bad events that the objective allows.",
+)
+TIME_PERIOD = Recorded(
+    name="slo:time_period:days",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Days over which the objective holds.",
+)
+
+
+def _error_ratio(window: str) -> Recorded:
+    return Recorded(
+        name=f"slo:sli_error:ratio_rate{'1d' if window == '24h' else window}",
+        level="slo",
+        labels=_OBJECTIVE,
+        help=f"Share of bad events in the last {window}; absent where nothing happened.",
+    )
+
+
+ERROR_RATIOS = {window: _error_ratio(window) for window in SLO_WINDOWS}
+"""Share of bad events by window."""
+
+CURRENT_BURN_RATE = Recorded(
+    name="slo:current_burn_rate:ratio",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Times as fast as allowed that the budget is spent: of events over 6 hours, of "
+    "GPU-seconds over one, of slices in the last five minutes.",
+)
+PERIOD_BURN_RATE = Recorded(
+    name="slo:period_burn_rate:ratio",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Share of the error budget of the period that is spent: 1 is all of it.",
+)
+BUDGET_REMAINING = Recorded(
+    name="slo:period_error_budget_remaining:ratio",
+    level="slo",
+    labels=_OBJECTIVE,
+    help="Share of the error budget that is left in the period; below 0 it is overspent.",
 )

@@ -1,22 +1,16 @@
 """What a node spends its series on: rare faults from their first on, and what is thinned first."""
 
-from lockstep_catalogue import (
-    events,
-    fabric,
-    fabric_ports,
-    gpu_faults,
-    gpu_pcie,
-    gpu_power,
-    health,
-    host,
-    nvlink,
-    pcie,
-)
-from lockstep_catalogue.gpu_activity import GPU_SM_ACTIVE_WINDOW
-from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
-from lockstep_catalogue.job_watch import BUS_BYTES, BUS_RATE, HOST_BOUND_SECONDS
+from lockstep_catalogue import agent, fabric, gpu, host, incidents
+from lockstep_catalogue.gpu import GPU_SM_ACTIVE_WINDOW
 from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.training import COLLECTIVE_BYTES, COLLECTIVES
+from lockstep_catalogue.training import (
+    BUS_BYTES,
+    BUS_RATE,
+    CHECKPOINT_SECONDS,
+    COLLECTIVE_BYTES,
+    COLLECTIVES,
+    HOST_BOUND_SECONDS,
+)
 
 MAX_SERIES = 2000
 """Series of a node with 8 GPUs, 8 adapters and 8 ranks, whatever runs there."""
@@ -27,45 +21,45 @@ DETAIL_JOB_SERIES = 10_000
 
 # Nearly all of them are 0 for the life of a node: 800 of 2,050 series were.
 SPARSE: tuple[Metric, ...] = (
-    gpu_power.GPU_THROTTLE_ACTIVE,
-    gpu_power.GPU_THROTTLE_SECONDS,
-    gpu_faults.GPU_ECC_ERRORS,
-    gpu_faults.GPU_SRAM_UNCORRECTED,
-    gpu_faults.GPU_REMAPPED_ROWS,
-    gpu_faults.GPU_REMAP_BANKS,
-    gpu_faults.GPU_RETIRED_PAGES,
-    nvlink.NVLINK_ERRORS,
-    nvlink.NVLINK_FABRIC_UNHEALTHY,
-    pcie.PCIE_AER_ERRORS,
-    fabric_ports.PORT_ERRORS,
-    fabric_ports.RDMA_RETRIES_EXCEEDED,
-    fabric_ports.RDMA_CONGESTION,
-    fabric_ports.RDMA_LOSSES,
-    fabric_ports.RDMA_QP_ERRORS,
+    gpu.GPU_THROTTLE_ACTIVE,
+    gpu.GPU_THROTTLE_SECONDS,
+    gpu.GPU_ECC_ERRORS,
+    gpu.GPU_SRAM_UNCORRECTED,
+    gpu.GPU_REMAPPED_ROWS,
+    gpu.GPU_REMAP_BANKS,
+    gpu.GPU_RETIRED_PAGES,
+    gpu.NVLINK_ERRORS,
+    gpu.NVLINK_FABRIC_UNHEALTHY,
+    fabric.PCIE_AER_ERRORS,
+    fabric.PORT_ERRORS,
+    fabric.RDMA_RETRIES_EXCEEDED,
+    fabric.RDMA_CONGESTION,
+    fabric.RDMA_LOSSES,
+    fabric.RDMA_QP_ERRORS,
     fabric.NET_ERRORS,
     fabric.NET_DROPPED,
     fabric.NET_DISCARDS,
     fabric.NET_PHY_ERRORS,
     fabric.NET_PAUSES,
     fabric.NET_PAUSE_STORMS,
-    events.GPU_XID_INCIDENTS,
-    events.NIC_INCIDENTS,
-    events.HOST_INCIDENTS,
-    health.COLLECTOR_FAILURES,
-    health.JOBS_SKIPPED,
-    health.JOBS_CUT,
+    incidents.GPU_XID_INCIDENTS,
+    incidents.NIC_INCIDENTS,
+    incidents.HOST_INCIDENTS,
+    agent.COLLECTOR_FAILURES,
+    agent.JOBS_SKIPPED,
+    agent.JOBS_CUT,
 )
 """Served from their first value other than 0 on."""
 
 DETAIL: tuple[Metric, ...] = (
     # Other values every tick, and nothing is judged by them.
-    health.COLLECTOR_DURATION,
-    health.LANE_AGE,
+    agent.COLLECTOR_DURATION,
+    agent.LANE_AGE,
     # Constants of a model of GPU.
-    gpu_power.GPU_CLOCK_MAX,
-    gpu_power.GPU_TEMPERATURE_LIMIT,
-    gpu_power.GPU_TEMPERATURE_LIMIT_MARGIN,
-    gpu_pcie.GPU_PCIE_GENERATION_DEVICE_MAX,
+    gpu.GPU_CLOCK_MAX,
+    gpu.GPU_TEMPERATURE_LIMIT,
+    gpu.GPU_TEMPERATURE_LIMIT_MARGIN,
+    gpu.GPU_PCIE_GENERATION_DEVICE_MAX,
 )
 """Served with ``--detail`` only."""
 
@@ -78,31 +72,31 @@ THINNING: dict[str, tuple[Metric, ...]] = {
     "collectives": (COLLECTIVES, COLLECTIVE_BYTES),
     # What does not change while the driver runs.
     "limits": (
-        gpu_power.GPU_POWER_LIMIT,
-        gpu_pcie.GPU_PCIE_GENERATION_MAX,
-        gpu_pcie.GPU_PCIE_WIDTH_MAX,
+        gpu.GPU_POWER_LIMIT,
+        gpu.GPU_PCIE_GENERATION_MAX,
+        gpu.GPU_PCIE_WIDTH_MAX,
         fabric.NET_SPEED_MAX,
-        fabric_ports.PORT_LANES,
+        fabric.PORT_LANES,
     ),
     "storage": (host.STORAGE_REQUESTS, host.STORAGE_SECONDS, host.STORAGE_BYTES),
     # Bytes stay.
     "packets": (
-        fabric_ports.PORT_PACKETS,
-        fabric_ports.PORT_EXTENDED_PACKETS,
+        fabric.PORT_PACKETS,
+        fabric.PORT_EXTENDED_PACKETS,
         fabric.NET_PACKETS,
     ),
     "windows": (
-        gpu_power.GPU_POWER_WINDOW,
-        gpu_power.GPU_UTILIZATION_WINDOW,
-        gpu_power.GPU_CLOCK_WINDOW,
+        gpu.GPU_POWER_WINDOW,
+        gpu.GPU_UTILIZATION_WINDOW,
+        gpu.GPU_CLOCK_WINDOW,
         GPU_SM_ACTIVE_WINDOW,
     ),
     "port_errors": (
-        fabric_ports.RDMA_CONGESTION,
-        fabric_ports.RDMA_RETRIES_EXCEEDED,
-        fabric_ports.RDMA_QP_ERRORS,
+        fabric.RDMA_CONGESTION,
+        fabric.RDMA_RETRIES_EXCEEDED,
+        fabric.RDMA_QP_ERRORS,
     ),
 }
 """Left out in this order where a node has more series than its budget; ranks and verdicts stay."""
 
-assert tuple(THINNING) == health.LEFT_OUT.values[2:-1], "the label lists the groups in their order"
+assert tuple(THINNING) == agent.LEFT_OUT.values[2:-1], "the label lists the groups in their order"

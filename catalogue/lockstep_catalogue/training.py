@@ -1,13 +1,16 @@
-"""Metrics of a training job: at most twelve series per rank, the others summed by the agent."""
+"""Metrics of a training job: at most twelve series per rank, all others summed by the agent."""
 
 from lockstep_catalogue.labels import (
+    ANOMALY,
     ATTEMPT,
     CLOCK,
     CLUSTER,
+    GOODPUT,
     JOB_CLASS,
     JOB_ID,
     KIND,
     LOCAL_RANK,
+    MEMORY,
     MESH,
     NODE,
     OUTCOME,
@@ -15,11 +18,16 @@ from lockstep_catalogue.labels import (
     PROJECT,
     QUEUE,
     RANK,
+    RESTORE_OUTCOME,
     STATE,
+    STEP_PHASES,
+    TROUBLE,
     UUID,
+    WHERE,
     WORLD_SIZE,
+    WRITING,
 )
-from lockstep_catalogue.metric import Metric, Stability
+from lockstep_catalogue.metric import Label, Metric, Stability
 
 _OF_RANK = (CLUSTER, JOB_ID, RANK)
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
@@ -204,3 +212,304 @@ COLLECTIVE_SECONDS = Metric(
 )
 
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
+
+# Metrics of a job's state: goodput, anomalies, memory, checkpoints and replicas. All ranks of a
+# node are summed, so that none of these costs a series per rank.
+
+
+def _metric(
+    name: str,
+    help_: str,
+    *labels: Label,
+    page_field: str = "",
+    buckets: tuple[float, ...] = (),
+) -> Metric:
+    return Metric(
+        name=name,
+        labels=(*_OF_NODE, *labels),
+        help=help_,
+        source="rank page",
+        page_field=page_field,
+        buckets=buckets,
+    )
+
+
+RUN_QUEUE_SECONDS = _metric(
+    "lockstep_train_run_queue_wait_seconds_total",
+    "Seconds in which training loops were ready to run without a core; sum over the node's ranks.",
+    page_field="run_queue_seconds",
+)
+GOODPUT_SECONDS = _metric(
+    "lockstep_train_goodput_seconds_total",
+    "Seconds by goodput state, up to each rank's last step; sum over the node's ranks.",
+    GOODPUT,
+)
+MODEL_FLOPS = _metric(
+    "lockstep_train_model_flops_total",
+    "Model FLOPs of the tokens that the node trained on; absent without FLOPs per token.",
+)
+PEAK_FLOPS = _metric(
+    "lockstep_train_peak_flops",
+    "Peak FLOP/s of the devices of the node's ranks; absent unless all are configured.",
+)
+NONFINITE_VALUES = _metric(
+    "lockstep_train_nonfinite_values_total",
+    "Losses, gradient norms and parameters found NaN or infinite; sum over the node's ranks.",
+    WHERE,
+    page_field="nonfinite",
+)
+ANOMALIES = _metric(
+    "lockstep_train_loss_anomalies_total",
+    "Spikes and divergences of the loss that began; sum over the node's ranks.",
+    ANOMALY,
+    page_field="anomalies",
+)
+ANOMALOUS = _metric(
+    "lockstep_train_loss_anomalous_ranks",
+    "Ranks of the node whose loss spikes or diverges now.",
+    ANOMALY,
+)
+MEMORY_BYTES = _metric(
+    "lockstep_train_memory_bytes",
+    "Bytes of memory of the node's rank that uses most.",
+    MEMORY,
+)
+ALLOCATOR_RETRIES = _metric(
+    "lockstep_train_allocator_retries_total",
+    "Retries of the GPU allocator, which free its cache and stall the device; sum over ranks.",
+    page_field="allocator_retries",
+)
+OUT_OF_MEMORY = _metric(
+    "lockstep_train_out_of_memory_total",
+    "Failed allocations of device or host memory; sum over the node's ranks.",
+    page_field="out_of_memory",
+)
+COLLECTIONS = _metric(
+    "lockstep_train_collections_total",
+    "Runs of Python's garbage collector; sum over the node's ranks.",
+    page_field="collections",
+)
+COLLECTION_SECONDS = _metric(
+    "lockstep_train_collection_seconds_total",
+    "Seconds in which Python's garbage collector stopped a rank; sum over the node's ranks.",
+    page_field="collection_seconds",
+)
+CHECKPOINT_SECONDS = _metric(
+    "lockstep_train_checkpoint_seconds",
+    "Seconds that steps waited for a checkpoint, and that its write took; once per node.",
+    WRITING,
+    buckets=(0.1, 0.5, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0),
+)
+CHECKPOINT_BYTES = _metric(
+    "lockstep_train_checkpoint_bytes_total",
+    "Bytes of checkpoints written; sum over the node's ranks that report them.",
+    page_field="checkpoint_bytes",
+)
+CHECKPOINTS_VERIFIED = _metric(
+    "lockstep_train_checkpoints_verified_total",
+    "Checkpoints read back and found valid; sum over the node's ranks that write them.",
+)
+SLOWEST_WRITER = _metric(
+    "lockstep_train_checkpoint_slowest_writer_seconds",
+    "Seconds that the node's slowest rank took to write the newest checkpoint.",
+    RANK,
+)
+RESTORES = _metric(
+    "lockstep_train_restores_total",
+    "Restores of a checkpoint by outcome; each counts once per node.",
+    RESTORE_OUTCOME,
+)
+PASSED_OVER = _metric(
+    "lockstep_train_checkpoints_passed_over_total",
+    "Invalid checkpoints that a restore skipped; each counts once per node.",
+)
+LOST_STEPS = _metric(
+    "lockstep_train_restore_lost_steps_total",
+    "Completed steps that restarts repeat, from the restored step to the highest one before.",
+)
+REPLICAS = _metric(
+    "lockstep_train_replicas_compared",
+    "Ranks of the node whose fingerprints were compared with another replica's.",
+)
+ODD_REPLICAS = _metric(
+    "lockstep_train_replicas_odd",
+    "Ranks of the node whose parameters or gradients differ from their replicas'.",
+)
+MEASURED_STEPS = _metric(
+    "lockstep_train_measured_steps_total",
+    "Steps in which the monitor timed its own calls; sum over the node's ranks.",
+    page_field="measured_steps",
+)
+MEASURED_SECONDS = _metric(
+    "lockstep_train_measured_seconds_total",
+    "Seconds in the monitor's own calls, in the steps that it timed; sum over the node's ranks.",
+    page_field="measured_seconds",
+)
+TROUBLES = _metric(
+    "lockstep_train_troubles_total",
+    "Problems around the monitor by kind, none of which stops training; sum over the node's ranks.",
+    TROUBLE,
+    page_field="troubles",
+)
+
+# Metrics that the agent derives from a job's pages: hangs, bus bandwidth, device time. They need no
+# special launcher. All ranks of a node are summed.
+
+PHASE_AT_HANG = Label(
+    name="hang_phase",
+    help="phase that the rank is in; gone when its process has ended",
+    values=("init", *STEP_PHASES, "restore", "gone"),
+)
+
+ATTEMPT_NUMBER = Metric(
+    name="lockstep_train_attempt",
+    labels=_OF_NODE,
+    help="Restarts of the job before its newest attempt on the node, from 0.",
+    source="rank page",
+)
+WORLD_RANKS = Metric(
+    name="lockstep_train_world_ranks",
+    labels=_OF_NODE,
+    help="Ranks of the entire job, as the node's ranks of the newest attempt report it.",
+    source="rank page",
+)
+HUNG_RANKS = Metric(
+    name="lockstep_train_hung_ranks",
+    labels=_OF_NODE,
+    help="Running ranks of the node without progress for 20 median steps and the time-out.",
+    source="rank page and /proc",
+)
+HANG_FIRST = Metric(
+    name="lockstep_train_hang_first_seconds",
+    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
+    help="Seconds without progress of the hung rank of the node that stopped first.",
+    source="rank page and /proc",
+)
+HANG_MISSING = Metric(
+    name="lockstep_train_hang_missing_info",
+    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
+    help="Ranks of the node that the others wait for in a hang, always 1; at most eight.",
+    source="rank page and /proc",
+)
+BUS_BYTES = Metric(
+    name="lockstep_train_collective_bus_bytes_total",
+    labels=(*_OF_NODE, KIND),
+    help="Bytes of collectives on the bus, by the factors of nccl-tests; sum over the node's "
+    "ranks.",
+    source="rank page",
+)
+BUS_RATE = Metric(
+    name="lockstep_train_collective_bus_bytes_per_second",
+    labels=(*_OF_NODE, KIND),
+    help="Bus bytes per exposed second of the rank that waited least in the last poll.",
+    source="rank page, between two polls",
+)
+HOST_BOUND_SECONDS = Metric(
+    name="lockstep_train_host_bound_seconds_total",
+    labels=(*_OF_NODE, PHASE),
+    help="Seconds in which GPU streams were idle because the host was late, by the host's phase.",
+    source="rank page",
+)
+DEVICE_STEPS = Metric(
+    name="lockstep_train_device_steps_total",
+    labels=_OF_NODE,
+    help="Steps timed by the GPU's stream; sum over the node's ranks.",
+    source="rank page",
+)
+LAUNCH_BOUND_STEPS = Metric(
+    name="lockstep_train_launch_bound_steps_total",
+    labels=_OF_NODE,
+    help="Device-timed steps in which the stream waited for kernel launches for 10 % or more; "
+    "sum over the node's ranks.",
+    source="rank page",
+)
+
+# What single ranks of a job stand out by, and what ranks of other nodes are compared with. A rank
+# has a series here only while it stands out: at most one a node and quantity, or eight ranks that
+# ran out of memory.
+
+PART_OF_MODEL = Label(
+    name="part_of_model",
+    help="coordinates, beyond dp, of the ranks that hold the same part; all without any",
+)
+LOAD = Label(
+    name="load",
+    help="per step: samples, tokens, tokens of the longest sequence, squares of all lengths",
+    values=("samples", "tokens", "longest_sequence", "squares"),
+)
+
+
+HEAVIEST_LOAD = _metric(
+    "lockstep_train_heaviest_load",
+    "Mean load per step of the node's heaviest rank, over its newest 64 steps.",
+    RANK,
+    LOAD,
+)
+MEDIAN_LOAD = _metric(
+    "lockstep_train_median_load",
+    "Median over the node's ranks of the mean load per step, over the newest 64 steps.",
+    LOAD,
+)
+OUT_OF_MEMORY_RANK = Metric(
+    name="lockstep_train_rank_out_of_memory_total",
+    labels=(*_OF_NODE, RANK),
+    help="Failed allocations per rank, of at most eight ranks of the node that had some.",
+    source="rank page",
+)
+FINGERPRINT = _metric(
+    "lockstep_train_fingerprint",
+    "Fingerprint of a part's parameters and gradients on the node; equal on all replicas.",
+    PART_OF_MODEL,
+)
+FINGERPRINT_STEP = _metric(
+    "lockstep_train_fingerprint_step",
+    "Step at which the node took the fingerprint; only equal steps can be compared.",
+    PART_OF_MODEL,
+)
+
+# The parts of a rank's monitor, each of which fails by itself, and the ranks that lack one.
+
+PART = Label(
+    name="part",
+    help="part of a rank's monitor that fails, and goes off, by itself",
+    values=(
+        "versions",
+        "gpu_identity",
+        "process_age",
+        "earlier_attempts",
+        "logs",
+        "spans",
+        "memory",
+        "garbage_collection",
+        "page_check",
+        "loop_check",
+        "anomalies",
+        "loop_numbers",
+        "device_numbers",
+        "device_events",
+        "operations",
+        "switches",
+        "hang_watch",
+        "flight_recorder",
+        "profiler",
+        "forward",
+        "backward",
+        "optimizer",
+        "gradient_buckets",
+        "collectives",
+        "pipeline",
+        "fingerprints",
+        "checkpoints",
+        "restores",
+        "blocks",
+        "forks",
+        "last_error",
+    ),
+)
+
+FAILED_PARTS = Metric(
+    name="lockstep_train_failed_part_ranks",
+    labels=(CLUSTER, JOB_ID, NODE, PART),
+    help="Ranks of the node whose monitor disabled a part after an error in it; absent at 0.",
+    source="rank page",
+)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from lockstep_catalogue.parts import PART
+from lockstep_catalogue.training import PART
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 

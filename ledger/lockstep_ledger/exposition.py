@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 
-from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
+from lockstep_catalogue import Endpoint, Kind, Metric, ledger, metrics_of
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.queries import Limits
@@ -183,7 +183,7 @@ def visible(samples: Samples, limits: Limits) -> Samples:
 
 def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:
     """Samples of the ledger's identity and refusals."""
-    samples: Samples = {(ledger_service.LEDGER_INFO.name, (version, store)): 1.0}
-    for refusal in ledger_service.REFUSALS:
-        samples[ledger_service.REFUSED.name, (refusal,)] = float(refusals.get(refusal, 0))
+    samples: Samples = {(ledger.LEDGER_INFO.name, (version, store)): 1.0}
+    for refusal in ledger.REFUSALS:
+        samples[ledger.REFUSED.name, (refusal,)] = float(refusals.get(refusal, 0))
     return samples

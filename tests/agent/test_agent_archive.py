@@ -6,7 +6,7 @@ from pathlib import Path
 import fsspec
 
 from lockstep_agent.delivery.copier import Copier
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 from lockstep_records.events import Event, append_event
 from lockstep_records.job_retention import archived_jobs
 from lockstep_records.page.reader import read_page
@@ -87,4 +87,4 @@ def test_the_archive_copies_ended_pages_once_and_running_ones_every_five_minutes
     full.copy()
     full.copy()
     assert full.counts == {"copied": 0, "failed": 6}
-    assert health.ARCHIVED_FILES.labels[0].values == ("copied", "failed")
+    assert agent.ARCHIVED_FILES.labels[0].values == ("copied", "failed")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import HistogramReading
 from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
-from lockstep_catalogue import job_state, training
+from lockstep_catalogue import training
 from lockstep_records.page.reader import read_page
 
 from .live_page import LivePage
@@ -80,9 +80,9 @@ def test_a_restore_counts_once_with_the_steps_that_it_lost(root: Path) -> None:
         for rank in (0, 1)
     ]
     read = values(pages)
-    assert read[job_state.RESTORES.name, ("fallback",)] == 1
-    assert read[job_state.RESTORES.name, ("ok",)] == 1
-    assert read[job_state.LOST_STEPS.name, ()] == 60
+    assert read[training.RESTORES.name, ("fallback",)] == 1
+    assert read[training.RESTORES.name, ("ok",)] == 1
+    assert read[training.LOST_STEPS.name, ()] == 60
 
 
 def test_durations_are_those_of_the_lowest_rank_that_writes(root: Path) -> None:
@@ -90,4 +90,4 @@ def test_durations_are_those_of_the_lowest_rank_that_writes(root: Path) -> None:
     for page, seconds in ((first, 3.0), (second, 7.0)):
         saves(page, ok=1).writer.periodic.add("checkpoint_persisting_seconds", seconds)
     read = values([reader, second, first])
-    assert read[job_state.CHECKPOINT_SECONDS.name, ("persisting",)] == 3.0
+    assert read[training.CHECKPOINT_SECONDS.name, ("persisting",)] == 3.0

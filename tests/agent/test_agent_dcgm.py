@@ -11,7 +11,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.exporter_text import parse_samples
-from lockstep_catalogue import Metric, gpu, gpu_power
+from lockstep_catalogue import Metric, gpu
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "dcgm" / "metrics-tesla-t4.prom"
 T4 = ("0", "GPU-20c56d28-0da5-6d26-a36a-e7af1ce2586e")
@@ -24,11 +24,11 @@ def imported_values(text: str) -> dict[tuple[Metric, tuple[str, ...]], float]:
 
 def test_a_recorded_scrape_is_imported_in_base_units() -> None:
     values = imported_values(RECORDED.read_text())
-    assert values[gpu_power.GPU_CLOCK, (*T4, "sm")] == 300e6
-    assert values[gpu_power.GPU_POWER, T4] == 8.969
-    assert values[gpu_power.GPU_ENERGY, T4] == pytest.approx(128996.013)
+    assert values[gpu.GPU_CLOCK, (*T4, "sm")] == 300e6
+    assert values[gpu.GPU_POWER, T4] == 8.969
+    assert values[gpu.GPU_ENERGY, T4] == pytest.approx(128996.013)
     assert values[gpu.GPU_MEMORY_FREE, T4] == 15109 << 20
-    assert values[gpu_power.GPU_TEMPERATURE, (*T4, "core")] == 25
+    assert values[gpu.GPU_TEMPERATURE, (*T4, "core")] == 25
 
 
 @pytest.mark.parametrize(

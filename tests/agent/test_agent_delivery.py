@@ -14,7 +14,7 @@ import pytest
 
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options
-from lockstep_catalogue import health
+from lockstep_catalogue import agent as agent_metrics
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
 from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
@@ -100,7 +100,7 @@ class Agent:
         return {
             reading.labels: reading.value
             for reading in self.delivery.collect()
-            if reading.metric is not health.EVENTS_SPOOL_RATIO
+            if reading.metric is not agent_metrics.EVENTS_SPOOL_RATIO
         }
 
 

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.exposition.text import Exposition, Renderer, render
-from lockstep_catalogue import Kind, Metric, fabric, health, training
+from lockstep_catalogue import Kind, Metric, agent, fabric, training
 
 FORMATS = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0")
 PRINTABLE = st.text(max_size=8).filter(str.isprintable)
@@ -48,8 +48,8 @@ def test_both_formats_are_what_the_library_writes(metric: Metric, label: str, va
     registry = CollectorRegistry()
     readings = (
         Reading(metric, (label,), value),
-        Reading(health.AGENT_SERIES, (), 3),
-        Reading(health.AGENT_TICK, (), 0),
+        Reading(agent.AGENT_SERIES, (), 3),
+        Reading(agent.AGENT_TICK, (), 0),
     )
     registry.register(Source([family_of(reading) for reading in readings]))
     for accept in FORMATS:

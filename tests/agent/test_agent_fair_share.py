@@ -15,7 +15,7 @@ from lockstep_agent.exposition.text import Exposition, render
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web import AccessControl
-from lockstep_catalogue import fabric, health, training
+from lockstep_catalogue import agent, fabric, training
 from lockstep_catalogue.series_budget import JOB_SERIES
 
 from .test_agent_command import eventually
@@ -86,8 +86,8 @@ def test_a_user_of_two_hundred_jobs_pushes_out_no_job_of_another_and_no_series_o
         assert served["large"] == (JOB_SERIES - 16) // 2
         assert sum(served.values()) == JOB_SERIES
         values = {(each.metric, each.labels): each.value for each in about}
-        assert values[health.AGENT_SERIES_LEFT_OUT, ("share",)] == 2616 - JOB_SERIES
-        assert values[health.JOBS_CUT, ("series",)] == 201
+        assert values[agent.AGENT_SERIES_LEFT_OUT, ("share",)] == 2616 - JOB_SERIES
+        assert values[agent.JOBS_CUT, ("series",)] == 201
     assert budget.select((readings_of({"good": 16}), node))[0] == readings_of({"good": 16})
 
 

@@ -17,18 +17,7 @@ from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_agent.window import Window
-from lockstep_catalogue import (
-    Metric,
-    collect,
-    gpu,
-    gpu_activity,
-    gpu_faults,
-    gpu_pcie,
-    gpu_power,
-    health,
-    nvlink,
-    verdicts,
-)
+from lockstep_catalogue import Metric, agent, gpu, incidents
 
 from .fake_node import FakeNode, h100
 
@@ -60,7 +49,7 @@ def _values(sampler: Sampler) -> Values:
     while True:
         values = values_of(sampler)
         are_up = all((gpu.GPU_UP, labels) in values for labels in (H100, A100, T4, B200))
-        if are_up and (gpu_activity.GPU_SM_ACTIVE_WINDOW, (*H100, "max")) in values:
+        if are_up and (gpu.GPU_SM_ACTIVE_WINDOW, (*H100, "max")) in values:
             return values
         assert time.monotonic() < deadline, values
         time.sleep(GPM_SECONDS)
@@ -72,66 +61,64 @@ def test_a_gpu_is_read_in_base_units(values: Values) -> None:
     assert values[gpu.GPU_MEMORY_TOTAL, H100] == 81559 << 20
     assert values[gpu.GPU_MEMORY_USED, H100] == 19818 << 20
     assert values[gpu.GPU_MEMORY_RESERVED, H100] == 479 << 20
-    assert values[gpu_power.GPU_POWER, H100] == pytest.approx(588.39)
-    assert values[gpu_power.GPU_MEMORY_POWER, H100] == pytest.approx(85.83)
-    assert 123_456_789 <= values[gpu_power.GPU_ENERGY, H100] < 123_456_789 + 650 * 3600
-    assert values[gpu_power.GPU_CLOCK, (*H100, "sm")] == 1.98e9
-    assert values[gpu_power.GPU_TEMPERATURE, (*H100, "memory")] == 55
-    assert values[gpu_power.GPU_TEMPERATURE_MARGIN, H100] == 26
-    assert values[gpu_power.GPU_TEMPERATURE_LIMIT_MARGIN, (*H100, "shutdown")] == -8
-    assert values[gpu_power.GPU_THROTTLE_ACTIVE, (*H100, "sw_power_cap")] == 1
-    assert values[gpu_power.GPU_THROTTLE_ACTIVE, (*H100, "hw_thermal")] == 0
-    assert values[gpu_faults.GPU_REMAP_BANKS, (*H100, "max")] == 2560
-    assert values[gpu_faults.GPU_RECOVERY_ACTION, (*H100, "none")] == 1
-    assert values[gpu_pcie.GPU_PCIE_REPLAYS, H100] == 9
-    assert values[nvlink.NVLINK_LINKS, (*H100, "active")] == 18
-    assert values[nvlink.NVLINK_SPEED_MIN, H100] == 26.562e9
-    assert values[nvlink.NVLINK_BYTES, (*H100, "transmit")] >= 1_000_000 * 1024
+    assert values[gpu.GPU_POWER, H100] == pytest.approx(588.39)
+    assert values[gpu.GPU_MEMORY_POWER, H100] == pytest.approx(85.83)
+    assert 123_456_789 <= values[gpu.GPU_ENERGY, H100] < 123_456_789 + 650 * 3600
+    assert values[gpu.GPU_CLOCK, (*H100, "sm")] == 1.98e9
+    assert values[gpu.GPU_TEMPERATURE, (*H100, "memory")] == 55
+    assert values[gpu.GPU_TEMPERATURE_MARGIN, H100] == 26
+    assert values[gpu.GPU_TEMPERATURE_LIMIT_MARGIN, (*H100, "shutdown")] == -8
+    assert values[gpu.GPU_THROTTLE_ACTIVE, (*H100, "sw_power_cap")] == 1
+    assert values[gpu.GPU_THROTTLE_ACTIVE, (*H100, "hw_thermal")] == 0
+    assert values[gpu.GPU_REMAP_BANKS, (*H100, "max")] == 2560
+    assert values[gpu.GPU_RECOVERY_ACTION, (*H100, "none")] == 1
+    assert values[gpu.GPU_PCIE_REPLAYS, H100] == 9
+    assert values[gpu.NVLINK_LINKS, (*H100, "active")] == 18
+    assert values[gpu.NVLINK_SPEED_MIN, H100] == 26.562e9
+    assert values[gpu.NVLINK_BYTES, (*H100, "transmit")] >= 1_000_000 * 1024
 
 
 def test_activity_is_read_from_hopper_on_and_not_before(values: Values) -> None:
-    assert values[gpu_activity.GPU_SM_ACTIVE, H100] == pytest.approx(0.88)
-    assert values[gpu_activity.GPU_TENSOR_ACTIVE, (*H100, "hmma")] == pytest.approx(0.51)
-    assert values[nvlink.NVLINK_RATE, (*H100, "receive")] == 900 << 20
-    assert values[gpu_activity.GPU_SM_ACTIVE_WINDOW, (*H100, "max")] == pytest.approx(0.88)
+    assert values[gpu.GPU_SM_ACTIVE, H100] == pytest.approx(0.88)
+    assert values[gpu.GPU_TENSOR_ACTIVE, (*H100, "hmma")] == pytest.approx(0.51)
+    assert values[gpu.NVLINK_RATE, (*H100, "receive")] == 900 << 20
+    assert values[gpu.GPU_SM_ACTIVE_WINDOW, (*H100, "max")] == pytest.approx(0.88)
     for older in (A100, T4):
-        assert (gpu_activity.GPU_SM_ACTIVE, older) not in values
+        assert (gpu.GPU_SM_ACTIVE, older) not in values
 
 
 def test_the_samples_between_two_ticks_show_in_the_window(values: Values) -> None:
-    watts = {
-        name: values[gpu_power.GPU_POWER_WINDOW, (*H100, name)] for name in ("min", "mean", "max")
-    }
+    watts = {name: values[gpu.GPU_POWER_WINDOW, (*H100, name)] for name in ("min", "mean", "max")}
     assert watts["min"] == pytest.approx(480)
     assert watts["max"] == pytest.approx(600)  # one sample in ten is a peak
     assert watts["min"] < watts["mean"] < watts["max"]
 
 
 def test_older_gpus_have_the_same_series_by_older_calls(values: Values) -> None:
-    assert values[gpu_power.GPU_POWER, T4] == pytest.approx(26.78)
-    assert values[gpu_power.GPU_TEMPERATURE, (*T4, "core")] == 40
-    assert (gpu_power.GPU_TEMPERATURE, (*T4, "memory")) not in values
-    assert values[gpu_power.GPU_TEMPERATURE_LIMIT, (*T4, "slowdown")] == 93
-    assert values[gpu_pcie.GPU_PCIE_WIDTH, T4] == 8
-    assert values[gpu_pcie.GPU_PCIE_WIDTH_MAX, T4] == 16
-    assert values[gpu_faults.GPU_RETIRED_PAGES, (*T4, "double_bit")] == 2
-    assert (gpu_faults.GPU_RETIRED_PAGES, (*H100, "double_bit")) not in values
+    assert values[gpu.GPU_POWER, T4] == pytest.approx(26.78)
+    assert values[gpu.GPU_TEMPERATURE, (*T4, "core")] == 40
+    assert (gpu.GPU_TEMPERATURE, (*T4, "memory")) not in values
+    assert values[gpu.GPU_TEMPERATURE_LIMIT, (*T4, "slowdown")] == 93
+    assert values[gpu.GPU_PCIE_WIDTH, T4] == 8
+    assert values[gpu.GPU_PCIE_WIDTH_MAX, T4] == 16
+    assert values[gpu.GPU_RETIRED_PAGES, (*T4, "double_bit")] == 2
+    assert (gpu.GPU_RETIRED_PAGES, (*H100, "double_bit")) not in values
     assert not any(
-        labels[:2] == T4 for metric, labels in values if metric in collect(nvlink, Metric)
+        labels[:2] == T4 for metric, labels in values if metric.name.startswith("lockstep_nvlink_")
     )
 
 
 def test_nvlink_errors_are_read_on_each_generation_and_the_worst_link_is_named(
     values: Values,
 ) -> None:
-    assert values[nvlink.NVLINK_ERRORS, (*A100, "crc_flit")] == 4
-    assert values[nvlink.NVLINK_ERRORS, (*A100, "replay")] == 2
-    assert values[nvlink.NVLINK_ERRORS, (*H100, "crc")] == 0
-    assert values[nvlink.NVLINK_ERRORS, (*B200, "recovery")] == 3
-    assert values[nvlink.NVLINK_ERRORS, (*B200, "recovery_failed")] == 1
-    assert (nvlink.NVLINK_ERRORS, (*B200, "crc")) not in values
-    assert values[nvlink.NVLINK_WORST_ERRORS, (*B200, "7")] == 46
-    assert values[nvlink.NVLINK_BIT_ERROR, (*B200, "effective")] == pytest.approx(5e-12)
+    assert values[gpu.NVLINK_ERRORS, (*A100, "crc_flit")] == 4
+    assert values[gpu.NVLINK_ERRORS, (*A100, "replay")] == 2
+    assert values[gpu.NVLINK_ERRORS, (*H100, "crc")] == 0
+    assert values[gpu.NVLINK_ERRORS, (*B200, "recovery")] == 3
+    assert values[gpu.NVLINK_ERRORS, (*B200, "recovery_failed")] == 1
+    assert (gpu.NVLINK_ERRORS, (*B200, "crc")) not in values
+    assert values[gpu.NVLINK_WORST_ERRORS, (*B200, "7")] == 46
+    assert values[gpu.NVLINK_BIT_ERROR, (*B200, "effective")] == pytest.approx(5e-12)
 
 
 def test_a_bit_error_ratio_is_unpacked() -> None:
@@ -145,7 +132,7 @@ def test_the_instances_of_a_split_gpu_have_series(values: Values) -> None:
     instances = {labels[2] for metric, labels in values if metric is gpu.GPU_MIG_INFO}
     assert instances == {"3/0", "4/0", "5/0", "6/0"}
     assert values[gpu.GPU_MIG_MEMORY_TOTAL, (*A100, "3/0")] == 19968 << 20
-    assert values[gpu_activity.GPU_MIG_SM_ACTIVE, (*B200, "3/0")] == pytest.approx(0.88)
+    assert values[gpu.GPU_MIG_SM_ACTIVE, (*B200, "3/0")] == pytest.approx(0.88)
     assert (gpu.GPU_UTILIZATION, A100) not in values
 
 
@@ -158,7 +145,7 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     assert values[gpu.GPU_UP, H100] == 0
     assert values[gpu.GPU_STATE_INFO, (*H100, "lost")] == 1
     remaining = {metric for metric, labels in values if labels[:2] == H100}
-    assert remaining == {gpu.GPU_UP, gpu.GPU_STATE_INFO, verdicts.GPU_HEALTH}
+    assert remaining == {gpu.GPU_UP, gpu.GPU_STATE_INFO, incidents.GPU_HEALTH}
     others = {key for key in before if key[1][:2] in {A100, T4, B200}}
     assert others <= set(values)
     node.change(0, lost=16)
@@ -166,7 +153,7 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     node.change(0, lost=None)
     values = values_of(sampler)
     assert values[gpu.GPU_UP, H100] == 1
-    assert values[gpu_faults.GPU_ECC_ERRORS, (*H100, "corrected", "volatile")] == 0
+    assert values[gpu.GPU_ECC_ERRORS, (*H100, "corrected", "volatile")] == 0
 
 
 def test_a_gpu_that_answers_no_call_is_down(sampler: Sampler, node: FakeNode) -> None:
@@ -180,10 +167,10 @@ def test_an_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: 
     node.set(0, "field.186.0", None)
     node.set(0, "nvmlDeviceGetCurrPcieLinkWidth", "!3")
     values = values_of(sampler)
-    for metric in (gpu_power.GPU_TEMPERATURE_MARGIN, gpu_power.GPU_POWER, gpu_pcie.GPU_PCIE_WIDTH):
+    for metric in (gpu.GPU_TEMPERATURE_MARGIN, gpu.GPU_POWER, gpu.GPU_PCIE_WIDTH):
         assert (metric, H100) not in values
-        assert (metric, B200) in values or metric is gpu_power.GPU_TEMPERATURE_MARGIN
-    assert values[gpu_power.GPU_POWER_AVERAGE, H100] == pytest.approx(629.45)
+        assert (metric, B200) in values or metric is gpu.GPU_TEMPERATURE_MARGIN
+    assert values[gpu.GPU_POWER_AVERAGE, H100] == pytest.approx(629.45)
 
 
 def test_a_field_that_spoils_its_batch_is_isolated_and_left_out(
@@ -204,11 +191,11 @@ def test_a_released_driver_is_closed_and_opened_again(
     library = Path(shutil.copy(nvml_library, tmp_path))  # a copy that no other test has open
     gpu_workers = GpuWorkers(lambda: Driver(library), tmp_path, 15)
     values = {reading.metric: reading.value for reading in gpu_workers.collect()}
-    assert values[health.DRIVER_RELEASED] == 0
+    assert values[agent.DRIVER_RELEASED] == 0
     assert node.path in open_files()
     gpu_workers.release()
     values = {reading.metric: reading.value for reading in gpu_workers.collect()}
-    assert values == {health.DRIVER_RELEASED: 1}
+    assert values == {agent.DRIVER_RELEASED: 1}
     assert gpu_workers.workers == ()
     assert node.path not in open_files()
     assert library not in loaded_files()

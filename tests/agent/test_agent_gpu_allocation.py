@@ -17,7 +17,7 @@ from lockstep_agent.sources.pod_resources import (
     message_classes,
 )
 from lockstep_agent.sources.process_job import slurm_job_step
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 
 from .live_page import LivePage
 

@@ -15,19 +15,8 @@ from lockstep_agent.health.expected import read_port
 from lockstep_agent.health.judge import Held, hold
 from lockstep_agent.health.signs import Sign
 from lockstep_agent.options import Options
-from lockstep_catalogue import (
-    Metric,
-    fabric,
-    fabric_ports,
-    gpu,
-    gpu_faults,
-    gpu_pcie,
-    gpu_power,
-    health,
-    nvlink,
-)
-from lockstep_catalogue.fabric_labels import PORT_REASON
-from lockstep_catalogue.verdicts import (
+from lockstep_catalogue import Metric, agent, fabric, gpu
+from lockstep_catalogue.incidents import (
     EXPECTED_PORT_HEALTH,
     EXPECTED_REASON,
     GPU_HEALTH,
@@ -35,6 +24,7 @@ from lockstep_catalogue.verdicts import (
     NODE_HEALTH,
     NODE_REASON,
 )
+from lockstep_catalogue.labels import PORT_REASON
 
 from .fake_node import FakeNode, h100
 from .test_agent_command import running_agent
@@ -53,20 +43,20 @@ def healthy() -> Values:
             (gpu.GPU_UP, part): 1,
             (gpu.GPU_STATE_INFO, (*part, "ok")): 1,
             (gpu.GPU_UTILIZATION, part): 0.97,
-            (gpu_pcie.GPU_PCIE_GENERATION, part): 5,
-            (gpu_pcie.GPU_PCIE_GENERATION_MAX, part): 5,
-            (gpu_pcie.GPU_PCIE_WIDTH, part): 16,
-            (gpu_pcie.GPU_PCIE_WIDTH_MAX, part): 16,
-            (nvlink.NVLINK_LINKS, (*part, "active")): 18,
-            (nvlink.NVLINK_LINKS, (*part, "inactive")): 0,
-            (nvlink.NVLINK_SPEED_MIN, part): 26.562e9,
-            (nvlink.NVLINK_FABRIC_STATE, (*part, "completed")): 1,
-            (gpu_faults.GPU_RECOVERY_ACTION, (*part, "none")): 1,
-            (gpu_power.GPU_POWER_LIMIT, (*part, "enforced")): 700,
-            (gpu_power.GPU_POWER_LIMIT, (*part, "default")): 700,
-            (gpu_power.GPU_THROTTLE_ACTIVE, (*part, "sw_power_cap")): 1,
-            (gpu_faults.GPU_ECC_ERRORS, (*part, "corrected", "volatile")): 12,
-            (gpu_faults.GPU_ECC_ERRORS, (*part, "uncorrected", "aggregate")): 1,
+            (gpu.GPU_PCIE_GENERATION, part): 5,
+            (gpu.GPU_PCIE_GENERATION_MAX, part): 5,
+            (gpu.GPU_PCIE_WIDTH, part): 16,
+            (gpu.GPU_PCIE_WIDTH_MAX, part): 16,
+            (gpu.NVLINK_LINKS, (*part, "active")): 18,
+            (gpu.NVLINK_LINKS, (*part, "inactive")): 0,
+            (gpu.NVLINK_SPEED_MIN, part): 26.562e9,
+            (gpu.NVLINK_FABRIC_STATE, (*part, "completed")): 1,
+            (gpu.GPU_RECOVERY_ACTION, (*part, "none")): 1,
+            (gpu.GPU_POWER_LIMIT, (*part, "enforced")): 700,
+            (gpu.GPU_POWER_LIMIT, (*part, "default")): 700,
+            (gpu.GPU_THROTTLE_ACTIVE, (*part, "sw_power_cap")): 1,
+            (gpu.GPU_ECC_ERRORS, (*part, "corrected", "volatile")): 12,
+            (gpu.GPU_ECC_ERRORS, (*part, "uncorrected", "aggregate")): 1,
         }
     return values | {(fabric.NET_UP, ("eth0",)): 1, (fabric.NET_SPEED, ("eth0",)): 25e9}
 
@@ -87,33 +77,33 @@ def verdicts(judge: Judge, values: Values, at_seconds: float = 0.0) -> dict[str,
 
 
 FIRST = PARTS[0]
-NARROW = (gpu_pcie.GPU_PCIE_WIDTH, FIRST)
+NARROW = (gpu.GPU_PCIE_WIDTH, FIRST)
 BROKEN: list[tuple[Values, str]] = [
-    ({(gpu_faults.GPU_REMAP_FAILED, FIRST): 1}, "failed remap_failed"),
-    ({(gpu_faults.GPU_REMAP_PENDING, FIRST): 1}, "degraded remap_pending"),
-    ({(gpu_faults.GPU_RETIRED_PENDING, FIRST): 1}, "degraded retirement_pending"),
-    ({(gpu_faults.GPU_SRAM_THRESHOLD_EXCEEDED, FIRST): 1}, "failed sram_threshold"),
+    ({(gpu.GPU_REMAP_FAILED, FIRST): 1}, "failed remap_failed"),
+    ({(gpu.GPU_REMAP_PENDING, FIRST): 1}, "degraded remap_pending"),
+    ({(gpu.GPU_RETIRED_PENDING, FIRST): 1}, "degraded retirement_pending"),
+    ({(gpu.GPU_SRAM_THRESHOLD_EXCEEDED, FIRST): 1}, "failed sram_threshold"),
     (
-        {(gpu_faults.GPU_ECC_ERRORS, (*FIRST, "uncorrected", "volatile")): 1},
+        {(gpu.GPU_ECC_ERRORS, (*FIRST, "uncorrected", "volatile")): 1},
         "degraded uncorrected_ecc",
     ),
-    ({(gpu_faults.GPU_RECOVERY_ACTION, (*FIRST, "gpu_reset")): 1}, "failed recovery_action"),
-    ({(gpu_faults.GPU_RECOVERY_ACTION, (*FIRST, "drain_p2p")): 1}, "degraded recovery_action"),
-    ({(gpu_pcie.GPU_PCIE_GENERATION, FIRST): 3}, "degraded pcie_below_max"),
-    ({(gpu_pcie.GPU_PCIE_WIDTH, FIRST): 8}, "degraded pcie_below_max"),
-    ({(nvlink.NVLINK_LINKS, (*FIRST, "active")): 17}, "degraded nvlink_down"),
-    ({(nvlink.NVLINK_LINKS, (*FIRST, "active")): 0}, "degraded nvlink_down"),
-    ({(nvlink.NVLINK_SPEED_MIN, FIRST): 20e9}, "degraded nvlink_slow"),
-    ({(nvlink.NVLINK_FABRIC_STATE, (*FIRST, "failed")): 1}, "failed fabric_failed"),
+    ({(gpu.GPU_RECOVERY_ACTION, (*FIRST, "gpu_reset")): 1}, "failed recovery_action"),
+    ({(gpu.GPU_RECOVERY_ACTION, (*FIRST, "drain_p2p")): 1}, "degraded recovery_action"),
+    ({(gpu.GPU_PCIE_GENERATION, FIRST): 3}, "degraded pcie_below_max"),
+    ({(gpu.GPU_PCIE_WIDTH, FIRST): 8}, "degraded pcie_below_max"),
+    ({(gpu.NVLINK_LINKS, (*FIRST, "active")): 17}, "degraded nvlink_down"),
+    ({(gpu.NVLINK_LINKS, (*FIRST, "active")): 0}, "degraded nvlink_down"),
+    ({(gpu.NVLINK_SPEED_MIN, FIRST): 20e9}, "degraded nvlink_slow"),
+    ({(gpu.NVLINK_FABRIC_STATE, (*FIRST, "failed")): 1}, "failed fabric_failed"),
     (
-        {(nvlink.NVLINK_FABRIC_UNHEALTHY, (*FIRST, "route_unhealthy")): 1},
+        {(gpu.NVLINK_FABRIC_UNHEALTHY, (*FIRST, "route_unhealthy")): 1},
         "degraded fabric_unhealthy",
     ),
-    ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, "degraded thermal"),
-    ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "sw_thermal")): 1}, "degraded thermal"),
-    ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_power_brake")): 1}, "degraded power_capped"),
-    ({(gpu_power.GPU_POWER_LIMIT, (*FIRST, "enforced")): 400}, "degraded power_capped"),
-    ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_slowdown")): 1}, "degraded slowdown"),
+    ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, "degraded thermal"),
+    ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "sw_thermal")): 1}, "degraded thermal"),
+    ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_power_brake")): 1}, "degraded power_capped"),
+    ({(gpu.GPU_POWER_LIMIT, (*FIRST, "enforced")): 400}, "degraded power_capped"),
+    ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_slowdown")): 1}, "degraded slowdown"),
     ({(gpu.GPU_STATE_INFO, (*FIRST, "hung")): 1}, "failed hung"),
     ({(gpu.GPU_STATE_INFO, (*FIRST, "lost")): 1}, "failed lost"),
 ]
@@ -139,7 +129,7 @@ def test_each_fault_of_a_gpu_has_its_reason_and_the_node_is_as_bad(
 
 
 def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
-    asleep = {(gpu_pcie.GPU_PCIE_GENERATION, FIRST): 1, (gpu.GPU_UTILIZATION, FIRST): 0.02}
+    asleep = {(gpu.GPU_PCIE_GENERATION, FIRST): 1, (gpu.GPU_UTILIZATION, FIRST): 0.02}
     assert verdicts(Judge(limits=Limits.at_once()), healthy() | asleep) == {}
 
 
@@ -152,7 +142,7 @@ def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
             "pcie_below_max",
         ),
         ({NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.49}, None, ""),
-        ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, 60, "thermal"),
+        ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, 60, "thermal"),
     ],
 )
 def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
@@ -166,8 +156,8 @@ def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
 
 
 def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
-    bridged: Values = {(nvlink.NVLINK_LINKS, (*part, "active")): 4 for part in PARTS}
-    bridged |= {(nvlink.NVLINK_LINKS, (*part, "inactive")): 14 for part in PARTS}
+    bridged: Values = {(gpu.NVLINK_LINKS, (*part, "active")): 4 for part in PARTS}
+    bridged |= {(gpu.NVLINK_LINKS, (*part, "inactive")): 14 for part in PARTS}
     judge = Judge(limits=Limits.at_once())
     assert verdicts(judge, healthy() | bridged) == {}
     assert verdicts(judge, healthy()) == {}
@@ -176,7 +166,7 @@ def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
 
 def test_a_slow_link_is_reported_once_it_lasts_until_it_has_been_well_for_as_long() -> None:
     judge = Judge(limits=Limits(link_hold_seconds=30))
-    slow = healthy() | {(gpu_pcie.GPU_PCIE_WIDTH, FIRST): 8}
+    slow = healthy() | {(gpu.GPU_PCIE_WIDTH, FIRST): 8}
     is_degraded = [
         "0" in verdicts(judge, values, at)
         for values, at in (
@@ -234,9 +224,9 @@ def test_a_gpu_that_was_seen_is_missed_and_so_is_one_that_is_expected() -> None:
 def test_a_driver_that_hangs_is_reported_and_a_released_one_is_not() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
-    hung: Values = {(health.LANE_STALLED, ("driver",)): 1}
+    hung: Values = {(agent.LANE_STALLED, ("driver",)): 1}
     assert verdicts(judge, hung) == {"node": ["failed driver_hung"]}
-    assert verdicts(judge, {(health.DRIVER_RELEASED, ()): 1}) == {}
+    assert verdicts(judge, {(agent.DRIVER_RELEASED, ()): 1}) == {}
     assert verdicts(Judge(), {(gpu.GPU_COUNT, ("pci",)): 2}) == {"node": ["degraded driver_absent"]}
     assert verdicts(Judge(), {}) == {}
 
@@ -258,7 +248,7 @@ def test_a_port_must_do_what_is_expected_of_it() -> None:
 
 
 def test_a_verdict_of_a_collector_counts_for_the_node() -> None:
-    flapping = {(fabric_ports.PORT_HEALTH, ("mlx5_0", "1", "degraded", "flapping")): 1}
+    flapping = {(fabric.PORT_HEALTH, ("mlx5_0", "1", "degraded", "flapping")): 1}
     assert verdicts(Judge(), healthy() | flapping) == {"node": ["degraded port_degraded"]}
 
 

@@ -14,7 +14,7 @@ from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import Metric, host, pcie
+from lockstep_catalogue import Metric, fabric, host
 
 from .fake_tree import Tree, fill_cgroups, fill_procfs, write
 from .live_page import LivePage
@@ -135,10 +135,10 @@ def test_a_link_is_compared_with_what_both_ends_support(tmp_path: Path) -> None:
     write(old_slot.parent / "max_link_speed", "16.0 GT/s PCIe")
     write(old_slot / "numa_node", "-1")
     values = values_of(Pcie(str(tmp_path), detail=True))
-    assert values[pcie.PCIE_RATIO, ("0000:10:00.0",)] == 0.5
-    assert values[pcie.PCIE_RATIO, ("0000:11:00.0",)] == 1
-    assert values[pcie.PCIE_SPEED, ("0000:11:00.0",)] == 16e9
-    infos = {labels[0]: labels[1:] for metric, labels in values if metric is pcie.PCIE_INFO}
+    assert values[fabric.PCIE_RATIO, ("0000:10:00.0",)] == 0.5
+    assert values[fabric.PCIE_RATIO, ("0000:11:00.0",)] == 1
+    assert values[fabric.PCIE_SPEED, ("0000:11:00.0",)] == 16e9
+    infos = {labels[0]: labels[1:] for metric, labels in values if metric is fabric.PCIE_INFO}
     assert infos["0000:10:00.0"] == ("gpu", "", slow.parent.name, "0")
     assert infos["0000:11:00.0"][-1] == ""
 
@@ -150,23 +150,25 @@ def test_a_link_without_a_speed_has_no_ratio(tmp_path: Path, which: str) -> None
     for end in (gpu, gpu.parent):
         write(end / f"{which}_link_speed", "0 GT/s")
     exported = {metric for metric, _ in values_of(Pcie(str(tmp_path)))}
-    assert pcie.PCIE_INFO in exported
-    assert pcie.PCIE_RATIO not in exported
+    assert fabric.PCIE_INFO in exported
+    assert fabric.PCIE_RATIO not in exported
 
 
 def test_errors_at_both_ends_of_a_link_have_series_that_stay_once_exported(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=1, infiniband=0, ethernet=0)
     collector, gpu = Pcie(str(tmp_path)), "0000:10:00.0"
     upstream = (tmp_path / "bus" / "pci" / "devices" / gpu).resolve().parent
-    ends = {labels[1] for metric, labels in values_of(collector) if metric is pcie.PCIE_AER_ERRORS}
+    ends = {
+        labels[1] for metric, labels in values_of(collector) if metric is fabric.PCIE_AER_ERRORS
+    }
     assert ends == {"device"}
     for count in (2, 0):
         write(upstream / "aer_dev_correctable", f"RxErr {count}\nBadTLP 0\nTOTAL_ERR_COR {count}")
         values = values_of(collector)
         end = (gpu, "port_above", "correctable")
-        assert values[pcie.PCIE_AER_ERRORS, end] == count
-        assert values[pcie.PCIE_AER_KINDS, (*end, "RxErr")] == count
-        assert (pcie.PCIE_AER_KINDS, (*end, "BadTLP")) not in values
+        assert values[fabric.PCIE_AER_ERRORS, end] == count
+        assert values[fabric.PCIE_AER_KINDS, (*end, "RxErr")] == count
+        assert (fabric.PCIE_AER_KINDS, (*end, "BadTLP")) not in values
 
 
 def test_the_adapter_on_the_gpus_own_switch_is_the_nearest(tmp_path: Path) -> None:
@@ -192,5 +194,5 @@ def test_without_a_common_bridge_the_memory_node_decides_and_far_adapters_are_le
         write(devices / address / "numa_node", node)
     write(devices / "0000:03:00.0" / "net" / "eth0" / "mtu", 1500)
     assert set(values_of(Affinity(str(tmp_path)))) == {
-        (pcie.AFFINITY, ("0000:01:00.0", "eth0", "node", "0"))
+        (fabric.AFFINITY, ("0000:01:00.0", "eth0", "node", "0"))
     }

@@ -14,7 +14,8 @@ import pytest
 
 from lockstep_agent.jobs.listing import MAX_JOBS
 from lockstep_agent.options import Options
-from lockstep_catalogue import gpu_owner, health, job_state
+from lockstep_catalogue import agent as agent_metrics
+from lockstep_catalogue import gpu, training
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
 
 from .fake_tree import fill_procfs
@@ -25,7 +26,7 @@ TENANT, NEIGHBOUR = 65534, 65533
 MIB = 1 << 20
 MOST_RESIDENT_BYTES = 160 * MIB
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
-VOLATILE = (job_state.GOODPUT_SECONDS.name,)
+VOLATILE = (training.GOODPUT_SECONDS.name,)
 pytestmark = [
     pytest.mark.server,
     pytest.mark.timeout(120),
@@ -50,7 +51,7 @@ class Node:
     def scrape(self) -> str:
         """A scrape of a later tick than anything that was written before the call."""
         now = time.time()
-        name = health.AGENT_TICK.name
+        name = agent_metrics.AGENT_TICK.name
         text = ""
 
         def is_later() -> bool:
@@ -212,10 +213,12 @@ def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(
     text = shared.scrape()
     assert series_of(text, "good") == before
     for line in text.splitlines():
-        if line.startswith((health.LANE_STALLED.name, health.COLLECTOR_FAILURES.name)):
+        if line.startswith(
+            (agent_metrics.LANE_STALLED.name, agent_metrics.COLLECTOR_FAILURES.name)
+        ):
             assert line.endswith(" 0.0"), line
-    assert value_of(text, health.JOBS_SKIPPED.name, 'collector="ranks"') > 0
-    assert not re.search(rf'^{gpu_owner.GPU_OWNER_INFO.name}.*job_id="[^"]*bad', text, re.MULTILINE)
+    assert value_of(text, agent_metrics.JOBS_SKIPPED.name, 'collector="ranks"') > 0
+    assert not re.search(rf'^{gpu.GPU_OWNER_INFO.name}.*job_id="[^"]*bad', text, re.MULTILINE)
     assert 'cluster="west"' not in text
     assert shared.resident_bytes() < MOST_RESIDENT_BYTES
 
@@ -253,14 +256,14 @@ def test_thousands_of_files_jobs_and_ranks_cost_their_user_and_nobody_else(share
         (empty / f"rank-{rank:05d}.page").touch()
     give(empty.parent, TENANT)
     num_cut = 302 - MAX_JOBS  # the neighbour's and the tenant's newest stay
-    name = health.JOBS_CUT.name
+    name = agent_metrics.JOBS_CUT.name
     eventually(lambda: value_of(get(shared.url).text, name, 'bound="jobs"') == num_cut)
     text = shared.scrape()
     assert series_of(text, "good") == before
     assert node_before == [line for line in text.splitlines() if line.startswith("lockstep_gpu_up")]
-    assert value_of(text, health.JOBS_CUT.name, 'bound="files"') + value_of(
-        text, health.JOBS_CUT.name, 'bound="pages"'
+    assert value_of(text, agent_metrics.JOBS_CUT.name, 'bound="files"') + value_of(
+        text, agent_metrics.JOBS_CUT.name, 'bound="pages"'
     )
     assert sum(not line.startswith("#") for line in text.splitlines()) < 13_000
     assert shared.resident_bytes() < MOST_RESIDENT_BYTES
-    assert value_of(text, health.LANE_STALLED.name, 'lane="ranks"') == 0
+    assert value_of(text, agent_metrics.LANE_STALLED.name, 'lane="ranks"') == 0

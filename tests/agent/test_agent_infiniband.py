@@ -12,8 +12,8 @@ from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
 from lockstep_catalogue import Metric
-from lockstep_catalogue import fabric_ports as metrics
-from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 
 from .fake_tree import FIXTURES, Tree, unpack, write
 

@@ -17,7 +17,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_catalogue import Metric, events, job_watch
+from lockstep_catalogue import Metric, incidents, training
 from lockstep_records.hangs import HangTimeouts
 from lockstep_records.switches import Switches, write_switches
 
@@ -43,7 +43,7 @@ class HangFixture:
         return {(r.metric, r.labels): r.value for r in readings if isinstance(r, Reading)}
 
     def hung(self) -> float | None:
-        return self.values().get((job_watch.HUNG_RANKS, NODE))
+        return self.values().get((training.HUNG_RANKS, NODE))
 
     def events(self) -> list[dict[str, object]]:
         events: list[dict[str, object]] = json.loads(self.hangs.recent.json)
@@ -74,15 +74,15 @@ def test_the_rank_outside_of_sync_is_missing_and_the_first_to_stop_is_named(
     ):
         page.phase(phase, ago_seconds=ago)
     values = HangFixture(root).values()
-    assert values[job_watch.HUNG_RANKS, NODE] == 3
-    assert values_of(values, job_watch.HANG_MISSING) == {("1", "backward"): 1}
-    assert values_of(values, job_watch.HANG_FIRST) == {("0", "sync"): pytest.approx(300, abs=5)}
+    assert values[training.HUNG_RANKS, NODE] == 3
+    assert values_of(values, training.HANG_MISSING) == {("1", "backward"): 1}
+    assert values_of(values, training.HANG_FIRST) == {("0", "sync"): pytest.approx(300, abs=5)}
 
 
 def test_while_steps_continue_zero_ranks_hang(root: Path) -> None:
     for page in stepping(root):
         page.phase("sync", ago_seconds=100)
-    assert HangFixture(root).values() == {(job_watch.HUNG_RANKS, NODE): 0}
+    assert HangFixture(root).values() == {(training.HUNG_RANKS, NODE): 0}
 
 
 def test_a_hang_is_judged_against_the_jobs_own_steps(root: Path) -> None:
@@ -110,8 +110,8 @@ def test_others_wait_for_a_rank_whose_process_has_ended_and_it_does_not_hang(roo
         page.phase("sync", ago_seconds=200)
     pages[2].replace_identity(pid=DEAD_PID)
     values = HangFixture(root).values()
-    assert values[job_watch.HUNG_RANKS, NODE] == 2
-    assert values_of(values, job_watch.HANG_MISSING) == {("2", "gone"): 1}
+    assert values[training.HUNG_RANKS, NODE] == 2
+    assert values_of(values, training.HANG_MISSING) == {("2", "gone"): 1}
 
 
 def test_a_stopped_rank_is_missing_though_its_phase_is_that_of_the_others(root: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_stopped_rank_is_missing_though_its_phase_is_that_of_the_others(root: 
         rank.send_signal(signal.SIGSTOP)
         os.waitpid(rank.pid, os.WUNTRACED)
         hangs = HangFixture(root)
-        assert values_of(hangs.values(), job_watch.HANG_MISSING) == {("1", "sync"): 1}
-        assert hangs.values()[job_watch.HUNG_RANKS, NODE] == 3
+        assert values_of(hangs.values(), training.HANG_MISSING) == {("1", "sync"): 1}
+        assert hangs.values()[training.HUNG_RANKS, NODE] == 3
         rank.kill()
 
 
@@ -132,7 +132,7 @@ def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:
     for page in stepping(root):
         page.phase("sync", ago_seconds=200)
     hangs = HangFixture(root)
-    assert values_of(hangs.values(), job_watch.HANG_MISSING) == {}
+    assert values_of(hangs.values(), training.HANG_MISSING) == {}
     [event] = hangs.events()
     assert "all of this node are at the same place" in str(event["text"])
 
@@ -146,8 +146,8 @@ def test_a_job_that_has_ended_does_not_hang(root: Path, ending: str) -> None:
             page.phase("sync", ago_seconds=900)
             page.replace_identity(pid=DEAD_PID)
     values = HangFixture(root).values()
-    assert not values_of(values, job_watch.HANG_FIRST)
-    assert values.get((job_watch.HUNG_RANKS, NODE), 0) == 0
+    assert not values_of(values, training.HANG_FIRST)
+    assert values.get((training.HUNG_RANKS, NODE), 0) == 0
 
 
 def test_a_hang_is_one_event_that_grows_and_ends(
@@ -221,8 +221,8 @@ def test_hangs_are_served_with_the_incidents_of_the_logs(root: Path, options: Op
     Sampler(runtime, 1).sample()
     recent = json.loads(runtime.events_json)
     assert {event["metric"] for event in recent} >= {
-        job_watch.HUNG_RANKS.name,
-        events.GPU_XID_INCIDENTS.name,
+        training.HUNG_RANKS.name,
+        incidents.GPU_XID_INCIDENTS.name,
     }
     assert all(set(event) == set(recent[0]) for event in recent)
 

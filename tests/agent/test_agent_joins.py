@@ -14,8 +14,8 @@ import yaml
 
 from lockstep_agent.options import Options
 from lockstep_alerts.scrapes import prometheus_config
-from lockstep_catalogue import events, fabric_ports, gpu, training
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue import fabric, gpu, incidents, training
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.windows import ScrapeWindows
 
 from .fake_node import FakeNode, h100
@@ -110,9 +110,9 @@ def test_gpu_port_xid_and_job_join_in_one_step_also_while_the_gpu_hangs(
     row = prometheus.wait_for(up, **owner, value="1")
     assert "pod" not in row, "nobody's pod holds the GPU, the agent's least of all"
     assert "namespace" not in row
-    xid = f'{events.GPU_XID_INCIDENTS.name}{{xid="79"}} {of_address}'
+    xid = f'{incidents.GPU_XID_INCIDENTS.name}{{xid="79"}} {of_address}'
     assert prometheus.wait_for(xid, **owner, xid="79")["value"] == "1"
-    ports = prometheus.query(f"{fabric_ports.PORT_UP.name} {of_port}")
+    ports = prometheus.query(f"{fabric.PORT_UP.name} {of_port}")
     assert ports
     assert all(owner.items() <= port.items() for port in ports)
     job = (

@@ -16,8 +16,8 @@ from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.options import Options
 from lockstep_agent.sources.logs import Ring, parse_line
 from lockstep_agent.state_file import StateFile
-from lockstep_catalogue import Metric, events
-from lockstep_catalogue.events import HOST_INCIDENT, NIC_INCIDENT
+from lockstep_catalogue import Metric, incidents
+from lockstep_catalogue.incidents import HOST_INCIDENT, NIC_INCIDENT
 
 from .conftest import FIXTURES
 from .test_agent_command import COMMAND, eventually, running_agent
@@ -43,14 +43,14 @@ def test_a_log_without_news_returns_the_tuple_of_the_last_time(tmp_path: Path) -
     first = log.collect()
     assert log.collect() is first
     path.write_bytes((LOGS / "dmesg-with-xid-119.log").read_bytes())
-    assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
+    assert counted(log, incidents.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
     path.unlink()
-    assert not [reading for reading in log.collect() if reading.metric is events.LOG_READ]
+    assert not [reading for reading in log.collect() if reading.metric is incidents.LOG_READ]
 
 
 def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
     log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
-    assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
+    assert counted(log, incidents.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
     [incident] = json.loads(log.recent.json)
     assert incident["messages"] == 5
     assert incident["facts"]["pid"] == "2024380"
@@ -60,26 +60,28 @@ def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> No
 
 def test_every_kind_of_incident_is_recognized_and_counted_once(tmp_path: Path) -> None:
     log = open_collector(LOGS / "node.log", tmp_path)
-    assert counted(log, events.GPU_XID_INCIDENTS) == {
+    assert counted(log, incidents.GPU_XID_INCIDENTS) == {
         ("0000:9b:00.0", "", "79"): 1,
         ("0000:9b:00.0", "", "154"): 0,
         ("0000:4e:00.0", "01/00", "13"): 2,
     }
-    host_counts = counted(log, events.HOST_INCIDENTS)
+    host_counts = counted(log, incidents.HOST_INCIDENTS)
     assert host_counts == {
         (value,): float(value != "fabric_manager") for value in HOST_INCIDENT.values
     }
-    ports = counted(log, events.NIC_INCIDENTS)
+    ports = counted(log, incidents.NIC_INCIDENTS)
     assert {kind for _, kind in ports} == set(NIC_INCIDENT.values)
     assert set(ports.values()) == {1}
-    assert counted(log, events.NVSWITCH_INCIDENTS) == {("0000:86:00.0", "12028", "non_fatal"): 1}
+    assert counted(log, incidents.NVSWITCH_INCIDENTS) == {("0000:86:00.0", "12028", "non_fatal"): 1}
 
 
 def test_the_same_fault_after_a_quiet_time_is_another_incident(tmp_path: Path) -> None:
     text = "NVRM: Xid (PCI:0000:9b:00): 48, DBE"
     path = tmp_path / "kmsg"
     path.write_text("".join(f"4,{n},{n * 200_000_000},-;{text}\n" for n in (1, 2, 4)))
-    assert list(counted(open_collector(path, tmp_path), events.GPU_XID_INCIDENTS).values()) == [2]
+    assert list(counted(open_collector(path, tmp_path), incidents.GPU_XID_INCIDENTS).values()) == [
+        2
+    ]
 
 
 def test_incidents_before_and_after_a_restart_have_different_ids(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_incidents_before_and_after_a_restart_have_different_ids(tmp_path: Path)
         with path.open("a") as file:
             file.write(f"[1.0] NVRM: Xid (PCI:0000:{address}:00): 48, DBE\n")
         log = open_collector(path, tmp_path)
-        num_counters = len(counted(log, events.GPU_XID_INCIDENTS))
+        num_counters = len(counted(log, incidents.GPU_XID_INCIDENTS))
     assert num_counters == 2
     assert len({incident["id"] for incident in json.loads(log.recent.json)}) == 2
 
@@ -108,13 +110,13 @@ def test_a_replaced_file_is_read_from_its_start_and_half_a_line_waits(tmp_path: 
     path = tmp_path / "kmsg"
     path.write_text("[1.0] NVRM: Xid (PCI:0000:9b:00): 48, DBE\n[2.0] NVRM: Xid (PCI:00")
     log = open_collector(path, tmp_path)
-    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
+    assert sum(counted(log, incidents.GPU_XID_INCIDENTS).values()) == 1
     with path.open("a") as file:
         file.write("00:9c:00): 48, DBE\n")
-    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 2
+    assert sum(counted(log, incidents.GPU_XID_INCIDENTS).values()) == 2
     path.unlink()
     path.write_text("[3.0] NVRM: Xid (PCI:0000:9d:00): 48, DBE\n")
-    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 3
+    assert sum(counted(log, incidents.GPU_XID_INCIDENTS).values()) == 3
 
 
 def test_the_ring_counts_lost_records_and_reads_on_after_an_overrun() -> None:
@@ -159,7 +161,7 @@ def test_damaged_state_is_logged_and_counting_starts_again(
     for damage in ("{", "[]", '{"version":1,"counts":[["x",[],1,null]]}', '{"version":1}'):
         (tmp_path / "state.json").write_text(damage)
         log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
-        assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
+        assert sum(counted(log, incidents.GPU_XID_INCIDENTS).values()) == 1
     assert caplog.text.count("counting starts again") == 4
 
 
@@ -170,7 +172,7 @@ def storm_line(number: int) -> str:
 
 def count_xids(text: str) -> int:
     values = re.findall(
-        rf"^{events.GPU_XID_INCIDENTS.name}{{\S+ (\S+)$", text.replace(", ", ","), re.MULTILINE
+        rf"^{incidents.GPU_XID_INCIDENTS.name}{{\S+ (\S+)$", text.replace(", ", ","), re.MULTILINE
     )
     return int(sum(map(float, values)))
 
@@ -220,7 +222,7 @@ def test_a_node_without_a_kernel_log_is_served_and_logged_once(
     done = subprocess.run(
         [*command, "--sysfs", str(options.sysfs)], capture_output=True, text=True, check=True
     )
-    assert events.HOST_INCIDENTS.name in done.stdout
+    assert incidents.HOST_INCIDENTS.name in done.stdout
     assert done.stderr.count("/no/such") == 1
 
 
@@ -269,5 +271,5 @@ def test_one_contained_memory_error_is_one_incident_whichever_of_its_lines_come(
             for second, number in enumerate(numbers)
         )
     )
-    counts = counted(open_collector(path, tmp_path), events.GPU_XID_INCIDENTS)
+    counts = counted(open_collector(path, tmp_path), incidents.GPU_XID_INCIDENTS)
     assert sum(counts.values()) == 1

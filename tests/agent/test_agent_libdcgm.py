@@ -14,7 +14,8 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
-from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
+from lockstep_catalogue import Metric
+from lockstep_catalogue import gpu as gpu_metrics
 
 from .conftest import FIXTURES
 from .fake_node import FakeNode
@@ -90,11 +91,11 @@ def test_profiling_fields_come_under_the_names_of_gpm_in_base_units(
     values = CollectorFixture(library).values()
     assert engine.calls == ["embedded"]
     assert len(values) == len(FIELDS) + 1
-    assert values[gpu_activity.GPU_SM_ACTIVE, A100] == 0.25
-    assert values[gpu_activity.GPU_SM_ACTIVE, T4] == 0.5
-    assert values[gpu_activity.GPU_TENSOR_ACTIVE, (*A100, "hmma")] == 0.25
-    assert values[gpu_pcie.GPU_PCIE_RATE, (*A100, "receive")] == 3e9
-    assert values[nvlink.NVLINK_RATE, (*A100, "transmit")] == 7e9
+    assert values[gpu_metrics.GPU_SM_ACTIVE, A100] == 0.25
+    assert values[gpu_metrics.GPU_SM_ACTIVE, T4] == 0.5
+    assert values[gpu_metrics.GPU_TENSOR_ACTIVE, (*A100, "hmma")] == 0.25
+    assert values[gpu_metrics.GPU_PCIE_RATE, (*A100, "receive")] == 3e9
+    assert values[gpu_metrics.NVLINK_RATE, (*A100, "transmit")] == 7e9
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "localhost:5555", "unix:/run/nvidia/dcgm.sock"])
@@ -115,7 +116,7 @@ def test_only_the_field_that_cannot_be_measured_with_the_others_is_left_out(
 ) -> None:
     engine.set(-1, "refused", 1015)
     values = CollectorFixture(library).values()
-    assert (gpu_activity.GPU_TENSOR_ACTIVE, (*A100, "dfma")) not in values
+    assert (gpu_metrics.GPU_TENSOR_ACTIVE, (*A100, "dfma")) not in values
     assert len(values) == len(FIELDS)
 
 
@@ -129,8 +130,8 @@ def test_a_blank_old_or_refused_value_is_absent(
     collector = CollectorFixture(library)
     collector.now = time.time()
     values = collector.values()
-    assert (gpu_activity.GPU_SM_ACTIVE, A100) not in values
-    assert values[gpu_activity.GPU_DRAM_ACTIVE, A100] == 0.25
+    assert (gpu_metrics.GPU_SM_ACTIVE, A100) not in values
+    assert values[gpu_metrics.GPU_DRAM_ACTIVE, A100] == 0.25
 
 
 def test_a_lost_engine_is_logged_once_and_tried_again_after_a_minute(
@@ -199,7 +200,7 @@ def test_an_agent_reads_older_gpus_by_libdcgm_and_newer_ones_by_their_driver(
     sampler.sample()
     time.sleep(0.11)  # activity is the difference of two samples
     text = sampler.sample().text.decode()
-    name = gpu_activity.GPU_SM_ACTIVE.name
+    name = gpu_metrics.GPU_SM_ACTIVE.name
     assert f'{name}{{gpu="0",uuid="{UUID.format(0)}"}} 0.88' in text
     assert f'{name}{{gpu="1",uuid="{UUID.format(1)}"}} 0.25' in text
 

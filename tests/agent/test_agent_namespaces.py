@@ -18,7 +18,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import training
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+from lockstep_catalogue.gpu import GPU_OWNER_INFO
 from lockstep_records.jobs import page_path
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import read_page

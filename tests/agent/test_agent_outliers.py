@@ -6,7 +6,7 @@ from lockstep_agent.collectors.job_host import tcp_counts
 from lockstep_agent.collectors.loads import Loads
 from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import job_ranks
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PERIODIC, ROW
 from lockstep_records.page.reader import Page, read_page
@@ -44,9 +44,9 @@ def test_the_heaviest_rank_stands_beside_the_median(root: Path) -> None:
     for rank, tokens in enumerate((100, 100, 250, 100)):
         rows(LivePage(root, rank=rank), 8, tokens)
     values = loads(root)
-    assert values[job_ranks.HEAVIEST_LOAD.name, "2", "tokens"] == 250
-    assert values[job_ranks.MEDIAN_LOAD.name, "tokens"] == 100
-    assert values[job_ranks.HEAVIEST_LOAD.name, "0", "samples"] == 2
+    assert values[training.HEAVIEST_LOAD.name, "2", "tokens"] == 250
+    assert values[training.MEDIAN_LOAD.name, "tokens"] == 100
+    assert values[training.HEAVIEST_LOAD.name, "0", "samples"] == 2
     assert not [key for key in values if "squares" in key]
 
 
@@ -54,8 +54,8 @@ def test_lengths_of_sequences_are_a_load_where_they_are_reported(root: Path) -> 
     for rank, longest in enumerate((30, 50)):
         rows(LivePage(root, rank=rank), 3, 100, longest=longest)
     values = loads(root)
-    assert values[job_ranks.HEAVIEST_LOAD.name, "1", "longest_sequence"] == 50
-    assert values[job_ranks.MEDIAN_LOAD.name, "squares"] == (900 + 2500) / 2
+    assert values[training.HEAVIEST_LOAD.name, "1", "longest_sequence"] == 50
+    assert values[training.MEDIAN_LOAD.name, "squares"] == (900 + 2500) / 2
 
 
 def test_a_job_without_a_running_rank_has_no_load(root: Path) -> None:
@@ -96,7 +96,7 @@ def test_nodes_with_the_same_parameters_have_the_same_fingerprint(root: Path) ->
         pages = [fingerprint(page, step, step + (page is ranks[5])) for page in ranks]
     here, elsewhere, corrupt = (fingerprints(pages[at : at + 2]) for at in (0, 2, 4))
     assert here == elsewhere
-    assert here[job_ranks.FINGERPRINT_STEP.name, "all"] == 200
+    assert here[training.FINGERPRINT_STEP.name, "all"] == 200
     assert fingerprints(pages[5:]) != here
     assert corrupt.keys() == here.keys()
 
@@ -105,7 +105,7 @@ def test_the_fingerprint_is_that_of_the_newest_step_that_all_ranks_have(root: Pa
     early, late = (LivePage(root, rank=rank) for rank in range(2))
     fingerprint(late, 100, 5)
     pages = [fingerprint(early, 100, 5), fingerprint(late, 200, 6)]
-    assert fingerprints(pages)[job_ranks.FINGERPRINT_STEP.name, "all"] == 100
+    assert fingerprints(pages)[training.FINGERPRINT_STEP.name, "all"] == 100
 
 
 def test_parts_of_the_model_are_compared_apart_and_without_replicas_not_at_all(root: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lockstep_agent.collectors.port_health import PortHealth
 from lockstep_agent.ports.verdicts import PortFacts, PortVerdict, judge_port
-from lockstep_catalogue import fabric_ports as metrics
+from lockstep_catalogue import fabric as metrics
 
 from .fake_tree import FIXTURES, Tree, unpack, write
 

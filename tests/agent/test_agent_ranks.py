@@ -12,8 +12,8 @@ import pytest
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import Kind, Metric, health, job_state, training
-from lockstep_catalogue.health import JOBS_SKIPPED
+from lockstep_catalogue import Kind, Metric, agent, training
+from lockstep_catalogue.agent import JOBS_SKIPPED
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
@@ -123,7 +123,7 @@ def test_ranks_that_see_the_same_tokens_count_once(root: Path) -> None:
         page.writer.periodic.commit(1)
     values = RanksFixture(root).values()
     assert values[training.TOKENS, NODE] == 2 * TOKENS_A_STEP
-    assert values[job_state.MODEL_FLOPS, NODE] == 2 * TOKENS_A_STEP * 10
+    assert values[training.MODEL_FLOPS, NODE] == 2 * TOKENS_A_STEP * 10
 
 
 def test_a_value_that_no_rank_has_written_is_absent_and_so_is_a_loss_of_nan(root: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) 
     LivePage(root, rank=2).truncate()
     os.mkfifo(good.path.with_name("rank-00003.page"))
     values = RanksFixture(root).values()
-    unreadable = {reason: values[health.PAGES_UNREADABLE, (reason,)] for reason in REASON.values}
+    unreadable = {reason: values[agent.PAGES_UNREADABLE, (reason,)] for reason in REASON.values}
     assert unreadable == {"version": 1, "truncated": 1, "identity": 0, "checksum": 0, "io": 1}
     assert values[training.STEPS, (*JOB, "0")] == 1
 

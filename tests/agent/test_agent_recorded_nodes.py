@@ -11,7 +11,7 @@ from lockstep_agent.health.parts import verdicts_in
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_catalogue.verdicts import EXPECTED_PORT_HEALTH
+from lockstep_catalogue.incidents import EXPECTED_PORT_HEALTH
 
 from .conftest import FIXTURES
 from .fake_tree import unpack, write

@@ -23,18 +23,13 @@ from lockstep_catalogue import (
     Endpoint,
     Kind,
     Metric,
+    agent,
     collect,
-    events,
     fabric,
-    gpu_owner,
-    gpu_pcie,
-    gpu_power,
-    health,
-    job_state,
-    job_watch,
+    gpu,
+    incidents,
     labels,
     metrics_of,
-    nvlink,
     training,
 )
 
@@ -44,21 +39,21 @@ from .livecheck import complaints
 AGENT_METRICS = metrics_of(Endpoint.AGENT)
 GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
-    events.GPU_XID_LAST,
-    health.COLLECTOR_DURATION,
-    health.AGENT_TICK,
-    health.LANE_AGE,
-    gpu_pcie.GPU_PCIE_BYTES,
-    gpu_power.GPU_ENERGY,
-    gpu_power.GPU_POWER_WINDOW,
-    gpu_power.GPU_UTILIZATION_WINDOW,
-    gpu_power.GPU_CLOCK_WINDOW,
-    nvlink.NVLINK_BYTES,
-    health.AGENT_MEMORY,
-    health.AGENT_CPU,
+    incidents.GPU_XID_LAST,
+    agent.COLLECTOR_DURATION,
+    agent.AGENT_TICK,
+    agent.LANE_AGE,
+    gpu.GPU_PCIE_BYTES,
+    gpu.GPU_ENERGY,
+    gpu.GPU_POWER_WINDOW,
+    gpu.GPU_UTILIZATION_WINDOW,
+    gpu.GPU_CLOCK_WINDOW,
+    gpu.NVLINK_BYTES,
+    agent.AGENT_MEMORY,
+    agent.AGENT_CPU,
     training.LAST_PROGRESS,
-    job_state.GOODPUT_SECONDS,
-    job_watch.HANG_FIRST,
+    training.GOODPUT_SECONDS,
+    training.HANG_FIRST,
 )
 
 
@@ -113,7 +108,7 @@ def settled(scrape: str) -> str:
     """The scrape with 0 for the values that no two runs share, and without the version."""
     for metric in VOLATILE:
         scrape = re.sub(rf"^({metric.name}\S*) .*$", r"\1 0.0", scrape, flags=re.MULTILINE)
-    of_version = rf'^({health.AGENT_INFO.name}.*version=)"[^"]*"'
+    of_version = rf'^({agent.AGENT_INFO.name}.*version=)"[^"]*"'
     return re.sub(of_version, r'\1"0"', scrape, flags=re.MULTILINE)
 
 
@@ -150,7 +145,7 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
     of_jobs = [
         m
         for m in AGENT_METRICS
-        if m in (*collect(training, Metric), *collect(gpu_owner, Metric))
+        if m in (*collect(training, Metric), gpu.GPU_OWNER_INFO, gpu.PORT_OWNER_INFO)
         or labels.JOB_ID in m.labels
     ]
     emitted = [m for m in AGENT_METRICS if m not in of_jobs and m is not fabric.NET_UP]
@@ -179,9 +174,9 @@ def test_a_broken_collector_costs_only_itself(options: Options) -> None:
     sampler = Sampler(lambda: (worker, *runtime()), tick_seconds=1)
     for _ in range(2):
         text = sampler.sample().text.decode()
-    assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text
-    assert f'{health.COLLECTOR_FAILURES.name}{{collector="broken"}} 2.0' in text
-    assert f'{health.COLLECTOR_SUCCESS.name}{{collector="net"}} 1.0' in text
+    assert f'{agent.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text
+    assert f'{agent.COLLECTOR_FAILURES.name}{{collector="broken"}} 2.0' in text
+    assert f'{agent.COLLECTOR_SUCCESS.name}{{collector="net"}} 1.0' in text
     assert 'device="eth0"' not in text
     broken.fails = False
     assert 'device="eth0"' in sampler.sample().text.decode()

@@ -15,7 +15,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.program import renderer_of
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_catalogue import fabric, fabric_ports, gpu, gpu_power, health, series_budget, training
+from lockstep_catalogue import agent, fabric, gpu, series_budget, training
 from lockstep_catalogue.labels import KIND
 
 from .fake_node import FakeNode, h100
@@ -84,7 +84,7 @@ def test_eight_gpus_ten_ports_and_eight_ranks_of_several_jobs_stay_in_the_budget
     assert series[gpu.GPU_UP.name] == 8
     assert series.total() <= series_budget.MAX_SERIES - SPARE_SERIES
     counted = re.search(
-        rf"^{health.AGENT_SERIES.name}\S* (\S+)$", exposition.text.decode(), re.MULTILINE
+        rf"^{agent.AGENT_SERIES.name}\S* (\S+)$", exposition.text.decode(), re.MULTILINE
     )
     assert counted is not None
     assert float(counted[1]) == series.total()
@@ -101,7 +101,7 @@ class Clock:
 
 def errors(*values: float) -> Part:
     return tuple(
-        Reading(fabric_ports.PORT_ERRORS, (f"mlx5_{index}", "1", "symbol"), value)
+        Reading(fabric.PORT_ERRORS, (f"mlx5_{index}", "1", "symbol"), value)
         for index, value in enumerate(values)
     )
 
@@ -129,10 +129,10 @@ def test_a_rare_counter_begins_with_a_zero_that_every_scrape_can_meet(
     budgeted: tuple[Renderer, Clock],
 ) -> None:
     renderer, clock = budgeted
-    name = fabric_ports.PORT_ERRORS.name
+    name = fabric.PORT_ERRORS.name
     assert values_of(served(renderer, errors(0, 7)), name) == ["7.0"]  # 7 is old news
     assert (
-        served(renderer, errors(0, 7))[f'{health.AGENT_SERIES_LEFT_OUT.name}{{left_out="zero"}}']
+        served(renderer, errors(0, 7))[f'{agent.AGENT_SERIES_LEFT_OUT.name}{{left_out="zero"}}']
         == "1.0"
     )
     clock.now = 100
@@ -150,12 +150,10 @@ def test_a_gauge_of_a_rare_state_is_served_as_soon_as_it_holds(
 ) -> None:
     renderer, _ = budgeted
     labels = ("0", "GPU-0", "hw_thermal")
-    name = gpu_power.GPU_THROTTLE_ACTIVE.name
+    name = gpu.GPU_THROTTLE_ACTIVE.name
 
     def active(value: float) -> list[str]:
-        return values_of(
-            served(renderer, (Reading(gpu_power.GPU_THROTTLE_ACTIVE, labels, value),)), name
-        )
+        return values_of(served(renderer, (Reading(gpu.GPU_THROTTLE_ACTIVE, labels, value),)), name)
 
     assert [active(value) for value in (0, 1, 0)] == [[], ["1.0"], ["0.0"]]
 
@@ -163,8 +161,7 @@ def test_a_gauge_of_a_rare_state_is_served_as_soon_as_it_holds(
 def many(num_ports: int, num_limits: int, num_packets: int) -> tuple[Part, ...]:
     up = tuple(Reading(fabric.NET_UP, (f"eth{i}",), 1) for i in range(num_ports))
     limits = tuple(
-        Reading(gpu_power.GPU_POWER_LIMIT, (str(i), f"GPU-{i}", "min"), 200)
-        for i in range(num_limits)
+        Reading(gpu.GPU_POWER_LIMIT, (str(i), f"GPU-{i}", "min"), 200) for i in range(num_limits)
     )
     packets = tuple(
         Reading(fabric.NET_PACKETS, (f"eth{i}", "receive"), i) for i in range(num_packets)
@@ -177,11 +174,11 @@ def test_detail_is_left_out_in_the_stated_order_and_comes_back_when_there_is_roo
 
     def names(*sizes: int) -> tuple[int, int, int, set[str]]:
         scrape = served(renderer, *many(*sizes))
-        left_out = {key for key in scrape if key.startswith(health.AGENT_SERIES_LEFT_OUT.name)}
+        left_out = {key for key in scrape if key.startswith(agent.AGENT_SERIES_LEFT_OUT.name)}
         assert len(scrape) <= 300
         return (
             len(values_of(scrape, fabric.NET_UP.name)),
-            len(values_of(scrape, gpu_power.GPU_POWER_LIMIT.name)),
+            len(values_of(scrape, gpu.GPU_POWER_LIMIT.name)),
             len(values_of(scrape, fabric.NET_PACKETS.name)),
             {re.findall(r'"(\w+)"', key)[0] for key in left_out},
         )

@@ -14,7 +14,7 @@ import pytest
 
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import job_watch
+from lockstep_catalogue import training
 from lockstep_records.attempts import newest_pages
 from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import job_folder
@@ -58,9 +58,9 @@ def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path
     ) as launcher:
         try:
             until(lambda: [page.state["steps"] > 10 for page in pages(root)] == [True] * 2, 60)
-            assert hang_values(agent) == {job_watch.HUNG_RANKS: 0}
+            assert hang_values(agent) == {training.HUNG_RANKS: 0}
             os.kill(pages(root)[1].identity["pid"], signal.SIGSTOP)
-            until(lambda: hang_values(agent).get(job_watch.HUNG_RANKS) == 2, 30)
+            until(lambda: hang_values(agent).get(training.HUNG_RANKS) == 2, 30)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(launcher.pid, signal.SIGKILL)

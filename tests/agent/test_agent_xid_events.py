@@ -17,7 +17,7 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
-from lockstep_catalogue import events
+from lockstep_catalogue import incidents as incident_metrics
 
 from .fake_node import FakeNode
 
@@ -66,7 +66,7 @@ class Node:
         return {
             reading.labels: reading.value
             for reading in self.counter.collect()
-            if reading.metric is events.GPU_XID_INCIDENTS
+            if reading.metric is incident_metrics.GPU_XID_INCIDENTS
         }
 
     def _take(self) -> list[XidEvent]:
@@ -214,12 +214,14 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
     monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are too long for a test
     runtime = CollectorRuntime(replace(options, kmsg=NO_LOG))
     sampler = Sampler(runtime, 1)
-    assert f'{events.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()
+    assert f'{incident_metrics.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()
     node.set(0, "event.1", "79")
-    counted = f'{events.GPU_XID_INCIDENTS.name}{{mig="",pci_bus_id="{ADDRESS}",xid="79"}} 1.0'
+    counted = (
+        f'{incident_metrics.GPU_XID_INCIDENTS.name}{{mig="",pci_bus_id="{ADDRESS}",xid="79"}} 1.0'
+    )
     deadline = time.monotonic() + 30
     while counted not in (text := sampler.sample().text.decode()):
         assert time.monotonic() < deadline, text
         time.sleep(0.2)
-    assert f'{events.LOG_READ.name}{{log="nvml"}} 1.0' in text
+    assert f'{incident_metrics.LOG_READ.name}{{log="nvml"}} 1.0' in text
     assert json.loads(runtime.events_json)[-1]["labels"]["xid"] == "79"

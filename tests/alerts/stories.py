@@ -24,7 +24,7 @@ from lockstep_alerts.conditions.synthetic import (
 from lockstep_alerts.objectives.counts import counts
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue import fabric_ports, gpu_owner, health, job_watch, training, verdicts
+from lockstep_catalogue import agent, fabric, gpu, incidents, training
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -49,7 +49,7 @@ def _hangs(nodes: Iterable[str], onset_seconds: int) -> list[Samples]:
     age = growing(Stretch(END_SECONDS - begin, 1), start=120)
     late = Course(age.start, age.stretches, begin)
     return [
-        _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", hang_phase="sync")
+        _of_node(training.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", hang_phase="sync")
         for rank, node in enumerate(nodes)
     ]
 
@@ -61,8 +61,8 @@ def _of_node(metric: Metric, course: Course, node: str, **labels: str) -> Sample
 def _agents(*nodes: str, until_seconds: int = END_SECONDS) -> list[Samples]:
     series = []
     for node in nodes:
-        series.append(_of_node(health.AGENT_INFO, steady(1, until_seconds), node, version="1"))
-        series.append(_of_node(health.AGENT_TICK, growing(Stretch(until_seconds, 1)), node))
+        series.append(_of_node(agent.AGENT_INFO, steady(1, until_seconds), node, version="1"))
+        series.append(_of_node(agent.AGENT_TICK, growing(Stretch(until_seconds, 1)), node))
     return series
 
 
@@ -94,7 +94,7 @@ def fabric_failure() -> list[Samples]:
     for after, node in enumerate(nodes):
         down = _from_onset(after_seconds=after)
         port = {"device": "mlx5_0", "port": "1", "verdict": "failed", "port_reason": "down"}
-        series.append(_of_node(fabric_ports.PORT_HEALTH, down, node, **port))
+        series.append(_of_node(fabric.PORT_HEALTH, down, node, **port))
     pairs = [(a, b) for index, a in enumerate(nodes) for b in nodes[index + 1 :]]
     for number, (a, b) in enumerate(pairs, 1):
         series += in_cluster("c1", _stuck_job(a, b, slow=b), f"j{number}")
@@ -108,10 +108,8 @@ def bad_gpu() -> list[Samples]:
     series = [
         *_agents("n1", "n2"),
         *_stuck_job("n1", "n2", slow="n2"),
-        _of_node(
-            gpu_owner.GPU_OWNER_INFO, steady(1, END_SECONDS), "n2", **owner, job_id="j1", rank="2"
-        ),
-        _of_node(verdicts.GPU_HEALTH, _from_onset(), "n2", **lost),
+        _of_node(gpu.GPU_OWNER_INFO, steady(1, END_SECONDS), "n2", **owner, job_id="j1", rank="2"),
+        _of_node(incidents.GPU_HEALTH, _from_onset(), "n2", **lost),
     ]
     return in_cluster("gpu", series)
 
@@ -119,7 +117,7 @@ def bad_gpu() -> list[Samples]:
 def node_under_five_jobs() -> list[Samples]:
     """The driver of n1 hangs, and with it five jobs of the node."""
     hung = {"verdict": "failed", "node_reason": "driver_hung"}
-    series = [*_agents("n1"), _of_node(verdicts.NODE_HEALTH, _from_onset(), "n1", **hung)]
+    series = [*_agents("n1"), _of_node(incidents.NODE_HEALTH, _from_onset(), "n1", **hung)]
     for number in range(1, 6):
         stuck = [
             *present(END_SECONDS),

@@ -13,7 +13,7 @@ from lockstep_alerts.explain import explained
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue.recorded_slices import JOB_PHASES, SLICE_VALUE
+from lockstep_catalogue.recorded import JOB_PHASES, SLICE_VALUE
 from lockstep_catalogue.training import PHASE_SECONDS
 
 from .test_spec import GOOD, written

@@ -14,7 +14,7 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     training_job,
 )
-from lockstep_catalogue import job_state, recorded
+from lockstep_catalogue import recorded, training
 
 from .test_generated import promtool
 
@@ -23,7 +23,7 @@ def goodput_of(series: Mapping[str, float], seconds: int) -> list[Samples]:
     """Seconds by goodput state of a node's ranks, a second."""
     labels = {"instance": "n1:9400", **JOB, "node": "n1"}
     return [
-        samples(job_state.GOODPUT_SECONDS, growing(Stretch(seconds, rate)), **labels, goodput=state)
+        samples(training.GOODPUT_SECONDS, growing(Stretch(seconds, rate)), **labels, goodput=state)
         for state, rate in series.items()
     ]
 

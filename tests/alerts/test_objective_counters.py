@@ -11,8 +11,8 @@ from lockstep_alerts.output.write import render, write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.ledger import CHECKPOINTS
+from lockstep_catalogue.training import CHECKPOINT_SECONDS
 
 from .test_spec import GOOD, written
 

@@ -13,7 +13,7 @@ from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import SLO
-from lockstep_catalogue.recorded_objectives import GOAL
+from lockstep_catalogue.recorded import GOAL
 
 from .test_spec import GOOD, written
 

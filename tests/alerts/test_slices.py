@@ -12,20 +12,19 @@ from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue import gpu_activity, gpu_owner, job_state, ledger, training
+from lockstep_catalogue import gpu as gpu_metrics
+from lockstep_catalogue import ledger, training
 from lockstep_catalogue.metric import Kind
-from lockstep_catalogue.recorded_objectives import (
+from lockstep_catalogue.recorded import (
     BAD_EVENTS,
     BUDGET_REMAINING,
-    OBJECTIVE,
-    TIME_PERIOD,
-)
-from lockstep_catalogue.recorded_slices import (
     CHECKPOINT_INTERVAL,
+    OBJECTIVE,
     SLICE_BAD,
     SLICE_RATIO,
     SLICES_BAD,
     SLICES_TOTAL,
+    TIME_PERIOD,
 )
 
 SPEC = read_spec(spec_path())
@@ -43,7 +42,7 @@ def every_five_minutes(step: float, until_minutes: int) -> Course:
 
 
 def checkpoints(job: str, blocking_seconds: float, until_minutes: int) -> list[Samples]:
-    blocked = job_state.CHECKPOINT_SECONDS
+    blocked = training.CHECKPOINT_SECONDS
     assert blocked.kind is Kind.HISTOGRAM
     labels = {**NODE, "job_id": job}
     return [
@@ -72,8 +71,8 @@ def losses(job: str, num_bad: int) -> list[Samples]:
 
 def gpu(index: int, active_ratio: float, job: str = "") -> list[Samples]:
     labels = {**NODE, "gpu": str(index), "uuid": f"GPU-{index}"}
-    owner = samples(gpu_owner.GPU_OWNER_INFO, steady(1, SECONDS), **labels, job_id=job)
-    return [samples(gpu_activity.GPU_SM_ACTIVE, steady(active_ratio, SECONDS), **labels), owner]
+    owner = samples(gpu_metrics.GPU_OWNER_INFO, steady(1, SECONDS), **labels, job_id=job)
+    return [samples(gpu_metrics.GPU_SM_ACTIVE, steady(active_ratio, SECONDS), **labels), owner]
 
 
 def evaluating_job() -> list[Samples]:

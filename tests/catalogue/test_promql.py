@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_catalogue import METRICS, RECORDED, Kind, Recorded
-from lockstep_catalogue.gpu_power import GPU_POWER
+from lockstep_catalogue.gpu import GPU_POWER
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, PHASE, RANK, UUID
 from lockstep_catalogue.promql import (
     by,

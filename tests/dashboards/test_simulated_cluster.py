@@ -13,7 +13,7 @@ from simulated_cluster.remote_write import Samples
 from simulated_cluster.rules import shipped_rules
 
 from lockstep_catalogue import METRICS, RECORDED, Kind
-from lockstep_catalogue.recorded_objectives import COUNTER_BAD, COUNTER_TOTAL
+from lockstep_catalogue.recorded import COUNTER_BAD, COUNTER_TOTAL
 from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_catalogue.training import PHASE_SECONDS
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from starlette.testclient import TestClient
 
-from lockstep_catalogue import Endpoint, health, ledger, metrics_of
+from lockstep_catalogue import Endpoint, agent, ledger, metrics_of
 from lockstep_ledger.web.access import RateLimit
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.openapi import document
@@ -62,7 +62,7 @@ def test_a_scrape_holds_what_is_declared_for_the_ledger_and_nothing_else(tmp_pat
         parts.windows.refresh()
         assert complaints(client.get("/metrics", headers=OPENMETRICS).text, declared) == []
         scrape = client.get("/metrics", headers=OPENMETRICS).text
-        [missing] = complaints(scrape, (*declared, health.AGENT_INFO))
+        [missing] = complaints(scrape, (*declared, agent.AGENT_INFO))
         assert "not emitted" in missing
         text = client.get("/metrics").text
         assert "# EOF" not in text

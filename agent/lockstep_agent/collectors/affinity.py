@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import PciDevice, list_endpoints
-from lockstep_catalogue import pcie as metrics
-from lockstep_catalogue.fabric_labels import DISTANCE
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import DISTANCE
 
 _NEAREST_FIRST = DISTANCE.values
 # one switch: a downstream port above each device, then the upstream port above both

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.sysfs import read_text
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 from lockstep_records.distribution import installed_version
 
 
@@ -28,10 +28,10 @@ class AgentInfo:
 
     def collect(self) -> Iterator[Reading]:
         """Identity, resident memory and processor time of this process."""
-        yield Reading(health.AGENT_INFO, self._identity, 1)
+        yield Reading(agent.AGENT_INFO, self._identity, 1)
         pages = (read_text(self._statm) or "").split()
         if pages:
             # the second field of statm is the resident set, in memory pages
-            yield Reading(health.AGENT_MEMORY, (), int(pages[1]) * os.sysconf("SC_PAGE_SIZE"))
+            yield Reading(agent.AGENT_MEMORY, (), int(pages[1]) * os.sysconf("SC_PAGE_SIZE"))
         times = os.times()
-        yield Reading(health.AGENT_CPU, (), times.user + times.system)
+        yield Reading(agent.AGENT_CPU, (), times.user + times.system)

@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import job_watch as metrics
+from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND
 from lockstep_records.page.reader import Page
 

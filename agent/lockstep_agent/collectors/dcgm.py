@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.dcgm_exporter import is_blank
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
-from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
+from lockstep_catalogue import Metric, gpu
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 60.0
@@ -15,18 +15,18 @@ _MAX_AGE_SECONDS = 10.0  # a paused profiling module keeps serving its last valu
 
 # DCGM_FI_PROF_ fields, the most important first: not every GPU can measure all at once
 FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
-    1002: (gpu_activity.GPU_SM_ACTIVE, ()),
-    1004: (gpu_activity.GPU_TENSOR_ACTIVE, ("any",)),
-    1005: (gpu_activity.GPU_DRAM_ACTIVE, ()),
-    1001: (gpu_activity.GPU_GRAPHICS_ACTIVE, ()),
-    1003: (gpu_activity.GPU_SM_OCCUPANCY, ()),
-    1011: (nvlink.NVLINK_RATE, ("transmit",)),
-    1012: (nvlink.NVLINK_RATE, ("receive",)),
-    1009: (gpu_pcie.GPU_PCIE_RATE, ("transmit",)),
-    1010: (gpu_pcie.GPU_PCIE_RATE, ("receive",)),
-    1014: (gpu_activity.GPU_TENSOR_ACTIVE, ("hmma",)),
-    1013: (gpu_activity.GPU_TENSOR_ACTIVE, ("imma",)),
-    1015: (gpu_activity.GPU_TENSOR_ACTIVE, ("dfma",)),
+    1002: (gpu.GPU_SM_ACTIVE, ()),
+    1004: (gpu.GPU_TENSOR_ACTIVE, ("any",)),
+    1005: (gpu.GPU_DRAM_ACTIVE, ()),
+    1001: (gpu.GPU_GRAPHICS_ACTIVE, ()),
+    1003: (gpu.GPU_SM_OCCUPANCY, ()),
+    1011: (gpu.NVLINK_RATE, ("transmit",)),
+    1012: (gpu.NVLINK_RATE, ("receive",)),
+    1009: (gpu.GPU_PCIE_RATE, ("transmit",)),
+    1010: (gpu.GPU_PCIE_RATE, ("receive",)),
+    1014: (gpu.GPU_TENSOR_ACTIVE, ("hmma",)),
+    1013: (gpu.GPU_TENSOR_ACTIVE, ("imma",)),
+    1015: (gpu.GPU_TENSOR_ACTIVE, ("dfma",)),
 }
 
 

@@ -8,8 +8,7 @@ from lockstep_agent.collectors.gpu_window import window_readings
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_agent.window import Window
-from lockstep_catalogue import gpu_activity as metrics
-from lockstep_catalogue import gpu_pcie, nvlink
+from lockstep_catalogue import gpu as metrics
 
 _PERCENT, _MIB = 1e-2, 1 << 20
 _SM = 2
@@ -23,10 +22,10 @@ _ACTIVITY = {
     7: (metrics.GPU_TENSOR_ACTIVE, ("hmma",), _PERCENT),
     9: (metrics.GPU_TENSOR_ACTIVE, ("imma",), _PERCENT),
     10: (metrics.GPU_DRAM_ACTIVE, (), _PERCENT),
-    20: (gpu_pcie.GPU_PCIE_RATE, ("transmit",), _MIB),
-    21: (gpu_pcie.GPU_PCIE_RATE, ("receive",), _MIB),
-    60: (nvlink.NVLINK_RATE, ("receive",), _MIB),
-    61: (nvlink.NVLINK_RATE, ("transmit",), _MIB),
+    20: (metrics.GPU_PCIE_RATE, ("transmit",), _MIB),
+    21: (metrics.GPU_PCIE_RATE, ("receive",), _MIB),
+    60: (metrics.NVLINK_RATE, ("receive",), _MIB),
+    61: (metrics.NVLINK_RATE, ("transmit",), _MIB),
 }
 
 

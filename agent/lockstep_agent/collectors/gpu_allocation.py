@@ -14,7 +14,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.sysfs import read_text
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Gpu
-from lockstep_catalogue import nvlink as metrics
+from lockstep_catalogue import gpu as metrics
 
 _STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
 _TRUE_FALSE = {1: 1, 2: 0}  # two bits: 0 not supported, 1 true, 2 false

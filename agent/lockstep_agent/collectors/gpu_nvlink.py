@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
-from lockstep_catalogue import nvlink as metrics
+from lockstep_catalogue import gpu as metrics
 
 _COUNT, _STATE, _SPEED = 91, 165, 164
 # NVML_NVLINK_MAX_LINKS; 18 on H100, H200 and B200, 12 on A100

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Fields, Gpu
-from lockstep_catalogue import gpu_pcie as metrics
+from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue.labels import PCIE_ERROR
 
 _FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Fields, Gpu
-from lockstep_catalogue import gpu_power as metrics
+from lockstep_catalogue import gpu as metrics
 
 _BITS = {
     "idle": 0x1,

@@ -8,7 +8,7 @@ from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.samples import SampleRing
 from lockstep_agent.window import Window
 from lockstep_catalogue import Metric
-from lockstep_catalogue import gpu_power as metrics
+from lockstep_catalogue import gpu as metrics
 
 # the driver fills these rings by itself: peaks of a tenth of a second show without a fast loop
 _POWER, _UTILIZATION, _PROCESSOR_CLOCK = 0, 1, 5

@@ -15,7 +15,7 @@ from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_catalogue import job_watch as metrics
+from lockstep_catalogue import training as metrics
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
 from lockstep_records.page.reader import Page

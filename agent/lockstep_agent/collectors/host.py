@@ -8,7 +8,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_catalogue import host
-from lockstep_catalogue.fabric_labels import RESOURCE
+from lockstep_catalogue.labels import RESOURCE
 
 # the eighth number of the line cpu, in clock ticks; only virtual machines have any
 _STEAL = re.compile(r"cpu +(?:[0-9]{1,20} ){7}([0-9]{1,20})")

@@ -14,8 +14,8 @@ from lockstep_agent.sources.rdma_state import (
     pci_address,
     read_state,
 )
-from lockstep_catalogue import fabric_ports as metrics
-from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 
 _MAX_CHARACTERS = 128
 

@@ -16,7 +16,7 @@ from lockstep_agent.sources.cgroups import (
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_catalogue import host
-from lockstep_catalogue.fabric_labels import MEMORY_EVENT, RESOURCE
+from lockstep_catalogue.labels import MEMORY_EVENT, RESOURCE
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 
 _TCP = {host.JOB_TCP_SEGMENTS: "OutSegs", host.JOB_TCP_RETRANSMITS: "RetransSegs"}

@@ -17,8 +17,8 @@ from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
-from lockstep_catalogue import events as metrics
-from lockstep_catalogue.xids import PRECREATED_XIDS, XID_BY_NUMBER
+from lockstep_catalogue import incidents as metrics
+from lockstep_catalogue.incidents import PRECREATED_XIDS, XID_BY_NUMBER
 
 _log = logging.getLogger(__name__)
 _LIST_SECONDS = 10.0

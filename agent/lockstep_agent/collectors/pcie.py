@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, read_link
-from lockstep_catalogue import pcie as metrics
-from lockstep_catalogue.fabric_labels import AER_ERROR, SEVERITY
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import AER_ERROR, SEVERITY
 
 _ERROR_COUNT = re.compile(r"^(\w{1,32}) ([0-9]{1,20})$", re.MULTILINE)
 _TOTAL = {

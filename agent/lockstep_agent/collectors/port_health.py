@@ -21,7 +21,7 @@ from lockstep_agent.sources.rdma_state import (
     read_state,
 )
 from lockstep_agent.sources.sysfs import link_target_name
-from lockstep_catalogue import fabric_ports as metrics
+from lockstep_catalogue import fabric as metrics
 
 _WINDOW_FACTS = 60  # ten minutes, one every ten seconds
 _LINK_DOWNED = "counters/link_downed"

@@ -11,7 +11,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.pages import JobPages
 from lockstep_agent.jobs.readings import JobView, job_readings
 from lockstep_agent.jobs.slow_steps import MAX_READS
-from lockstep_catalogue.health import PAGES_UNREADABLE
+from lockstep_catalogue.agent import PAGES_UNREADABLE
 from lockstep_catalogue.labels import REASON
 
 

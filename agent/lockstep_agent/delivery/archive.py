@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.delivery.copier import Copier
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Archive:
             self._supervise()
         for outcome, earlier in self._earlier_counts.items():
             count = earlier + self._child_counts[outcome]
-            yield Reading(health.ARCHIVED_FILES, (outcome,), count)
+            yield Reading(agent.ARCHIVED_FILES, (outcome,), count)
 
     def _supervise(self) -> None:
         if self._child is not None:

@@ -18,8 +18,8 @@ from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_catalogue import events as metrics
-from lockstep_catalogue.xids import XID_BY_NUMBER
+from lockstep_catalogue import incidents as metrics
+from lockstep_catalogue.incidents import XID_BY_NUMBER
 from lockstep_records.events import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress, Post, Sender, post
 from lockstep_records.delivery.spool import EventSpool
@@ -61,8 +61,8 @@ class Delivery:
             self._sender.run_once()
             delivered = self._sender.delivered
             refused = self._sender.refused + self._spool.refused
-        yield Reading(health.EVENTS_PENDING, (), self._spool.num_pending)
-        yield Reading(health.EVENTS_SPOOL_RATIO, (), self._spool.fill_ratio)
-        yield Reading(health.EVENTS, ("delivered",), delivered)
-        yield Reading(health.EVENTS, ("refused",), refused)
-        yield Reading(health.EVENTS, ("dropped",), self._spool.dropped)
+        yield Reading(agent.EVENTS_PENDING, (), self._spool.num_pending)
+        yield Reading(agent.EVENTS_SPOOL_RATIO, (), self._spool.fill_ratio)
+        yield Reading(agent.EVENTS, ("delivered",), delivered)
+        yield Reading(agent.EVENTS, ("refused",), refused)
+        yield Reading(agent.EVENTS, ("dropped",), self._spool.dropped)

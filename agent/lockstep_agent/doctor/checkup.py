@@ -23,7 +23,7 @@ from lockstep_agent.health.page import health_of
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
+from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.printable import printable

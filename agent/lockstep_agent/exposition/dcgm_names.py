@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.exposition.syntax import escaped, number
-from lockstep_catalogue import Kind, Metric, gpu, gpu_activity, gpu_faults, gpu_pcie, gpu_power
+from lockstep_catalogue import Kind, Metric, gpu
 
 _MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9
 
@@ -28,36 +28,36 @@ class Twin:
 
 
 TWINS = (
-    Twin("DCGM_FI_DEV_SM_CLOCK", gpu_power.GPU_CLOCK, ("sm",), _MEGA),
-    Twin("DCGM_FI_DEV_MEM_CLOCK", gpu_power.GPU_CLOCK, ("mem",), _MEGA),
-    Twin("DCGM_FI_DEV_GPU_TEMP", gpu_power.GPU_TEMPERATURE, ("core",)),
-    Twin("DCGM_FI_DEV_MEMORY_TEMP", gpu_power.GPU_TEMPERATURE, ("memory",)),
-    Twin("DCGM_FI_DEV_POWER_USAGE", gpu_power.GPU_POWER),
-    Twin("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu_power.GPU_ENERGY, (), _MILLI),
-    Twin("DCGM_FI_DEV_POWER_MGMT_LIMIT", gpu_power.GPU_POWER_LIMIT, ("enforced",)),
-    Twin("DCGM_FI_DEV_POWER_VIOLATION", gpu_power.GPU_THROTTLE_SECONDS, ("sw_power_cap",), _NANO),
-    Twin("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", gpu_pcie.GPU_PCIE_REPLAYS),
+    Twin("DCGM_FI_DEV_SM_CLOCK", gpu.GPU_CLOCK, ("sm",), _MEGA),
+    Twin("DCGM_FI_DEV_MEM_CLOCK", gpu.GPU_CLOCK, ("mem",), _MEGA),
+    Twin("DCGM_FI_DEV_GPU_TEMP", gpu.GPU_TEMPERATURE, ("core",)),
+    Twin("DCGM_FI_DEV_MEMORY_TEMP", gpu.GPU_TEMPERATURE, ("memory",)),
+    Twin("DCGM_FI_DEV_POWER_USAGE", gpu.GPU_POWER),
+    Twin("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu.GPU_ENERGY, (), _MILLI),
+    Twin("DCGM_FI_DEV_POWER_MGMT_LIMIT", gpu.GPU_POWER_LIMIT, ("enforced",)),
+    Twin("DCGM_FI_DEV_POWER_VIOLATION", gpu.GPU_THROTTLE_SECONDS, ("sw_power_cap",), _NANO),
+    Twin("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", gpu.GPU_PCIE_REPLAYS),
     Twin("DCGM_FI_DEV_GPU_UTIL", gpu.GPU_UTILIZATION, (), _PERCENT),
     Twin("DCGM_FI_DEV_MEM_COPY_UTIL", gpu.GPU_MEMORY_COPY, (), _PERCENT),
     Twin("DCGM_FI_DEV_FB_FREE", gpu.GPU_MEMORY_FREE, (), _MIB),
     Twin("DCGM_FI_DEV_FB_USED", gpu.GPU_MEMORY_USED, (), _MIB),
     Twin("DCGM_FI_DEV_FB_TOTAL", gpu.GPU_MEMORY_TOTAL, (), _MIB),
     Twin("DCGM_FI_DEV_FB_RESERVED", gpu.GPU_MEMORY_RESERVED, (), _MIB),
-    Twin("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("corrected", "volatile")),
-    Twin("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "volatile")),
-    Twin("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("corrected", "aggregate")),
-    Twin("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
-    Twin("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", gpu_faults.GPU_REMAPPED_ROWS, ("corrected",)),
-    Twin("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", gpu_faults.GPU_REMAPPED_ROWS, ("uncorrected",)),
-    Twin("DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu_faults.GPU_REMAP_FAILED),
-    Twin("DCGM_FI_DEV_ROW_REMAP_PENDING", gpu_faults.GPU_REMAP_PENDING),
-    Twin("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu_activity.GPU_GRAPHICS_ACTIVE),
-    Twin("DCGM_FI_PROF_SM_ACTIVE", gpu_activity.GPU_SM_ACTIVE),
-    Twin("DCGM_FI_PROF_SM_OCCUPANCY", gpu_activity.GPU_SM_OCCUPANCY),
-    Twin("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu_activity.GPU_TENSOR_ACTIVE, ("any",)),
-    Twin("DCGM_FI_PROF_DRAM_ACTIVE", gpu_activity.GPU_DRAM_ACTIVE),
-    Twin("DCGM_FI_PROF_PCIE_TX_BYTES", gpu_pcie.GPU_PCIE_RATE, ("transmit",)),
-    Twin("DCGM_FI_PROF_PCIE_RX_BYTES", gpu_pcie.GPU_PCIE_RATE, ("receive",)),
+    Twin("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu.GPU_ECC_ERRORS, ("corrected", "volatile")),
+    Twin("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu.GPU_ECC_ERRORS, ("uncorrected", "volatile")),
+    Twin("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", gpu.GPU_ECC_ERRORS, ("corrected", "aggregate")),
+    Twin("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", gpu.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
+    Twin("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", gpu.GPU_REMAPPED_ROWS, ("corrected",)),
+    Twin("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", gpu.GPU_REMAPPED_ROWS, ("uncorrected",)),
+    Twin("DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu.GPU_REMAP_FAILED),
+    Twin("DCGM_FI_DEV_ROW_REMAP_PENDING", gpu.GPU_REMAP_PENDING),
+    Twin("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.GPU_GRAPHICS_ACTIVE),
+    Twin("DCGM_FI_PROF_SM_ACTIVE", gpu.GPU_SM_ACTIVE),
+    Twin("DCGM_FI_PROF_SM_OCCUPANCY", gpu.GPU_SM_OCCUPANCY),
+    Twin("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu.GPU_TENSOR_ACTIVE, ("any",)),
+    Twin("DCGM_FI_PROF_DRAM_ACTIVE", gpu.GPU_DRAM_ACTIVE),
+    Twin("DCGM_FI_PROF_PCIE_TX_BYTES", gpu.GPU_PCIE_RATE, ("transmit",)),
+    Twin("DCGM_FI_PROF_PCIE_RX_BYTES", gpu.GPU_PCIE_RATE, ("receive",)),
 )
 TWIN_BY_FIELD = {twin.field: twin for twin in TWINS}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Part, Reading
 from lockstep_agent.fair_share import nested_shares
-from lockstep_catalogue import Endpoint, Kind, health, metrics_of, series_budget
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue import Endpoint, Kind, agent, metrics_of, series_budget
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.labels import JOB_ID, RANK
 
 _log = logging.getLogger(__name__)
@@ -20,8 +20,8 @@ _GROUPS = {
     for group, metrics in series_budget.THINNING.items()
 }
 _SPARE_SERIES = 100  # a group comes back when this many are free with it: none comes and goes
-_ZERO, _BY_OPTION = health.LEFT_OUT.values[:2]
-_SHARE = health.LEFT_OUT.values[-1]
+_ZERO, _BY_OPTION = agent.LEFT_OUT.values[:2]
+_SHARE = agent.LEFT_OUT.values[-1]
 # Where the job's id stands among the labels; owners of devices are series of the node.
 _JOB_AT = {
     metric.name: metric.labels.index(JOB_ID)
@@ -205,13 +205,13 @@ class SeriesBudget:
         """How many series are left out and why; the same object while the numbers stay."""
         totals = self._totals()
         numbers = tuple(
-            Reading(health.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
-            for reason in health.LEFT_OUT.values[: 2 + self._num_thinned]
+            Reading(agent.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
+            for reason in agent.LEFT_OUT.values[: 2 + self._num_thinned]
         )
         if self._has_cut:
             numbers += (
-                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_cut),
-                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_cut_jobs),
+                Reading(agent.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_cut),
+                Reading(agent.JOBS_CUT, (agent.BOUND.values[-1],), self._num_cut_jobs),
             )
         if numbers != self._left_out:
             self._left_out = numbers

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.syntax import HEADS, escaped, number
-from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
+from lockstep_catalogue import Endpoint, Kind, Metric, agent, metrics_of
 
 _log = logging.getLogger(__name__)
 _METRICS = metrics_of(Endpoint.AGENT)
@@ -82,7 +82,7 @@ class Renderer:
             parts: readings of all collectors; the first reading of a series counts.
             now_seconds: wall clock, served as the time of this tick.
         """
-        all_parts = (*parts, (Reading(health.AGENT_TICK, (), now_seconds),))
+        all_parts = (*parts, (Reading(agent.AGENT_TICK, (), now_seconds),))
         families = self._families.values()
         served = self._budget.select(all_parts) if self._budget else all_parts
         if not self._update(served):
@@ -90,7 +90,7 @@ class Renderer:
             while self._budget and self._budget.fit(count):
                 served = self._budget.select(all_parts)
                 count = self._rebuild(served)
-            self._families[health.AGENT_SERIES.name].add(Reading(health.AGENT_SERIES, (), count))
+            self._families[agent.AGENT_SERIES.name].add(Reading(agent.AGENT_SERIES, (), count))
         self._parts = served
         return Exposition(
             text=b"".join([family.join().text for family in families]),

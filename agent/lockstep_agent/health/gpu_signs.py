@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.limits import Limits
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import gpu, gpu_faults, gpu_pcie, gpu_power, nvlink
-from lockstep_catalogue.verdicts import DEGRADED, FAILED, GPU_HEALTH
+from lockstep_catalogue import gpu
+from lockstep_catalogue.incidents import DEGRADED, FAILED, GPU_HEALTH
 
 # Recovery actions of the driver that can wait until the job has ended; the others cannot.
 _CAN_WAIT = frozenset({"drain_p2p", "recover_imex"})
 _FLAGS = (
-    (gpu_faults.GPU_REMAP_FAILED, (), FAILED, "remap_failed"),
-    (gpu_faults.GPU_REMAP_PENDING, (), DEGRADED, "remap_pending"),
-    (gpu_faults.GPU_RETIRED_PENDING, (), DEGRADED, "retirement_pending"),
-    (gpu_faults.GPU_SRAM_THRESHOLD_EXCEEDED, (), FAILED, "sram_threshold"),
+    (gpu.GPU_REMAP_FAILED, (), FAILED, "remap_failed"),
+    (gpu.GPU_REMAP_PENDING, (), DEGRADED, "remap_pending"),
+    (gpu.GPU_RETIRED_PENDING, (), DEGRADED, "retirement_pending"),
+    (gpu.GPU_SRAM_THRESHOLD_EXCEEDED, (), FAILED, "sram_threshold"),
     # Volatile counts begin with the driver; aggregate ones hold errors that were repaired long ago.
-    (gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "volatile"), DEGRADED, "uncorrected_ecc"),
+    (gpu.GPU_ECC_ERRORS, ("uncorrected", "volatile"), DEGRADED, "uncorrected_ecc"),
 )
 
 
@@ -35,8 +35,8 @@ class LinksSeen:
     def learn(self, facts: Facts, models: Mapping[Labels, str]) -> None:
         """Takes in the links that the GPUs have now."""
         for part, model in models.items():
-            links = facts.value(nvlink.NVLINK_LINKS, *part, "active")
-            rate = facts.value(nvlink.NVLINK_SPEED_MIN, *part)
+            links = facts.value(gpu.NVLINK_LINKS, *part, "active")
+            rate = facts.value(gpu.NVLINK_SPEED_MIN, *part)
             self.links[model] = max(self.links.get(model, 0), links or 0)
             self.rate[model] = max(self.rate.get(model, 0), rate or 0)
 
@@ -54,7 +54,7 @@ def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
     for labels in facts.of(gpu.GPU_STATE_INFO):
         if labels[2] != "ok":
             yield Sign(GPU_HEALTH, labels[:2], FAILED, labels[2])
-    for labels in facts.of(gpu_faults.GPU_RECOVERY_ACTION):
+    for labels in facts.of(gpu.GPU_RECOVERY_ACTION):
         if labels[2] != "none":
             verdict = DEGRADED if labels[2] in _CAN_WAIT else FAILED
             yield Sign(GPU_HEALTH, labels[:2], verdict, "recovery_action")
@@ -73,8 +73,8 @@ def _pcie(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
     if (facts.value(gpu.GPU_UTILIZATION, *part) or 0) < limits.busy_ratio:
         return
     pairs = (
-        (gpu_pcie.GPU_PCIE_GENERATION, gpu_pcie.GPU_PCIE_GENERATION_MAX),
-        (gpu_pcie.GPU_PCIE_WIDTH, gpu_pcie.GPU_PCIE_WIDTH_MAX),
+        (gpu.GPU_PCIE_GENERATION, gpu.GPU_PCIE_GENERATION_MAX),
+        (gpu.GPU_PCIE_WIDTH, gpu.GPU_PCIE_WIDTH_MAX),
     )
     values = [(facts.value(now, *part), facts.value(highest, *part)) for now, highest in pairs]
     if any(now is not None and highest is not None and now < highest for now, highest in values):
@@ -84,15 +84,15 @@ def _pcie(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
 def _nvlink(
     facts: Facts, part: Labels, model: str, seen: LinksSeen, limits: Limits
 ) -> Iterator[Sign]:
-    links = facts.value(nvlink.NVLINK_LINKS, *part, "active")
+    links = facts.value(gpu.NVLINK_LINKS, *part, "active")
     if links is not None and links < seen.links.get(model, 0):
         yield Sign(GPU_HEALTH, part, DEGRADED, "nvlink_down")
-    rate = facts.value(nvlink.NVLINK_SPEED_MIN, *part)
+    rate = facts.value(gpu.NVLINK_SPEED_MIN, *part)
     if rate is not None and rate < seen.rate.get(model, 0):
         yield Sign(GPU_HEALTH, part, DEGRADED, "nvlink_slow", limits.link_hold_seconds)
-    if facts.is_set(nvlink.NVLINK_FABRIC_STATE, *part, "failed"):
+    if facts.is_set(gpu.NVLINK_FABRIC_STATE, *part, "failed"):
         yield Sign(GPU_HEALTH, part, FAILED, "fabric_failed")
-    checks = facts.of(nvlink.NVLINK_FABRIC_UNHEALTHY)
+    checks = facts.of(gpu.NVLINK_FABRIC_UNHEALTHY)
     if any(value > 0 for labels, value in checks.items() if labels[:2] == part):
         yield Sign(GPU_HEALTH, part, DEGRADED, "fabric_unhealthy")
 
@@ -103,11 +103,9 @@ def _clocks(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
     A GPU at its default power limit is at work: the cap counts only when somebody lowered it.
     """
     reasons = ("sw_thermal", "hw_thermal", "hw_power_brake", "sw_power_cap", "hw_slowdown")
-    held = {
-        reason for reason in reasons if facts.is_set(gpu_power.GPU_THROTTLE_ACTIVE, *part, reason)
-    }
+    held = {reason for reason in reasons if facts.is_set(gpu.GPU_THROTTLE_ACTIVE, *part, reason)}
     enforced, default = (
-        facts.value(gpu_power.GPU_POWER_LIMIT, *part, kind) for kind in ("enforced", "default")
+        facts.value(gpu.GPU_POWER_LIMIT, *part, kind) for kind in ("enforced", "default")
     )
     lowered = enforced is not None and default is not None and enforced < default
     thermal = bool(held & {"sw_thermal", "hw_thermal"})

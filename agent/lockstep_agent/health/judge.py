@@ -15,7 +15,13 @@ from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
 from lockstep_agent.health.port_signs import port_signs
 from lockstep_agent.health.signs import Sign
 from lockstep_catalogue import Metric, gpu
-from lockstep_catalogue.verdicts import EXPECTED_PORT_HEALTH, GPU_HEALTH, NO_REASON, NODE_HEALTH, OK
+from lockstep_catalogue.incidents import (
+    EXPECTED_PORT_HEALTH,
+    GPU_HEALTH,
+    NO_REASON,
+    NODE_HEALTH,
+    OK,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from lockstep_agent.health.facts import Facts
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import gpu, health
-from lockstep_catalogue.verdicts import DEGRADED, FAILED, NODE_HEALTH
+from lockstep_catalogue import agent, gpu
+from lockstep_catalogue.incidents import DEGRADED, FAILED, NODE_HEALTH
 
 
 def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Iterator[Sign]:
@@ -17,10 +17,10 @@ def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Ite
         most_seen: most GPUs that the driver has reported since the start.
     """
     # A driver that hangs reports no GPUs: a verdict on their number would be a second, wrong one.
-    if facts.is_set(health.LANE_STALLED, "driver"):
+    if facts.is_set(agent.LANE_STALLED, "driver"):
         yield Sign(NODE_HEALTH, (), FAILED, "driver_hung")
         return
-    if facts.is_set(health.DRIVER_RELEASED):
+    if facts.is_set(agent.DRIVER_RELEASED):
         return
     by_driver = facts.value(gpu.GPU_COUNT, "nvml")
     on_bus = facts.value(gpu.GPU_COUNT, "pci") or 0

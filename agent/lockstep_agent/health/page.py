@@ -5,8 +5,8 @@ from typing import Any
 
 from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.parts import kind_of, verdicts_in
+from lockstep_catalogue.incidents import NO_REASON, OK
 from lockstep_catalogue.labels import VERDICT
-from lockstep_catalogue.verdicts import NO_REASON, OK
 
 FROM_GOOD_TO_BAD = VERDICT.values
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from lockstep_agent.health.expected import ExpectedPort
 from lockstep_agent.health.facts import Facts
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import fabric, fabric_ports
-from lockstep_catalogue.verdicts import DEGRADED, EXPECTED_PORT_HEALTH, FAILED
+from lockstep_catalogue import fabric
+from lockstep_catalogue.incidents import DEGRADED, EXPECTED_PORT_HEALTH, FAILED
 
-_UP = (fabric_ports.PORT_UP, fabric.NET_UP)
-_RATE = (fabric_ports.PORT_RATE, fabric.NET_SPEED)
-_PRESENT = (fabric_ports.PORT_INFO, *_UP, *_RATE)
+_UP = (fabric.PORT_UP, fabric.NET_UP)
+_RATE = (fabric.PORT_RATE, fabric.NET_SPEED)
+_PRESENT = (fabric.PORT_INFO, *_UP, *_RATE)
 
 
 def port_signs(facts: Facts, expected: Iterable[ExpectedPort]) -> Iterator[Sign]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
-from lockstep_catalogue import job_state, training
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import RESTORE_OUTCOME, WRITING
 from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS
 from lockstep_records.page.reader import Page
@@ -28,7 +28,7 @@ def checkpoint_readings(labels: Labels, pages: list[Page]) -> Iterator[AnyReadin
     for outcome, count in counts.items():
         yield Reading(training.CHECKPOINTS, (*labels, outcome), count)
     verified = _total(writers, min, lambda page: page.periodic["checkpoints_verified"])
-    yield Reading(job_state.CHECKPOINTS_VERIFIED, labels, verified)
+    yield Reading(training.CHECKPOINTS_VERIFIED, labels, verified)
     if writers:
         yield from _histograms(labels, list(writers.values()))
     yield from _restores(labels, _by_attempt([page for page in pages if _num_restores(page)]))
@@ -67,7 +67,7 @@ def _histograms(labels: Labels, attempts: list[list[Page]]) -> Iterator[Histogra
     for writing in WRITING.values:
         buckets = [page.periodic[f"checkpoint_{writing}_buckets"] for page in lowest]
         yield HistogramReading(
-            job_state.CHECKPOINT_SECONDS,
+            training.CHECKPOINT_SECONDS,
             (*labels, writing),
             tuple(sum(by_item[item] for by_item in buckets) for item in CHECKPOINT_BUCKET_ITEMS),
             sum(page.periodic[f"checkpoint_{writing}_seconds"] for page in lowest),
@@ -78,10 +78,10 @@ def _restores(labels: Labels, attempts: dict[int, list[Page]]) -> Iterator[Readi
     for outcome in RESTORE_OUTCOME.values:
         combine: _Combine = min if outcome == "ok" else max
         count = _total(attempts, combine, _restores_that(outcome))
-        yield Reading(job_state.RESTORES, (*labels, outcome), count)
+        yield Reading(training.RESTORES, (*labels, outcome), count)
     passed_over = _total(attempts, max, lambda page: page.periodic["passed_over"])
-    yield Reading(job_state.PASSED_OVER, labels, passed_over)
-    yield Reading(job_state.LOST_STEPS, labels, _total(attempts, max, _lost_steps))
+    yield Reading(training.PASSED_OVER, labels, passed_over)
+    yield Reading(training.LOST_STEPS, labels, _total(attempts, max, _lost_steps))
 
 
 def _lost_steps(page: Page) -> int:

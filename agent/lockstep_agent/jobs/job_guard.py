@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from lockstep_agent.collector import AnyReading, Reading, is_servable
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 
 _log = logging.getLogger(__name__)
 _LOG_SECONDS = 60.0
@@ -83,4 +83,4 @@ class JobGuard:
     def readings(self) -> Iterator[Reading]:
         """How often each collector has left a job out."""
         for collector, count in sorted(self._skipped.copy().items()):
-            yield Reading(health.JOBS_SKIPPED, (collector,), count)
+            yield Reading(agent.JOBS_SKIPPED, (collector,), count)

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading
-from lockstep_catalogue import job_ranks as metrics
+from lockstep_catalogue import training as metrics
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.reader import Page, PageError, Values, read_newest, unpack
 from lockstep_records.replicas import Fingerprint, fingerprints_of

@@ -15,7 +15,7 @@ from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.jobs.job_guard import JobGuard
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.listing import list_node
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 from lockstep_records.page.reader import PageReader
 
 _Result = TypeVar("_Result")
@@ -92,8 +92,8 @@ class PageStore:
 
     def health(self) -> Iterator[Reading]:
         """How many jobs are cut, and how often one was skipped."""
-        for bound in health.LISTING_BOUNDS:
-            yield Reading(health.JOBS_CUT, (bound,), self._num_cut[bound])
+        for bound in agent.LISTING_BOUNDS:
+            yield Reading(agent.JOBS_CUT, (bound,), self._num_cut[bound])
         yield from self.guard.readings()
 
     def owner_of(self, job_id: str) -> int | None:

@@ -10,7 +10,7 @@ from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Rea
 from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
 from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.state_readings import state_now, state_totals
-from lockstep_catalogue import Metric, job_watch
+from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
@@ -152,8 +152,8 @@ def _node_now(
     states = [_state(page, page.path in view.running) for page in current.values()]
     for state in STATE.values:
         yield Reading(metrics.RANKS, (*labels, state), states.count(state))
-    yield Reading(job_watch.ATTEMPT_NUMBER, labels, lowest.identity["attempt"])
-    yield Reading(job_watch.WORLD_RANKS, labels, lowest.identity["world_size"])
+    yield Reading(metrics.ATTEMPT_NUMBER, labels, lowest.identity["attempt"])
+    yield Reading(metrics.WORLD_RANKS, labels, lowest.identity["world_size"])
     steps = [page.state["step"] for page in current.values()]
     yield from _if_present(metrics.STEP, labels, _highest(steps, 1))
     for metric, field in _LAST_VALUES.items():
@@ -174,14 +174,14 @@ def _device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Readi
     """Counters of the GPUs' streams and of the bus: sums over every attempt; absent without any."""
     for kind in KIND.values:
         if size := sum(page.periodic["bus_bytes"][kind] for page in pages):
-            yield Reading(job_watch.BUS_BYTES, (*labels, kind), size)
+            yield Reading(metrics.BUS_BYTES, (*labels, kind), size)
     if steps := sum(page.periodic["device_steps"] for page in pages):
-        yield Reading(job_watch.DEVICE_STEPS, labels, steps)
+        yield Reading(metrics.DEVICE_STEPS, labels, steps)
         for phase in STEP_PHASES:
             seconds = sum(page.periodic["host_bound_seconds"][phase] for page in pages)
-            yield Reading(job_watch.HOST_BOUND_SECONDS, (*labels, phase), seconds)
+            yield Reading(metrics.HOST_BOUND_SECONDS, (*labels, phase), seconds)
         launch_bound = sum(page.periodic["launch_bound_steps"] for page in pages)
-        yield Reading(job_watch.LAUNCH_BOUND_STEPS, labels, launch_bound)
+        yield Reading(metrics.LAUNCH_BOUND_STEPS, labels, launch_bound)
 
 
 def _highest(values: list[int | None], factor: float) -> float | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric, collect
-from lockstep_catalogue import job_state as metrics
-from lockstep_catalogue.parts import FAILED_PARTS, PART
+from lockstep_catalogue import training as metrics
+from lockstep_catalogue.training import FAILED_PARTS, PART
 from lockstep_records.data_ranks import counts_data
 from lockstep_records.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.reader import Page

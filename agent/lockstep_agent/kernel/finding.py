@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lockstep_catalogue import Metric
-from lockstep_catalogue import events as metrics
-from lockstep_catalogue.xids import XID_BY_NUMBER
+from lockstep_catalogue import incidents as metrics
+from lockstep_catalogue.incidents import XID_BY_NUMBER
 from lockstep_records.printable import printable
 
 # Xid lines have no function digit, SXid lines have one

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep_agent.kernel.finding import Finding, event_of
 from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRIC_BY_NAME, Metric
-from lockstep_catalogue.events import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
+from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
 
 # a log can hold any number of addresses: without a bound a damaged one would fill the memory
 _MAX_COUNTERS = 1000

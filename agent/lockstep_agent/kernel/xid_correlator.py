@@ -12,7 +12,7 @@ from lockstep_agent.kernel.finding import Finding
 from lockstep_agent.kernel.incidents import NVML_EVENTS, Incidents
 from lockstep_agent.sources.logs import Message
 from lockstep_agent.sources.xid_event import XidEvent
-from lockstep_catalogue.events import GPU_XID_INCIDENTS
+from lockstep_catalogue.incidents import GPU_XID_INCIDENTS
 
 _QUIET_SECONDS = 300.0
 _LOG_TIMEOUT_SECONDS = 2.0  # for the log to report the same Xid

@@ -6,8 +6,8 @@ All drivers share the files in ``counters``; each has its own in ``hw_counters``
 from dataclasses import dataclass
 
 from lockstep_catalogue import Metric
-from lockstep_catalogue import fabric_ports as metrics
-from lockstep_catalogue.fabric_labels import QP_ERROR
+from lockstep_catalogue import fabric as metrics
+from lockstep_catalogue.labels import QP_ERROR
 
 _WORD_BYTES = 4  # the data counters of InfiniBand count words of four bytes; those of EFA bytes
 

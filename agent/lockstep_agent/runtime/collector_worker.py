@@ -16,7 +16,7 @@ from lockstep_agent.collector import (
     Run,
     SourceLostError,
 )
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class CollectorWorker:
         self._guards = [Guard(collector) for collector in collectors]
         self._silence, self._stale_seconds, self._clock = silence, stale_seconds, clock
         self._stalled: tuple[Part, ...] = tuple(
-            (Reading(health.LANE_STALLED, (name,), stalled),) for stalled in (0, 1)
+            (Reading(agent.LANE_STALLED, (name,), stalled),) for stalled in (0, 1)
         )
         self._latest: list[Part] = [()] * len(self._guards)
         self._due_seconds = [clock()] * len(self._guards)
@@ -124,7 +124,7 @@ class CollectorWorker:
 
     def _age(self, since_seconds: float) -> Reading:
         seconds = max(self._clock() - since_seconds, 0.0)
-        return Reading(health.LANE_AGE, (self.name,), seconds)
+        return Reading(agent.LANE_AGE, (self.name,), seconds)
 
     def _log_hang(self, hung: bool) -> None:
         if hung and not self._has_logged_hang:

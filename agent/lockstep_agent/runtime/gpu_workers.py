@@ -14,8 +14,8 @@ from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.pci_tree import count_gpus
 from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_catalogue import agent
 from lockstep_catalogue import gpu as metrics
-from lockstep_catalogue import health
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 60.0
@@ -105,7 +105,7 @@ class GpuWorkers:
             self._supervise()
         # Whoever upgrades the driver waits for this: it is 1 once the library is unloaded.
         released = self._released.is_set() and self._driver is None
-        yield Reading(health.DRIVER_RELEASED, (), 1 if released else 0)
+        yield Reading(agent.DRIVER_RELEASED, (), 1 if released else 0)
         if self._driver is not None and self._driver.version:
             versions = (self._driver.version, self._driver.cuda or "")
             yield Reading(metrics.GPU_DRIVER_INFO, versions, 1)

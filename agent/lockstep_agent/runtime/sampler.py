@@ -9,7 +9,7 @@ from lockstep_agent.collector import Guard, Part, Reading, Run, Tier
 from lockstep_agent.exposition.text import Exposition, Renderer
 from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.runtime.collector_worker import CollectorWorker
-from lockstep_catalogue import health
+from lockstep_catalogue import agent
 
 _log = logging.getLogger(__name__)
 _FIRST_TIMEOUT_SECONDS = 1.5
@@ -193,7 +193,7 @@ class _Tally:
         last = self._last.values()
         if last:
             failed = any(run.failed for run in last)
-            yield Reading(health.COLLECTOR_SUCCESS, self._labels, 0 if failed else 1)
+            yield Reading(agent.COLLECTOR_SUCCESS, self._labels, 0 if failed else 1)
             seconds = max(run.seconds for run in last)
-            yield Reading(health.COLLECTOR_DURATION, self._labels, seconds)
-        yield Reading(health.COLLECTOR_FAILURES, self._labels, self._failures)
+            yield Reading(agent.COLLECTOR_DURATION, self._labels, seconds)
+        yield Reading(agent.COLLECTOR_FAILURES, self._labels, self._failures)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort
 from lockstep_agent.sources.sysfs import link_target_name, list_names
-from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
+from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 
 ACTIVE = 4
 LINK_UP = 5

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockstep_alerts.objectives.limits import Limit
 from lockstep_catalogue.ledger import SLO_WINDOWS
-from lockstep_catalogue.recorded_objectives import PERIOD
+from lockstep_catalogue.recorded import PERIOD
 
 WEEKS_OF_PERIOD = 4
 _SEED = 20_260_101

@@ -1,6 +1,6 @@
 """PromQL: GPUs with a fault now, by the agent's verdict on them and by the kernel log."""
 
-from lockstep_catalogue import events, gpu_owner, verdicts
+from lockstep_catalogue import gpu, incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, PCI_BUS_ID, UUID, VERDICT
 from lockstep_catalogue.promql import Matcher, eq, names, one_of, select
 
@@ -10,7 +10,7 @@ HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
 """How long the agent sees these signs before it calls them a verdict (``health/limits.py``)."""
 ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
 _ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
-_ON_XID = f"on ({names(CLUSTER, NODE, events.XID)})"
+_ON_XID = f"on ({names(CLUSTER, NODE, incidents.XID)})"
 WHOLE_NODE = ("gpu_count_short", "driver_hung")
 """Reasons of a failed node that name no GPU."""
 BROKEN_PARTS = (
@@ -28,7 +28,7 @@ BROKEN_PARTS = (
 
 def judged(*matchers: Matcher) -> str:
     """Verdicts on GPUs that match."""
-    return select(verdicts.GPU_HEALTH, *matchers)
+    return select(incidents.GPU_HEALTH, *matchers)
 
 
 def failed() -> str:
@@ -38,14 +38,14 @@ def failed() -> str:
 
 def degraded() -> str:
     """GPUs that work, with less than they should have."""
-    return judged(one_of(verdicts.GPU_REASON, *BROKEN_PARTS))
+    return judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS))
 
 
 def fatal_xids(window: str, *matchers: Matcher) -> str:
     """Fatal Xids that were reported within the window, by address on the bus."""
     # The time and not the count: a counter kept over restarts is born with old incidents.
-    lately = f"time() - {select(events.GPU_XID_LAST, *matchers)} < {window}"
-    fatal = select(events.GPU_XID_INFO, eq(events.SEVERITY, "fatal"))
+    lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
+    fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
     return f"({lately}) and {_ON_XID} {fatal}"
 
 
@@ -56,4 +56,4 @@ def select_faulty_gpus(gpus: str, signs_by_uuid: str, xids: str) -> str:
 
 def has_owner() -> str:
     """GPUs that a job, a pod or a process holds, for the right side of ``unless``."""
-    return select(gpu_owner.GPU_OWNER_INFO)
+    return select(gpu.GPU_OWNER_INFO)

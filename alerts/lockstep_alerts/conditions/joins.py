@@ -1,6 +1,6 @@
 """PromQL that several conditions share: which jobs run on a node, who is late, and why."""
 
-from lockstep_catalogue import gpu_owner, job_ranks, job_watch, recorded, training
+from lockstep_catalogue import gpu, recorded, training
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Recorded
 from lockstep_catalogue.promql import Matcher, by, has, median_by, names, one_of, select
@@ -39,7 +39,7 @@ def has_stood(windows: ScrapeWindows) -> str:
     The step that stood is in the windows of the means afterwards, on whichever rank.
     """
     stood = f"present_over_time({select(recorded.STANDING)}[{spelled(2 * windows.live_seconds)}])"
-    hung = f"present_over_time({select(job_watch.HANG_FIRST)}[{windows.long}])"
+    hung = f"present_over_time({select(training.HANG_FIRST)}[{windows.long}])"
     return f"{ON_JOB} ({stood} or {by('group', hung, *JOB_LABELS)})"
 
 
@@ -79,10 +79,10 @@ def node_is_late(above_ratio: float) -> str:
 
 def load_excess(*labels: Label) -> str:
     """By how much the heaviest rank of each of these is above the job's median, by kind of load."""
-    by_load = (*JOB_LABELS, job_ranks.LOAD)
-    compared = one_of(job_ranks.LOAD, *_LOADS)
-    heaviest = by("max", select(job_ranks.HEAVIEST_LOAD, compared), *labels, job_ranks.LOAD)
-    median = median_by(select(job_ranks.MEDIAN_LOAD, compared), *by_load)
+    by_load = (*JOB_LABELS, training.LOAD)
+    compared = one_of(training.LOAD, *_LOADS)
+    heaviest = by("max", select(training.HEAVIEST_LOAD, compared), *labels, training.LOAD)
+    median = median_by(select(training.MEDIAN_LOAD, compared), *by_load)
     return f"{heaviest} / on ({names(*by_load)}) group_left () ({median} > 0) - 1"
 
 
@@ -116,5 +116,5 @@ def ran_on(windows: ScrapeWindows) -> str:
 def held_gpus(windows: ScrapeWindows, *matchers: Matcher) -> str:
     """Owners of GPUs of the last two minutes that are jobs, one series each."""
     moment = windows.cover(_MOMENT_SECONDS)
-    owner = select(gpu_owner.GPU_OWNER_INFO, has(JOB_ID), *matchers)
+    owner = select(gpu.GPU_OWNER_INFO, has(JOB_ID), *matchers)
     return f"max_over_time({owner}[{moment}])"

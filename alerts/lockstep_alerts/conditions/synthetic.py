@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep_catalogue import job_ranks, training
+from lockstep_catalogue import training
 from lockstep_catalogue.metric import Series
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_catalogue.windows import ScrapeWindows
@@ -257,6 +257,6 @@ def loads(ratio: float, seconds: int, load: str = "tokens", rank: int = 2) -> li
     node = {"instance": "n1:9400", **JOB, "node": "n1", "load": load}
     heaviest, median = steady(1000 * ratio, seconds), steady(1000, seconds)
     return [
-        samples(job_ranks.HEAVIEST_LOAD, heaviest, rank=str(rank), **node),
-        samples(job_ranks.MEDIAN_LOAD, median, **node),
+        samples(training.HEAVIEST_LOAD, heaviest, rank=str(rank), **node),
+        samples(training.MEDIAN_LOAD, median, **node),
     ]

@@ -11,7 +11,7 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS
 from lockstep_catalogue.promql import by, names, select
-from lockstep_catalogue.recorded_objectives import (
+from lockstep_catalogue.recorded import (
     BAD_EVENTS,
     GOAL,
     PERIOD,

@@ -25,7 +25,7 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, JOB_CLASS, SLO, SLO_COUNTS_SECONDS, WINDOW
 from lockstep_catalogue.promql import Matcher, eq, names, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
 _OF_CLASS = (CLUSTER, JOB_CLASS)

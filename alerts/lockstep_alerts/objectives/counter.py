@@ -15,7 +15,7 @@ from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.metric import Kind, Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, one_of, select
-from lockstep_catalogue.recorded_objectives import COUNTER_BAD, COUNTER_TOTAL, PERIOD_DAYS
+from lockstep_catalogue.recorded import COUNTER_BAD, COUNTER_TOTAL, PERIOD_DAYS
 from lockstep_catalogue.windows import ScrapeWindows
 
 _SUM_SECONDS, _EVERY_SECONDS = 300, 60

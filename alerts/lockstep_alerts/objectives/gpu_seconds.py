@@ -17,7 +17,7 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.promql import eq, names, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, PERIOD, TOTAL_EVENTS
+from lockstep_catalogue.recorded import BAD_EVENTS, PERIOD, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
 _ON_CLASS = f"on ({names(CLUSTER, JOB_CLASS)})"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from lockstep_alerts.reading.quantities import Choice, Number
 from lockstep_catalogue.ledger import SLO_WINDOWS
-from lockstep_catalogue.recorded_objectives import PERIOD
+from lockstep_catalogue.recorded import PERIOD
 
 SloWindow = Annotated[str, Choice(tuple(SLO_WINDOWS))]
 """A window for which the ledger counts."""

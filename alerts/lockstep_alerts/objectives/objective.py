@@ -10,7 +10,7 @@ from lockstep_alerts.objectives.windows import ObjectiveWindows
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.rules.slices import OF_BASELINE
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO
-from lockstep_catalogue.recorded_objectives import PERIOD, SLICE_PERIOD
+from lockstep_catalogue.recorded import PERIOD, SLICE_PERIOD
 
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _MEASURE = re.compile(r"^M[1-9][0-9]*$")

@@ -8,14 +8,14 @@ from lockstep_alerts.rules import objective_series
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.promql import Matcher
-from lockstep_catalogue.recorded_objectives import (
+from lockstep_catalogue.recorded import (
     BAD_EVENTS,
     COUNTER_BAD,
     COUNTER_TOTAL,
     GOAL,
+    SLICE_LIMIT,
     TOTAL_EVENTS,
 )
-from lockstep_catalogue.recorded_slices import SLICE_LIMIT
 from lockstep_catalogue.windows import ScrapeWindows
 
 

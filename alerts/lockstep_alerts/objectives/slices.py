@@ -20,10 +20,10 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules.slices import SLICE_SECONDS
-from lockstep_catalogue import job_watch, training
+from lockstep_catalogue import training
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import by, eq, select
-from lockstep_catalogue.recorded_slices import SLICE_RATIO
+from lockstep_catalogue.recorded import SLICE_RATIO
 from lockstep_catalogue.windows import ScrapeWindows
 
 _HEALTHY_SECONDS = 45 * 60
@@ -88,5 +88,5 @@ def _job(slo: str, ratio: float, after_seconds: int) -> list[Samples]:
         samples(training.RANK_INFO, steady(1, sum(r.seconds for r in regimes)), rank="0", **node),
         *stepping(*regimes),
         samples(training.TOKENS, growing(*tokens), **node),
-        samples(job_watch.BUS_RATE, bus, **node, kind="all_reduce"),
+        samples(training.BUS_RATE, bus, **node, kind="all_reduce"),
     ]

@@ -12,7 +12,7 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue.recorded_objectives import OBJECTIVE
+from lockstep_catalogue.recorded import OBJECTIVE
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
 _CLUSTER = "{{ $labels.cluster }}"

@@ -9,7 +9,7 @@ from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import check_fields, read_quantities
 from lockstep_alerts.rules.slices import BASELINE
 from lockstep_catalogue.ledger import SLO_WINDOWS
-from lockstep_catalogue.recorded_objectives import SLICE_PERIOD
+from lockstep_catalogue.recorded import SLICE_PERIOD
 
 _AnyLimit = TypeVar("_AnyLimit", Limit, BurnLimit)
 

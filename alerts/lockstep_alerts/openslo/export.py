@@ -13,7 +13,7 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE, Matcher, by, eq, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 
 API_VERSION, SERVICE = "openslo/v1", "lockstep"
 MEASURE, BAD, PAGE, TICKET, JOB_CLASS_OF = "measure", "bad", "page", "ticket", "job_class"

@@ -14,7 +14,7 @@ from lockstep_alerts.openslo import export
 from lockstep_alerts.reading.entry import Fields, SpecError
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Kind, Metric, Recorded
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 
 # One selector, summed and as a rate or not: what is counted follows from it alone.
 _QUERY = re.compile(

@@ -4,7 +4,6 @@ One rank's waiting is another one's work, maybe on another node: no page and no 
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
-from lockstep_catalogue.job_state import GOODPUT_SECONDS
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, PP
 from lockstep_catalogue.promql import by, eq, names, rate, select
 from lockstep_catalogue.recorded import (
@@ -13,6 +12,7 @@ from lockstep_catalogue.recorded import (
     LATENESS_RATIO,
     STRAGGLER_WAIT,
 )
+from lockstep_catalogue.training import GOODPUT_SECONDS
 
 _JOB = (CLUSTER, JOB_ID)
 _GROUP = (*_JOB, PP)

@@ -16,7 +16,7 @@ from lockstep_catalogue.ledger import (
 )
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.promql import by, eq, has, names, one_of, select
-from lockstep_catalogue.recorded_objectives import (
+from lockstep_catalogue.recorded import (
     BAD_EVENTS,
     BUDGET_REMAINING,
     CURRENT_BURN_RATE,
@@ -28,13 +28,14 @@ from lockstep_catalogue.recorded_objectives import (
     PERIOD_BURN_RATE,
     PERIOD_DAYS,
     SLICE_PERIOD,
+    SLICES_BAD,
+    SLICES_TOTAL,
     SLOTH_ID,
     SLOTH_SERVICE,
     SLOTH_SLO,
     TIME_PERIOD,
     TOTAL_EVENTS,
 )
-from lockstep_catalogue.recorded_slices import SLICES_BAD, SLICES_TOTAL
 
 _CURRENT_OF_EVENTS, _CURRENT_OF_GPU_SECONDS = "6h", "1h"
 """Windows of the burn rate now: the shortest that a page looks at."""

@@ -6,9 +6,7 @@ job, and some are of GPUs or of all jobs and no job's own.
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_alerts.rules.slices import SLICE_SECONDS, name_objective
-from lockstep_catalogue.gpu_activity import GPU_SM_ACTIVE
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
-from lockstep_catalogue.job_state import ANOMALOUS, CHECKPOINT_SECONDS
+from lockstep_catalogue.gpu import GPU_OWNER_INFO, GPU_SM_ACTIVE
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, NODE, WRITING
 from lockstep_catalogue.ledger import JOB_STATUS, JOBS, SLO
 from lockstep_catalogue.promql import (
@@ -21,7 +19,7 @@ from lockstep_catalogue.promql import (
     rate_of_sum,
     select,
 )
-from lockstep_catalogue.recorded_slices import (
+from lockstep_catalogue.recorded import (
     CHECKPOINT_INTERVAL,
     LAST_DURABLE,
     SLICE_BAD,
@@ -30,7 +28,13 @@ from lockstep_catalogue.recorded_slices import (
     SLICES_BAD,
     SLICES_TOTAL,
 )
-from lockstep_catalogue.training import LOSS, NONFINITE_STEPS, RANK_INFO
+from lockstep_catalogue.training import (
+    ANOMALOUS,
+    CHECKPOINT_SECONDS,
+    LOSS,
+    NONFINITE_STEPS,
+    RANK_INFO,
+)
 
 _JOB = (CLUSTER, JOB_ID)
 _OF_SLICE = (*_JOB, SLO)

@@ -7,7 +7,6 @@ no answer, such as the tokens of a job that stands still, has no slice.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
-from lockstep_catalogue.job_watch import BUS_RATE
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, PHASE, RANK
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import (
@@ -18,7 +17,7 @@ from lockstep_catalogue.promql import (
     rate,
     select,
 )
-from lockstep_catalogue.recorded_slices import (
+from lockstep_catalogue.recorded import (
     CHECKPOINT_INTERVAL,
     JOB_PHASES,
     LAST_DURABLE,
@@ -28,6 +27,7 @@ from lockstep_catalogue.recorded_slices import (
     SLICE_VALUE,
 )
 from lockstep_catalogue.training import (
+    BUS_RATE,
     LAST_CHECKPOINT,
     PHASE_SECONDS,
     RANK_INFO,

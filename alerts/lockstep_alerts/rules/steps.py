@@ -11,7 +11,6 @@ themselves over time only.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
-from lockstep_catalogue.job_state import MODEL_FLOPS, PEAK_FLOPS
 from lockstep_catalogue.labels import (
     CLUSTER,
     JOB_ID,
@@ -48,7 +47,15 @@ from lockstep_catalogue.recorded import (
     TOKENS_RATE,
     UNOBSERVED,
 )
-from lockstep_catalogue.training import LAST_PROGRESS, PHASE_SECONDS, RANK_INFO, STEPS, TOKENS
+from lockstep_catalogue.training import (
+    LAST_PROGRESS,
+    MODEL_FLOPS,
+    PEAK_FLOPS,
+    PHASE_SECONDS,
+    RANK_INFO,
+    STEPS,
+    TOKENS,
+)
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
 _RATE_SECONDS = 60

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from lockstep_catalogue import ledger_service
+from lockstep_catalogue import ledger
 from lockstep_ledger import exposition
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
@@ -108,19 +108,19 @@ class Application:
             ("duplicate", commits.duplicates),
             ("refused", commits.refused),
         ):
-            samples[ledger_service.EVENTS.name, (name,)] = float(value)
-        for status in ledger_service.HTTP_STATUS.values:
-            samples[ledger_service.REQUESTS.name, (status,)] = float(self.asgi.answers[status])
-        samples[ledger_service.EVENTS_STORED.name, ()] = float(parts.writer.sequence)
+            samples[ledger.EVENTS.name, (name,)] = float(value)
+        for status in ledger.HTTP_STATUS.values:
+            samples[ledger.REQUESTS.name, (status,)] = float(self.asgi.answers[status])
+        samples[ledger.EVENTS_STORED.name, ()] = float(parts.writer.sequence)
         samples |= exposition.histogram(
-            ledger_service.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds
+            ledger.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds
         )
         counts = parts.windows.counts
         if counts is not None:
             clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
             samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
             samples |= exposition.promised(counts.targets)
-            samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
-            samples[ledger_service.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)
-            samples[ledger_service.REFRESHED.name, ()] = counts.time_seconds
+            samples[ledger.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
+            samples[ledger.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)
+            samples[ledger.REFRESHED.name, ()] = counts.time_seconds
         return samples

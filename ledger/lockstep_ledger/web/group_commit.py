@@ -11,7 +11,7 @@ from itertools import groupby
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger_service import COMMIT_DURATION
+from lockstep_catalogue.ledger import COMMIT_DURATION
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 

@@ -6,7 +6,6 @@ eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unle
 the identity holds a pair of both to convert with.
 """
 
-from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
@@ -15,8 +14,7 @@ from lockstep_catalogue.labels import (
     TROUBLE,
     WHERE,
 )
-from lockstep_catalogue.parts import PART
-from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_catalogue.training import CHECKPOINT_SECONDS, PART, STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"

@@ -2,19 +2,8 @@
 
 from dataclasses import dataclass
 
-from lockstep_catalogue import (
-    events,
-    fabric,
-    fabric_ports,
-    gpu_faults,
-    gpu_pcie,
-    gpu_power,
-    host,
-    nvlink,
-    pcie,
-)
-from lockstep_catalogue.fabric_labels import PRESSURE, RESOURCE
-from lockstep_catalogue.labels import NODE, THROTTLE
+from lockstep_catalogue import fabric, gpu, host, incidents
+from lockstep_catalogue.labels import NODE, PRESSURE, RESOURCE, THROTTLE
 from lockstep_catalogue.metric import Label, Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 
@@ -56,21 +45,21 @@ _ANY = 0.0
 SERIES: tuple[NodeSeries, ...] = (
     # Idle clocks and those that somebody has set are no trouble.
     # Each reason is a cause of its own: heat, the power brake of the rack, or the power cap.
-    NodeSeries(cause="gpu_throttling", metric=gpu_power.GPU_THROTTLE_SECONDS, unit=_SHARE,
+    NodeSeries(cause="gpu_throttling", metric=gpu.GPU_THROTTLE_SECONDS, unit=_SHARE,
                least=_WAITING, label=THROTTLE,
                matchers=(one_of(THROTTLE, "sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal",
                                 "hw_power_brake"),)),
-    NodeSeries(cause="gpu_ecc_errors", metric=gpu_faults.GPU_ECC_ERRORS, unit=_COUNT, least=_ANY),
-    NodeSeries(cause="gpu_xid", metric=events.GPU_XID_INCIDENTS, unit=_COUNT, least=_ANY,
-               label=events.XID),
-    NodeSeries(cause="pcie_width", metric=gpu_pcie.GPU_PCIE_WIDTH_MAX, unit="lanes", least=_ANY,
-               below=gpu_pcie.GPU_PCIE_WIDTH),
-    NodeSeries(cause="pcie_replays", metric=gpu_pcie.GPU_PCIE_REPLAYS, unit=_COUNT, least=1.0),
-    NodeSeries(cause="pcie_errors", metric=pcie.PCIE_AER_ERRORS, unit=_COUNT, least=_ANY),
-    NodeSeries(cause="nvlink_errors", metric=nvlink.NVLINK_ERRORS, unit=_COUNT, least=_ANY),
-    NodeSeries(cause="port_errors", metric=fabric_ports.PORT_ERRORS, unit=_COUNT, least=_ANY),
+    NodeSeries(cause="gpu_ecc_errors", metric=gpu.GPU_ECC_ERRORS, unit=_COUNT, least=_ANY),
+    NodeSeries(cause="gpu_xid", metric=incidents.GPU_XID_INCIDENTS, unit=_COUNT, least=_ANY,
+               label=incidents.XID),
+    NodeSeries(cause="pcie_width", metric=gpu.GPU_PCIE_WIDTH_MAX, unit="lanes", least=_ANY,
+               below=gpu.GPU_PCIE_WIDTH),
+    NodeSeries(cause="pcie_replays", metric=gpu.GPU_PCIE_REPLAYS, unit=_COUNT, least=1.0),
+    NodeSeries(cause="pcie_errors", metric=fabric.PCIE_AER_ERRORS, unit=_COUNT, least=_ANY),
+    NodeSeries(cause="nvlink_errors", metric=gpu.NVLINK_ERRORS, unit=_COUNT, least=_ANY),
+    NodeSeries(cause="port_errors", metric=fabric.PORT_ERRORS, unit=_COUNT, least=_ANY),
     NodeSeries(cause="packet_errors", metric=fabric.NET_ERRORS, unit=_COUNT, least=_ANY),
-    NodeSeries(cause="retransmissions", metric=fabric_ports.RDMA_QP_ERRORS, unit=_COUNT,
+    NodeSeries(cause="retransmissions", metric=fabric.RDMA_QP_ERRORS, unit=_COUNT,
                least=_ANY),
     NodeSeries(cause="storage_retransmissions", metric=host.STORAGE_RETRANSMISSIONS, unit=_COUNT,
                least=_ANY),

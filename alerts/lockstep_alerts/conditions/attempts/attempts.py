@@ -16,9 +16,8 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Whole, Window
-from lockstep_catalogue import host, job_state, job_watch, training
-from lockstep_catalogue.fabric_labels import MEMORY_EVENT
-from lockstep_catalogue.labels import STATE
+from lockstep_catalogue import host, training
+from lockstep_catalogue.labels import MEMORY_EVENT, STATE
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, increase, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -28,7 +27,7 @@ _FAILED = ("failed", "gone")
 
 def restarts(window: str) -> str:
     """How often each job was restarted within the window, over all its nodes."""
-    attempt = select(job_watch.ATTEMPT_NUMBER)
+    attempt = select(training.ATTEMPT_NUMBER)
     newest = by("max", f"max_over_time({attempt}[{window}])", *JOB_LABELS)
     return f"({newest} - {by('min', f'min_over_time({attempt}[{window}])', *JOB_LABELS)})"
 
@@ -78,7 +77,7 @@ class CrashLoop(Condition):
 
         def restarted(times: int) -> list[Samples]:
             return [
-                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")
+                sample_node(training.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")
             ]
 
         return [
@@ -103,7 +102,7 @@ class OutOfMemoryLoop(Condition):
         """Failed allocations and kills by the kernel, by job that is restarted over and over."""
         del windows
         killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
-        grown = f"{self._grown(job_state.OUT_OF_MEMORY)} or {self._grown(*killed)}"
+        grown = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
         looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
         return (
             f"{by('sum', grown, *JOB_LABELS)} > {self.least_restarts - 0.5} and {ON_JOB} {looping}"
@@ -122,8 +121,8 @@ class OutOfMemoryLoop(Condition):
 
         def job(num_failed: int, num_restarts: int) -> list[Samples]:
             return [
-                sample_node(job_state.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
-                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
+                sample_node(training.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
+                sample_node(training.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
             ]
 
         return [
@@ -139,12 +138,12 @@ class TopologyWrong(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Ranks of each job that does not fit together, by one of three signs."""
         del windows
-        attempt = select(job_watch.ATTEMPT_NUMBER)
+        attempt = select(training.ATTEMPT_NUMBER)
         # A node that an earlier attempt has left reports its pages for a while.
         newest = (
             f"{ON_NODE} ({attempt} == {ON_JOB} group_left () {by('max', attempt, *JOB_LABELS)})"
         )
-        sizes = f"({select(job_watch.WORLD_RANKS)} and {newest})"
+        sizes = f"({select(training.WORLD_RANKS)} and {newest})"
         most = by("max", sizes, *JOB_LABELS)
 
         def ranks(*states: str) -> str:
@@ -178,8 +177,8 @@ def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Sa
     lasting, series = timing.fires_by_seconds, []
     for node, (size, num_ranks, attempt) in nodes.items():
         series += [
-            sample_node(job_watch.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
-            sample_node(job_watch.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
+            sample_node(training.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
+            sample_node(training.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
             _ranks("init", steady(num_ranks, lasting), node),
         ]
     return series

@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Window
-from lockstep_catalogue import job_ranks, job_state, training
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import OUTCOME, RANK, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Label, Metric
 from lockstep_catalogue.promql import Matcher, by, eq, increase, one_of, select
@@ -87,7 +87,7 @@ class CheckpointInvalid(_Counted):
 
     COUNTERS = (
         (training.CHECKPOINTS, eq(OUTCOME, "invalid")),
-        (job_state.RESTORES, one_of(RESTORE_OUTCOME, "fallback", "failed")),
+        (training.RESTORES, one_of(RESTORE_OUTCOME, "fallback", "failed")),
     )
 
 
@@ -100,5 +100,5 @@ class CheckpointFailed(_Counted):
 class OutOfMemory(_Counted):
     """An allocation failed on a rank."""
 
-    COUNTERS = ((job_ranks.OUT_OF_MEMORY_RANK, None),)
+    COUNTERS = ((training.OUT_OF_MEMORY_RANK, None),)
     LABELS = (*NODE_LABELS, RANK)

@@ -3,7 +3,7 @@
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, steps_up
-from lockstep_catalogue import job_state
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import ANOMALY
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, increase, select
@@ -15,9 +15,9 @@ class LossAnomaly(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of anomalous ranks by job and kind; of a spike that has passed its beginnings."""
-        lasting = f"{by('sum', select(job_state.ANOMALOUS), *JOB_LABELS, ANOMALY)} > 0"
+        lasting = f"{by('sum', select(training.ANOMALOUS), *JOB_LABELS, ANOMALY)} > 0"
         # A spike of a step or two is over before the next scrape.
-        begun = increase(job_state.ANOMALIES, windows.cover(60))
+        begun = increase(training.ANOMALIES, windows.cover(60))
         return f"{lasting}\nor\n{by('sum', begun, *JOB_LABELS, ANOMALY)} > 0"
 
     def cases(self, timing: Timing) -> list[Case]:
@@ -28,7 +28,7 @@ class LossAnomaly(Condition):
 
         diverges, spike = {**JOB, "anomaly": "divergence"}, {**JOB, "anomaly": "spike"}
         return [
-            Case("it diverges", counted(job_state.ANOMALOUS, "divergence", 4), diverges),
-            Case("it spikes", counted(job_state.ANOMALIES, "spike", 1), spike),
-            Case("it is well", counted(job_state.ANOMALOUS, "divergence", 0)),
+            Case("it diverges", counted(training.ANOMALOUS, "divergence", 4), diverges),
+            Case("it spikes", counted(training.ANOMALIES, "spike", 1), spike),
+            Case("it is well", counted(training.ANOMALOUS, "divergence", 0)),
         ]

@@ -13,12 +13,12 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
-from lockstep_catalogue import job_ranks, job_state
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.promql import by, names, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_PART = (*JOB_LABELS, job_ranks.PART_OF_MODEL)
+_PART = (*JOB_LABELS, training.PART_OF_MODEL)
 _ALL = {"part_of_model": "all"}
 
 
@@ -29,18 +29,18 @@ class ReplicasDiffer(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs with ranks that differ on one node, or with nodes that differ at one step."""
         del windows  # no range of time: the newest fingerprints
-        step = select(job_ranks.FINGERPRINT_STEP)
+        step = select(training.FINGERPRINT_STEP)
         # Nodes are scraped at different moments: only those at the newest step are compared.
         newest = f"{step} == on ({names(*_PART)}) group_left () {by('max', step, *_PART)}"
-        same_step = f"({select(job_ranks.FINGERPRINT)} and on ({names(*_PART, NODE)}) ({newest}))"
+        same_step = f"({select(training.FINGERPRINT)} and on ({names(*_PART, NODE)}) ({newest}))"
         differ = f"{by('max', same_step, *_PART)} > {by('min', same_step, *_PART)}"
-        odd = f"{by('max', select(job_state.ODD_REPLICAS), *JOB_LABELS)} > 0"
+        odd = f"{by('max', select(training.ODD_REPLICAS), *JOB_LABELS)} > 0"
         return f"{by('group', differ, *JOB_LABELS)}\nor\n{by('group', odd, *JOB_LABELS)}"
 
     def cases(self, timing: Timing) -> list[Case]:
         """Nodes that differ, ranks of one node that differ, and two jobs that are well."""
         odd = samples(
-            job_state.ODD_REPLICAS,
+            training.ODD_REPLICAS,
             growing(Stretch(timing.onset_seconds, 0), Stretch(1, 1), Stretch(10**4, 0)),
             instance="n1:9400",
             node="n1",
@@ -62,7 +62,7 @@ def _two_nodes(
     series = []
     for number, (value, step) in enumerate(zip(fingerprints, steps, strict=True), 1):
         labels = {"instance": f"n{number}:9400", **JOB, "node": f"n{number}", **_ALL}
-        for metric, figure in ((job_ranks.FINGERPRINT, value), (job_ranks.FINGERPRINT_STEP, step)):
+        for metric, figure in ((training.FINGERPRINT, value), (training.FINGERPRINT_STEP, step)):
             course = steady(figure, timing.fires_by_seconds, timing.onset_seconds)
             series.append(samples(metric, course, **labels))
     return series

@@ -16,10 +16,9 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import foreign, host, job_state, recorded, training
-from lockstep_catalogue.fabric_labels import PRESSURE, RESOURCE
-from lockstep_catalogue.gpu_owner import NAMESPACE, POD
-from lockstep_catalogue.labels import GOODPUT, NODE, STATE
+from lockstep_catalogue import foreign, host, recorded, training
+from lockstep_catalogue.gpu import NAMESPACE, POD
+from lockstep_catalogue.labels import GOODPUT, NODE, PRESSURE, RESOURCE, STATE
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -64,7 +63,7 @@ class Contention(Condition):
         )
         throttled = share(host.JOB_THROTTLED_SECONDS, self.throttled_ratio)
         # What the loops themselves waited for a processor needs no other proof of harm.
-        waited = by("sum", rate(job_state.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
+        waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
         queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
         return f"({pressed}\nor\n{throttled})\nand {_ON_JOB_NODE} ({self._harm()})\nor\n{queued}"
@@ -72,8 +71,8 @@ class Contention(Condition):
     def _harm(self) -> str:
         """Nodes on which the job waits for data or launches, or with a rank that is late."""
         waits = one_of(GOODPUT, "data_wait", "host_bound")
-        lost = by("sum", rate(job_state.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
-        spent = by("sum", rate(job_state.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
+        lost = by("sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
+        spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
         late = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
@@ -85,7 +84,7 @@ class Contention(Condition):
         running = sample_node(
             training.RANKS, steady(2, timing.fires_by_seconds), job_id="j1", state="training"
         )
-        queued = _count_for_job(timing, job_state.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
+        queued = _count_for_job(timing, training.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
         return [
             Case("processors are short", [*short, *held_back], _AT),
             Case("its limit keeps it back", [throttled, *held_back], _AT),
@@ -101,7 +100,7 @@ class Contention(Condition):
     def _pays(self, timing: Timing, ratio: float) -> list[Samples]:
         shares = {"data_wait": ratio, "productive": 1 - ratio}
         return [
-            _count_for_job(timing, job_state.GOODPUT_SECONDS, share, goodput=state)
+            _count_for_job(timing, training.GOODPUT_SECONDS, share, goodput=state)
             for state, share in shares.items()
         ]
 

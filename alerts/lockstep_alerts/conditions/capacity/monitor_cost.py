@@ -16,7 +16,7 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import job_state, recorded
+from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -38,8 +38,8 @@ class MonitorCost(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the mean step in the monitor's own calls, by the steps that it timed."""
         del windows
-        spent = by("sum", rate(job_state.MEASURED_SECONDS, self.window.text), *JOB_LABELS)
-        steps = by("sum", rate(job_state.MEASURED_STEPS, self.window.text), *JOB_LABELS)
+        spent = by("sum", rate(training.MEASURED_SECONDS, self.window.text), *JOB_LABELS)
+        steps = by("sum", rate(training.MEASURED_STEPS, self.window.text), *JOB_LABELS)
         share = f"{spent} / ({steps} > 0) / {ON_JOB} {select(recorded.STEP_MEAN)}"
         return f"{share} > {self.above_ratio:g}"
 
@@ -50,8 +50,8 @@ class MonitorCost(Condition):
             lasting = timing.fires_by_seconds
             spent = growing(Stretch(lasting, ratio))
             return [
-                sample_node(job_state.MEASURED_SECONDS, spent, job_id="j1"),
-                sample_node(job_state.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
+                sample_node(training.MEASURED_SECONDS, spent, job_id="j1"),
+                sample_node(training.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
                 samples(recorded.STEP_MEAN, steady(1, lasting), **JOB),
             ]
 

@@ -15,8 +15,8 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import gpu, gpu_owner, job_state
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+from lockstep_catalogue import gpu, training
+from lockstep_catalogue.gpu import GPU_OWNER_INFO
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
 from lockstep_catalogue.promql import by, eq, has, names, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -41,8 +41,8 @@ class DataStarved(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the wall clock of a job's ranks spent waiting for data."""
         del windows
-        waited = rate(job_state.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
-        spent = rate(job_state.GOODPUT_SECONDS, self.window.text)
+        waited = rate(training.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
+        spent = rate(training.GOODPUT_SECONDS, self.window.text)
         share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
         return f"{share} > {self.above_ratio:g}"
 
@@ -61,7 +61,7 @@ def _spending(timing: Timing, waiting: float) -> list[Samples]:
     shares = {"data_wait": waiting, "productive": 1 - waiting}
     return [
         sample_node(
-            job_state.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
+            training.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
         )
         for state, share in shares.items()
     ]
@@ -104,7 +104,7 @@ class AllocatedIdle(Condition):
         owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
         lasting = steady(1, timing.fires_by_seconds)
         held = [
-            sample_node(gpu_owner.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
+            sample_node(gpu.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
             for i in (0, 1)
         ]
         idle, works = self.below_ratio / 2, (1 + self.below_ratio) / 2

@@ -16,9 +16,8 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Ratio, Whole
-from lockstep_catalogue import fabric_ports, gpu_owner, host, job_state, training, verdicts
-from lockstep_catalogue.fabric_labels import PORT_REASON
-from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, VERDICT
+from lockstep_catalogue import fabric, gpu, host, incidents, training
+from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, PORT_REASON, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, has, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -31,8 +30,8 @@ _AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
 
 
 def _broken(*matchers: Matcher) -> str:
-    by_agent = select(fabric_ports.PORT_HEALTH, one_of(PORT_REASON, *_BROKEN), *matchers)
-    expected = select(verdicts.EXPECTED_PORT_HEALTH, eq(VERDICT, "failed"), *matchers)
+    by_agent = select(fabric.PORT_HEALTH, one_of(PORT_REASON, *_BROKEN), *matchers)
+    expected = select(incidents.EXPECTED_PORT_HEALTH, eq(VERDICT, "failed"), *matchers)
     return f"({by_agent} or {expected})"
 
 
@@ -43,11 +42,11 @@ class PortFault(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
-        owners = select(gpu_owner.PORT_OWNER_INFO, has(JOB_ID))
+        owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
         lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
         near = f"{lately} and {_ON_DEVICE} {_broken()}"
         any_port = (
-            f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu_owner.PORT_OWNER_INFO)}\n"
+            f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu.PORT_OWNER_INFO)}\n"
             f"and {ON_MACHINE} {_broken()}"
         )
         return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
@@ -150,8 +149,8 @@ class PacketsLost(Condition):
 def waiting_ratio(window: str) -> str:
     """Share of the wall clock of a job's ranks in exposed communication."""
     job = (CLUSTER, JOB_ID)
-    waited = rate(job_state.GOODPUT_SECONDS, window, eq(GOODPUT, "communication"))
-    return f"{by('sum', waited, *job)} / {by('sum', rate(job_state.GOODPUT_SECONDS, window), *job)}"
+    waited = rate(training.GOODPUT_SECONDS, window, eq(GOODPUT, "communication"))
+    return f"{by('sum', waited, *job)} / {by('sum', rate(training.GOODPUT_SECONDS, window), *job)}"
 
 
 def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
@@ -159,13 +158,13 @@ def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
     verdict = "failed" if reason in {"down", "flapping"} else "degraded"
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
     labels = {**_PORT, "verdict": verdict, "port_reason": reason}
-    return sample_node(fabric_ports.PORT_HEALTH, course, node, **labels)
+    return sample_node(fabric.PORT_HEALTH, course, node, **labels)
 
 
 def _owner(timing: Timing, device: str) -> Samples:
     """The job's GPUs are nearest to a port."""
     course = steady(1, timing.fires_by_seconds)
-    return sample_node(gpu_owner.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
+    return sample_node(gpu.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
 
 
 def _running(timing: Timing) -> list[Samples]:
@@ -186,7 +185,7 @@ def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples
         sample_node(host.JOB_TCP_SEGMENTS, growing(Stretch(onset + after, 1000)), job_id="j1"),
         sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
         *(
-            sample_node(job_state.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
+            sample_node(training.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
             for state, course in courses.items()
         ),
     ]

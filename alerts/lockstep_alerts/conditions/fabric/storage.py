@@ -15,8 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.reading.quantities import Number, Whole, Window
 from lockstep_catalogue import host
-from lockstep_catalogue.fabric_labels import FILESYSTEM, SOURCE, VOLUME
-from lockstep_catalogue.labels import CLUSTER, NODE
+from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, NODE, SOURCE, VOLUME
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, increase, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows

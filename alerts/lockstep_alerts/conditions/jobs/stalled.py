@@ -21,7 +21,7 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
-from lockstep_catalogue import job_watch
+from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, OWN_WORK_PHASES
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, eq, one_of, select
@@ -31,7 +31,7 @@ from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
-_ELSEWHERE = tuple(phase for phase in job_watch.PHASE_AT_HANG.values if phase != "sync")
+_ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != "sync")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +44,12 @@ class Stalled(Condition):
         """Seconds without progress of the first rank of each job that hangs."""
         del windows  # no range of time: the agent has judged
         hung_elsewhere = " or ".join(
-            by("group", select(metric, one_of(job_watch.PHASE_AT_HANG, *_ELSEWHERE)), *JOB_LABELS)
-            for metric in (job_watch.HANG_FIRST, job_watch.HANG_MISSING)
+            by("group", select(metric, one_of(training.PHASE_AT_HANG, *_ELSEWHERE)), *JOB_LABELS)
+            for metric in (training.HANG_FIRST, training.HANG_MISSING)
         )
         # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
         # rank that hangs in it, or before it, does not excuse them.
-        return f"""{by("max", select(job_watch.HANG_FIRST), *JOB_LABELS)}
+        return f"""{by("max", select(training.HANG_FIRST), *JOB_LABELS)}
 unless {ON_JOB} (
   {num_ranks(*PAUSE_PHASES)} > 0
   unless {ON_JOB} ({hung_elsewhere})
@@ -57,9 +57,9 @@ unless {ON_JOB} (
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks the others wait for, or which stopped first."""
-        at_work = select(job_watch.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
-        missing = f"{select(job_watch.HANG_MISSING, *_OF_JOB)} or {at_work}"
-        first = select(job_watch.HANG_FIRST, *_OF_JOB)
+        at_work = select(training.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
+        missing = f"{select(training.HANG_MISSING, *_OF_JOB)} or {at_work}"
+        first = select(training.HANG_FIRST, *_OF_JOB)
         return (
             f"{_query(missing)}The others wait for {_RANKS}."
             f"{{{{ else }}}}No rank stands apart. {_query(first)}First to stop: {_RANKS}."
@@ -82,7 +82,7 @@ unless {ON_JOB} (
         ]
 
 
-_PHASE = job_watch.PHASE_AT_HANG
+_PHASE = training.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _RANKS = (
     "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}rank {{ $rank.Labels.rank }}"
@@ -104,10 +104,10 @@ def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samp
     series = [*present(timing.fires_by_seconds, state, TWO_NODES), *moving(lasting)]
     for node, phase in first_by_node.items():
         rank = str([placement.node for placement in TWO_NODES].index(node))
-        series.append(_hung(job_watch.HANG_FIRST, age, node, rank, phase))
+        series.append(_hung(training.HANG_FIRST, age, node, rank, phase))
         if phase != "sync":
             present_now = steady(1, timing.fires_by_seconds, judged_seconds)
-            series.append(_hung(job_watch.HANG_MISSING, present_now, node, rank, phase))
+            series.append(_hung(training.HANG_MISSING, present_now, node, rank, phase))
     return series
 
 

@@ -23,7 +23,8 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import events, gpu_owner, gpu_power, verdicts
+from lockstep_catalogue import gpu
+from lockstep_catalogue import incidents as incident_metrics
 from lockstep_catalogue.labels import CLUSTER, GPU, NODE, PCI_BUS_ID, THROTTLE
 from lockstep_catalogue.promql import by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -54,9 +55,15 @@ class GpuFatalError(Condition):
         del windows
         gpus = f"{failed()} unless {ON_GPU} {has_owner()}"
         xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {_ON_BUS} {has_owner()}"
-        node = select(verdicts.NODE_HEALTH, one_of(verdicts.NODE_REASON, *WHOLE_NODE))
-        incidents = select(events.HOST_INCIDENTS, one_of(events.HOST_INCIDENT, *_BROKEN_HOST))
-        switches = select(events.NVSWITCH_INCIDENTS, eq(events.SXID_FATAL, "fatal"))
+        node = select(
+            incident_metrics.NODE_HEALTH, one_of(incident_metrics.NODE_REASON, *WHOLE_NODE)
+        )
+        incidents = select(
+            incident_metrics.HOST_INCIDENTS, one_of(incident_metrics.HOST_INCIDENT, *_BROKEN_HOST)
+        )
+        switches = select(
+            incident_metrics.NVSWITCH_INCIDENTS, eq(incident_metrics.SXID_FATAL, "fatal")
+        )
         grown = "\nor\n".join(
             f"increase({counter}[{self.window}]) > 0" for counter in (incidents, switches)
         )
@@ -65,7 +72,7 @@ class GpuFatalError(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         """A lost GPU that is idle, memory of the host; a GPU under a job has its own alert."""
         lost = sample_node(
-            verdicts.GPU_HEALTH,
+            incident_metrics.GPU_HEALTH,
             steady(1, timing.fires_by_seconds, timing.onset_seconds),
             **_GPU,
             verdict="failed",
@@ -74,8 +81,10 @@ class GpuFatalError(Condition):
         grows = growing(
             Stretch(timing.onset_seconds, 0), Stretch(1, 1), Stretch(timing.fires_within_seconds, 0)
         )
-        memory = sample_node(events.HOST_INCIDENTS, grows, host_incident="memory_uncorrected")
-        lockup = sample_node(events.HOST_INCIDENTS, grows, host_incident="soft_lockup")
+        memory = sample_node(
+            incident_metrics.HOST_INCIDENTS, grows, host_incident="memory_uncorrected"
+        )
+        lockup = sample_node(incident_metrics.HOST_INCIDENTS, grows, host_incident="soft_lockup")
         return [
             Case("an idle GPU is lost", [lost], _MACHINE),
             Case("the memory of the host has an error", [memory], _MACHINE),
@@ -98,7 +107,7 @@ class GpuLinkDegraded(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         """A link of an idle GPU is lost, or of one that a job holds."""
         lost = sample_node(
-            verdicts.GPU_HEALTH,
+            incident_metrics.GPU_HEALTH,
             steady(1, timing.fires_by_seconds, timing.onset_seconds),
             **_GPU,
             verdict="degraded",
@@ -125,7 +134,7 @@ class GpuThrottled(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the time by GPU and reason."""
         del windows
-        held = rate(gpu_power.GPU_THROTTLE_SECONDS, self.window.text, one_of(THROTTLE, *_HELD_BACK))
+        held = rate(gpu.GPU_THROTTLE_SECONDS, self.window.text, one_of(THROTTLE, *_HELD_BACK))
         return f"{by('max', held, CLUSTER, NODE, GPU, THROTTLE)} > {self.above_ratio:g}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
@@ -142,7 +151,7 @@ class GpuThrottled(Condition):
                 Stretch(timing.onset_seconds, 0),
                 Stretch(timing.fires_within_seconds, seconds_a_second),
             )
-            return [sample_node(gpu_power.GPU_THROTTLE_SECONDS, course, **_GPU, throttle=reason)]
+            return [sample_node(gpu.GPU_THROTTLE_SECONDS, course, **_GPU, throttle=reason)]
 
         return [
             Case("it is too hot", held(1, "hw_thermal"), named),
@@ -154,4 +163,4 @@ class GpuThrottled(Condition):
 def _held(timing: Timing) -> Samples:
     """A job holds the GPU."""
     course = steady(1, timing.fires_by_seconds)
-    return sample_node(gpu_owner.GPU_OWNER_INFO, course, **_GPU, **_OWNER)
+    return sample_node(gpu.GPU_OWNER_INFO, course, **_GPU, **_OWNER)

@@ -21,7 +21,7 @@ from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus,
 from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
-from lockstep_catalogue import events, gpu_owner, training, verdicts
+from lockstep_catalogue import gpu, incidents, training
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -33,7 +33,7 @@ _ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
 
 
 def _whole_node(*matchers: Matcher) -> str:
-    return select(verdicts.NODE_HEALTH, one_of(verdicts.NODE_REASON, *WHOLE_NODE), *matchers)
+    return select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE), *matchers)
 
 
 def _named_gpus(query: str) -> str:
@@ -81,7 +81,7 @@ class JobNodeFault(Condition):
         lasting = timing.fires_by_seconds
         lost = gpu_verdict(timing, "failed", "lost")
         hung = sample_node(
-            verdicts.NODE_HEALTH,
+            incidents.NODE_HEALTH,
             steady(1, lasting, timing.onset_seconds),
             verdict="failed",
             node_reason="driver_hung",
@@ -107,7 +107,7 @@ class JobGpuDegraded(Condition):
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node are degraded, and how."""
-        return _named_gpus(judged(one_of(verdicts.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
+        return _named_gpus(judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
 
     def cases(self, timing: Timing) -> list[Case]:
         """A throttled GPU, a lost NVLink; a pending reset and a throttled idle GPU are silent."""
@@ -125,7 +125,7 @@ class JobGpuDegraded(Condition):
 def gpu_verdict(timing: Timing, verdict: str, reason: str) -> Samples:
     """A verdict on the GPU from the onset on."""
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
-    return sample_node(verdicts.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
+    return sample_node(incidents.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
 
 
 def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
@@ -134,8 +134,8 @@ def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
     of_fault = {"pci_bus_id": _BUS_ID, "mig": "", "xid": number}
     meaning = {"xid_class": "bus", "xid_severity": severity, "remedy": "restart_node"}
     return [
-        sample_node(events.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
-        sample_node(events.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
+        sample_node(incidents.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
+        sample_node(incidents.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
     ]
 
 
@@ -144,5 +144,5 @@ def _running(seconds: int) -> list[Samples]:
     owner = {**_GPU, "pci_bus_id": _BUS_ID, "mig_uuid": "", "job_id": "j1", "rank": "2"}
     return [
         sample_node(training.RANKS, steady(1, seconds), job_id="j1", state="training"),
-        sample_node(gpu_owner.GPU_OWNER_INFO, steady(1, seconds), **owner),
+        sample_node(gpu.GPU_OWNER_INFO, steady(1, seconds), **owner),
     ]

@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
     steps_up,
 )
-from lockstep_catalogue import foreign, health, training
+from lockstep_catalogue import agent, foreign, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -26,7 +26,7 @@ _ON_NODE = f"on ({NODE.name})"
 
 def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
     """Nodes that are gone, each with the jobs whose ranks ran there at its last sample."""
-    info = select(health.AGENT_INFO)
+    info = select(agent.AGENT_INFO)
     present = by("group", f"present_over_time({info}[{windows.live}])", CLUSTER, NODE)
     silent = (
         f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
@@ -93,7 +93,7 @@ class _Job:
                 sample_node(metric, steady(1, until[node]), node, **labels)
                 for node in until
                 for metric, labels in (
-                    (health.AGENT_INFO, {"version": "1"}),
+                    (agent.AGENT_INFO, {"version": "1"}),
                     (training.RANKS, {"job_id": "j1", "state": self.state}),
                 )
             ),

@@ -8,7 +8,7 @@ from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
 from lockstep_alerts.reading.quantities import Whole
-from lockstep_catalogue import foreign, training, verdicts
+from lockstep_catalogue import foreign, incidents, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -68,4 +68,4 @@ def _hung(timing: Timing, jobs: range) -> list[Samples]:
         sample_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
         for number in jobs
     ]
-    return [*trains, sample_node(verdicts.NODE_HEALTH, hung, **verdict)]
+    return [*trains, sample_node(incidents.NODE_HEALTH, hung, **verdict)]

@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Number, Window
-from lockstep_catalogue import foreign, ledger_service
+from lockstep_catalogue import foreign, ledger
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import by, eq, histogram_quantile, increase, none_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -43,12 +43,10 @@ class LedgerImpaired(Condition):
         """Ledgers by their address."""
         del windows
         window = self.window.text
-        refused = increase(
-            ledger_service.REFUSED, window, none_of(ledger_service.REFUSAL, *_HARMLESS)
-        )
-        failed = increase(ledger_service.REQUESTS, window, eq(ledger_service.HTTP_STATUS, "5xx"))
-        letters = f"delta({select(ledger_service.DEAD_LETTERS)}[{window}])"
-        commits = histogram_quantile(_QUANTILE, ledger_service.COMMIT_DURATION, window, _INSTANCE)
+        refused = increase(ledger.REFUSED, window, none_of(ledger.REFUSAL, *_HARMLESS))
+        failed = increase(ledger.REQUESTS, window, eq(ledger.HTTP_STATUS, "5xx"))
+        letters = f"delta({select(ledger.DEAD_LETTERS)}[{window}])"
+        commits = histogram_quantile(_QUANTILE, ledger.COMMIT_DURATION, window, _INSTANCE)
         slow = f"{commits} > {self.above_seconds:g}"
         grown = " or ".join(f"{sign} > 0" for sign in (refused, failed, letters))
         return by("group", f"{grown} or {slow}", _INSTANCE)
@@ -57,14 +55,14 @@ class LedgerImpaired(Condition):
         """It refuses events, answers with errors, is slow; an event comes late; all is well."""
 
         def refuses(reason: str) -> list[Samples]:
-            return [samples(ledger_service.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
+            return [samples(ledger.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
 
         errors = {**_LEDGER, "http_status": "5xx"}
         return [
             Case("it refuses events", refuses("value"), _LEDGER),
             Case(
                 "it has errors",
-                [samples(ledger_service.REQUESTS, steps_up(timing, 3), **errors)],
+                [samples(ledger.REQUESTS, steps_up(timing, 3), **errors)],
                 _LEDGER,
             ),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
@@ -74,12 +72,12 @@ class LedgerImpaired(Condition):
 
     def _commits(self, timing: Timing, *, is_slow: bool) -> list[Samples]:
         """Ten commits a second, all in the first bucket or all in the last."""
-        bounds = [*(f"{bound:g}" for bound in ledger_service.COMMIT_DURATION.buckets), "+Inf"]
+        bounds = [*(f"{bound:g}" for bound in ledger.COMMIT_DURATION.buckets), "+Inf"]
         every: Course = growing(Stretch(timing.fires_by_seconds, 10))
         none = steady(0, timing.fires_by_seconds)
         return [
             samples(
-                ledger_service.COMMIT_DURATION,
+                ledger.COMMIT_DURATION,
                 none if is_slow and bound != "+Inf" else every,
                 "_bucket",
                 **_LEDGER,

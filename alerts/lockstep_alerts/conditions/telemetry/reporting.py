@@ -14,7 +14,7 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import health, job_watch, ledger, parts, training
+from lockstep_catalogue import agent, ledger, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, increase, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -35,7 +35,7 @@ class TelemetryMissing(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs that train with too few ranks in sight; clusters with jobs that nobody sees."""
         del windows
-        size = by("max", select(job_watch.WORLD_RANKS), *JOB_LABELS)
+        size = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
         seen = by("sum", select(training.RANKS), *JOB_LABELS)
         few = f"{seen} < {ON_JOB} ({self.below_ratio:g} * {size})"
         running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
@@ -52,7 +52,7 @@ class TelemetryMissing(Condition):
 
         def job(size: int) -> list[Samples]:
             return [
-                sample_node(job_watch.WORLD_RANKS, steady(size, lasting), job_id="j1"),
+                sample_node(training.WORLD_RANKS, steady(size, lasting), job_id="j1"),
                 sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training"),
             ]
 
@@ -86,13 +86,13 @@ class AgentImpaired(Condition):
         del windows
         window = self.window.text
         signs = (
-            f"{select(health.COLLECTOR_SUCCESS)} == 0",
-            f"{select(health.LANE_STALLED)} == 1",
-            f"{select(health.PAGES_UNREADABLE)} > 0",
-            f"{select(parts.FAILED_PARTS)} > 0",
-            f"{select(health.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
-            f"{increase(health.EVENTS, window, one_of(health.DELIVERY, 'refused', 'dropped'))} > 0",
-            f"{increase(health.ARCHIVED_FILES, window, eq(health.ARCHIVED, 'failed'))} > 0",
+            f"{select(agent.COLLECTOR_SUCCESS)} == 0",
+            f"{select(agent.LANE_STALLED)} == 1",
+            f"{select(agent.PAGES_UNREADABLE)} > 0",
+            f"{select(training.FAILED_PARTS)} > 0",
+            f"{select(agent.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
+            f"{increase(agent.EVENTS, window, one_of(agent.DELIVERY, 'refused', 'dropped'))} > 0",
+            f"{increase(agent.ARCHIVED_FILES, window, eq(agent.ARCHIVED, 'failed'))} > 0",
         )
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
 
@@ -100,10 +100,10 @@ class AgentImpaired(Condition):
         """A collector fails, a thread hangs, events are dropped; and an agent that is well."""
         machine = {"cluster": "c1", "node": "n1"}
         lasting = timing.fires_by_seconds
-        fails = sample_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
-        hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), worker="driver")
-        fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
-        well = sample_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
+        fails = sample_node(agent.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
+        hangs = sample_node(agent.LANE_STALLED, steps_up(timing, 1), worker="driver")
+        fills = sample_node(agent.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
+        well = sample_node(agent.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
         return [
             Case("a collector fails", [fails], machine),
             Case("a thread hangs", [hangs], machine),

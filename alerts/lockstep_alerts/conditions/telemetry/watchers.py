@@ -19,7 +19,7 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Number, Ratio, Time, Window
-from lockstep_catalogue import foreign, health, ledger, ledger_service
+from lockstep_catalogue import agent, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, increase, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
@@ -33,9 +33,9 @@ _ON_GROUP = f"on ({foreign.RULE_GROUP.name})"
 
 
 def _silent_agents(live: str, stuck_after: Duration, *matchers: Matcher) -> str:
-    info = select(health.AGENT_INFO, *matchers)
+    info = select(agent.AGENT_INFO, *matchers)
     recent = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
-    stuck = f"time() - {select(health.AGENT_TICK, *matchers)} > {stuck_after.seconds}"
+    stuck = f"time() - {select(agent.AGENT_TICK, *matchers)} > {stuck_after.seconds}"
     # One failed scrape does not mean that an agent is down.
     lately = f"present_over_time({info}[{live}])"
     answering = f"({lately} unless {ON_MACHINE} ({stuck}))"
@@ -56,7 +56,7 @@ class AgentsDown(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
-        recent = f"last_over_time({select(health.AGENT_INFO)}[{_AGENT_MEMORY}])"
+        recent = f"last_over_time({select(agent.AGENT_INFO)}[{_AGENT_MEMORY}])"
         num_recent = by("count", by("group", recent, CLUSTER, NODE), CLUSTER)
         num_silent = by("count", _silent_agents(windows.live, self.stuck_after), CLUSTER)
         return f"{num_silent} > {_ON_CLUSTER} ({self.above_ratio:g} * {num_recent})"
@@ -95,8 +95,8 @@ def _agents(
         seconds = onset if fails and not is_stuck else lasting
         moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
         node = f"n{number}"
-        series.append(sample_node(health.AGENT_INFO, steady(1, seconds), node, version="1"))
-        series.append(sample_node(health.AGENT_TICK, growing(*moving), node))
+        series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
+        series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
     return series
 
 
@@ -118,7 +118,7 @@ class LedgerStale(Condition):
         jobs = select(ledger.JOBS)
         instance = foreign.TARGET_INSTANCE.name
         # The time of the counts has no cluster: it is joined through the ledger's address.
-        age = f"max by ({instance}) (time() - {select(ledger_service.REFRESHED)})"
+        age = f"max by ({instance}) (time() - {select(ledger.REFRESHED)})"
         recent = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
         old = f"{jobs} and on ({instance}) ({age} > {self.above.seconds})"
         return f"{by('group', old, CLUSTER)}\nor\n({recent} unless {_ON_CLUSTER} {jobs})"
@@ -140,7 +140,7 @@ def _ledger(counted: Course, seconds: int) -> list[Samples]:
     running = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
     return [
         samples(ledger.JOBS, steady(3, seconds), **running),
-        samples(ledger_service.REFRESHED, counted, instance="ledger:9450"),
+        samples(ledger.REFRESHED, counted, instance="ledger:9450"),
     ]
 
 

@@ -76,6 +76,13 @@ def test_each_other_rule_finds_what_it_forbids(rules: ModuleType) -> None:
     assert findings(rules, "find_catch_alls", "try: ...\nexcept ValueError: ...") == []
 
 
+def test_a_file_of_declarations_in_the_catalogue_may_be_long(rules: ModuleType) -> None:
+    declarations = "x = 1\n" * 300
+    for source, found in ((declarations, []), (declarations + "if x: ...", ["301 lines"])):
+        file = rules.SourceFile(Path("catalogue", "lockstep_catalogue", "sample.py"), source)
+        assert [value for _, value in rules.find_long_files(file)] == found
+
+
 def test_components_look_down_and_never_sideways() -> None:
     command = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(

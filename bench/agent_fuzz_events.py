@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
-from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.gpu.allocation import GpuAllocation, GpuInUse
+from lockstep_agent.collectors.jobs.bus import Bus
+from lockstep_agent.collectors.jobs.hangs import Hangs
+from lockstep_agent.collectors.jobs.ranks import Ranks
+from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile

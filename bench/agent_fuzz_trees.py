@@ -12,16 +12,16 @@ from typing import Any
 from unittest.mock import patch
 
 from lockstep_agent.collector import AnyReading, Collector
-from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.ethernet import Ethernet
-from lockstep_agent.collectors.host import Host
-from lockstep_agent.collectors.infiniband import Infiniband
-from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.job_host import JobHost
-from lockstep_agent.collectors.net import Net
-from lockstep_agent.collectors.pcie import Pcie
-from lockstep_agent.collectors.port_health import PortHealth
-from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.collectors.jobs.job_host import JobHost
+from lockstep_agent.collectors.node.affinity import Affinity
+from lockstep_agent.collectors.node.host import Host
+from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.storage import Storage
+from lockstep_agent.collectors.ports.ethernet import Ethernet
+from lockstep_agent.collectors.ports.infiniband import Infiniband
+from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
+from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 fake: Any = importlib.import_module("agent.fake_tree")
 
-_PIDS = "lockstep_agent.collectors.job_host.running_pids"
+_PIDS = "lockstep_agent.collectors.jobs.job_host.running_pids"
 _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk takes ten times as long
 _MOST_MUTATIONS = 12
 _FRAGMENTS = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.dcgm_exporter import DcgmExporter, is_blank
+from lockstep_agent.collectors.gpu.dcgm_exporter import DcgmExporter, is_blank
 from lockstep_agent.exposition.dcgm_names import TWINS, in_dcgm_names
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.gpu_nvlink import bit_error_ratio
+from lockstep_agent.collectors.gpu.nvlink import bit_error_ratio
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.gpu_workers import GpuWorkers

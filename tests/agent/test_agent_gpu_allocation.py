@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
+from lockstep_agent.collectors.gpu.allocation import GpuAllocation, GpuInUse
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import (
     PodResourcesError,
@@ -199,7 +199,7 @@ def test_a_missing_permission_is_logged_once(
     def refuse(*_: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
+    monkeypatch.setattr("lockstep_agent.collectors.gpu.allocation.read_process_job", refuse)
     collector = GpuAllocation(
         lambda: GPUS,
         PageStore(tmp_path, tmp_path),

@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.host import Host
-from lockstep_agent.collectors.job_host import JobHost, running_pids
-from lockstep_agent.collectors.pcie import Pcie
-from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.collectors.jobs.job_host import JobHost, running_pids
+from lockstep_agent.collectors.node.affinity import Affinity
+from lockstep_agent.collectors.node.host import Host
+from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Metric, fabric, host
 
@@ -34,7 +34,7 @@ def values_of(collector: Host | JobHost | Storage | Pcie | Affinity) -> Values:
 def job_values(folder: Path) -> Values:
     (folder / "jobs" / "job").mkdir(parents=True)
     pages = PageStore(folder, folder / "proc")
-    with patch("lockstep_agent.collectors.job_host.running_pids", lambda _: [os.getpid()]):
+    with patch("lockstep_agent.collectors.jobs.job_host.running_pids", lambda _: [os.getpid()]):
         values = values_of(JobHost(str(folder / "sys"), str(folder / "proc"), pages))
     assert values.pop((host.JOB_TCP_SEGMENTS, ("job",))) == 9000
     assert values.pop((host.JOB_TCP_RETRANSMITS, ("job",))) == 12

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.hangs import Hangs
+from lockstep_agent.collectors.jobs.bus import Bus
+from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import join_json_lists

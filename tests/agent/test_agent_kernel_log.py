@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.options import Options
 from lockstep_agent.sources.logs import Ring, parse_line
 from lockstep_agent.state_file import StateFile

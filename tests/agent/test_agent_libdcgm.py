@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
+from lockstep_agent.collectors.gpu.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler

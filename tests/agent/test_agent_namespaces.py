@@ -103,7 +103,7 @@ def test_states_and_owners_of_ranks_in_two_namespaces_are_right_before_and_after
     root: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Owners are read again every ten seconds, which is too long to wait for in a test.
-    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation._REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep_agent.collectors.gpu.allocation._REFRESH_SECONDS", 0.0)
     sampler = Sampler(CollectorRuntime(replace(options, procfs=Path("/proc"))), options.tick)
     with ranks_in_namespaces(root) as pids:
         pages = [page_path(root, "job-a", 0, rank) for rank in (0, 1)]

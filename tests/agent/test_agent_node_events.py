@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.collectors.gpu.allocation import GpuInUse
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.kernel.incidents import Incidents

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from lockstep_agent.collectors.job_host import tcp_counts
-from lockstep_agent.collectors.loads import Loads
+from lockstep_agent.collectors.jobs.job_host import tcp_counts
+from lockstep_agent.collectors.jobs.loads import Loads
 from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Collector, Guard
-from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuAllocation
-from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.job_host import JobHost
-from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.gpu.allocation import GpuAllocation
+from lockstep_agent.collectors.jobs.bus import Bus
+from lockstep_agent.collectors.jobs.hangs import Hangs
+from lockstep_agent.collectors.jobs.job_host import JobHost
+from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime

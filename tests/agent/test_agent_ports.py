@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.port_health import PortHealth
+from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.ports.verdicts import PortFacts, PortVerdict, judge_port
 from lockstep_catalogue import fabric as metrics
 

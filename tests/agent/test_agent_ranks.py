@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
-from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Kind, Metric, agent, training
 from lockstep_catalogue.agent import JOBS_SKIPPED

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.hangs import Hangs
+from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training
 from lockstep_records.attempts import newest_pages

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Tier
-from lockstep_agent.collectors.gpu_events import GpuEvents
-from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.collectors.gpu.events import GpuEvents
+from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
-from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import STEP_PHASES

@@ -4,39 +4,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep_agent.collector import Collector
-from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.agent_info import AgentInfo
-from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.ethernet import Ethernet
-from lockstep_agent.collectors.gpu import GpuLoad
-from lockstep_agent.collectors.gpu_activity import GpuActivity, MigActivity
-from lockstep_agent.collectors.gpu_events import GpuEvents
-from lockstep_agent.collectors.gpu_fabric import GpuFabric
-from lockstep_agent.collectors.gpu_faults import GpuFaultLocations, GpuFaults, GpuLifetimeFaults
-from lockstep_agent.collectors.gpu_identity import GpuIdentity
-from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
-from lockstep_agent.collectors.gpu_pcie import (
+from lockstep_agent.collectors.gpu.activity import GpuActivity, MigActivity
+from lockstep_agent.collectors.gpu.events import GpuEvents
+from lockstep_agent.collectors.gpu.fabric import GpuFabric
+from lockstep_agent.collectors.gpu.faults import GpuFaultLocations, GpuFaults, GpuLifetimeFaults
+from lockstep_agent.collectors.gpu.identity import GpuIdentity
+from lockstep_agent.collectors.gpu.load import GpuLoad
+from lockstep_agent.collectors.gpu.nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
+from lockstep_agent.collectors.gpu.pcie import (
     GpuPcieBytes,
     GpuPcieErrors,
     GpuPcieLimits,
     GpuPcieLink,
 )
-from lockstep_agent.collectors.gpu_power import GpuLimits, GpuPower
-from lockstep_agent.collectors.gpu_processes import GpuProcesses
-from lockstep_agent.collectors.gpu_throttle import GpuThrottle, GpuThrottleSeconds
-from lockstep_agent.collectors.gpu_window import GpuWindows
-from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.host import Host
-from lockstep_agent.collectors.infiniband import Infiniband
-from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.job_host import JobHost
-from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.collectors.loads import Loads
-from lockstep_agent.collectors.net import Net
-from lockstep_agent.collectors.pcie import Pcie
-from lockstep_agent.collectors.port_health import PortHealth
-from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.collectors.gpu.power import GpuLimits, GpuPower
+from lockstep_agent.collectors.gpu.processes import GpuProcesses
+from lockstep_agent.collectors.gpu.throttle import GpuThrottle, GpuThrottleSeconds
+from lockstep_agent.collectors.gpu.window import GpuWindows
+from lockstep_agent.collectors.jobs.bus import Bus
+from lockstep_agent.collectors.jobs.hangs import Hangs
+from lockstep_agent.collectors.jobs.job_host import JobHost
+from lockstep_agent.collectors.jobs.loads import Loads
+from lockstep_agent.collectors.jobs.ranks import Ranks
+from lockstep_agent.collectors.node.affinity import Affinity
+from lockstep_agent.collectors.node.agent_info import AgentInfo
+from lockstep_agent.collectors.node.host import Host
+from lockstep_agent.collectors.node.kernel_log import KernelLog
+from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.storage import Storage
+from lockstep_agent.collectors.ports.ethernet import Ethernet
+from lockstep_agent.collectors.ports.infiniband import Infiniband
+from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
+from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.collectors.gpu.allocation import GpuInUse
 from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore

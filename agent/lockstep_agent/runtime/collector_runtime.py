@@ -5,9 +5,9 @@ from functools import partial
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors import NodeSources, node_collectors
-from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
-from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
-from lockstep_agent.collectors.gpu_allocation import GpuAllocation
+from lockstep_agent.collectors.gpu.allocation import GpuAllocation
+from lockstep_agent.collectors.gpu.dcgm import FIELDS, DcgmProfiling
+from lockstep_agent.collectors.gpu.dcgm_exporter import DcgmExporter
 from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.delivery.sender import Delivery, EventSource

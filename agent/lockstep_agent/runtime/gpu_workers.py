@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors import gpu_collectors
-from lockstep_agent.collectors.gpu import absent_gpu
-from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.collectors.gpu.allocation import GpuInUse
+from lockstep_agent.collectors.gpu.load import absent_gpu
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.pci_tree import count_gpus

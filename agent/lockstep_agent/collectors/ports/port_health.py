@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.pcie import link_ratio
+from lockstep_agent.collectors.node.pcie import link_ratio
 from lockstep_agent.ports.counters import ERRORS, RETRIES
 from lockstep_agent.ports.verdicts import PortFacts, PortLimits, best_rates, judge_port
 from lockstep_agent.sources.interfaces import Interface, list_interfaces

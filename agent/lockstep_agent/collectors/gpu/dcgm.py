@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.dcgm_exporter import is_blank
+from lockstep_agent.collectors.gpu.dcgm_exporter import is_blank
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import Metric, gpu
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu_window import window_readings
+from lockstep_agent.collectors.gpu.window import window_readings
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_agent.window import Window

@@ -1,0 +1,1 @@
+"""Collectors of GPUs: by the driver (NVML), and by DCGM."""

@@ -1,0 +1,1 @@
+"""Collectors of jobs: from their rank pages and processes."""

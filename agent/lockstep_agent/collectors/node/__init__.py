@@ -1,0 +1,1 @@
+"""Collectors of the node itself: host, storage, PCIe links, kernel log, agent."""

@@ -1,0 +1,1 @@
+"""Collectors of network interfaces and RDMA ports."""

@@ -136,7 +136,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
     [
         (("alerts",), "rich", "alerts"),
         (("stack",), "rich", "alerts"),
-        (("dashboards",), "httpx", "dashboards"),
+        (("dashboards",), "yaml", "dashboards"),
         (("report", "x"), "numpy", "reports"),
         (("top", "--once"), "numpy", "reports"),
         (("agent", "--once"), "prometheus_client", "agent"),

@@ -1,4 +1,4 @@
-"""The ledger takes events, but refuses some, answers with errors, or is slow to store them."""
+"""The ledger takes events, but refuses some, cannot settle a job, has errors, or is slow."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -29,7 +29,7 @@ _HARMLESS = ("finished", "token")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerImpaired(Condition):
-    """Ledgers that refuse events, answer with errors, or need ``above_seconds`` for a commit.
+    """Ledgers that refuse events, leave jobs aside, have errors, or commit in ``above_seconds``.
 
     Attributes:
         window: over which refusals, errors and commits are counted.
@@ -46,13 +46,14 @@ class LedgerImpaired(Condition):
         refused = increase(ledger.REFUSED, window, none_of(ledger.REFUSAL, *_HARMLESS))
         failed = increase(ledger.REQUESTS, window, eq(ledger.HTTP_STATUS, "5xx"))
         letters = f"delta({select(ledger.DEAD_LETTERS)}[{window}])"
+        aside = select(ledger.JOBS_ASIDE)
         commits = histogram_quantile(_QUANTILE, ledger.COMMIT_DURATION, window, _INSTANCE)
         slow = f"{commits} > {self.above_seconds:g}"
-        grown = " or ".join(f"{sign} > 0" for sign in (refused, failed, letters))
+        grown = " or ".join(f"{sign} > 0" for sign in (refused, failed, letters, aside))
         return by("group", f"{grown} or {slow}", _INSTANCE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """It refuses events, answers with errors, is slow; an event comes late; all is well."""
+        """It refuses events, has errors, leaves a job aside, is slow; late events; all is well."""
 
         def refuses(reason: str) -> list[Samples]:
             return [samples(ledger.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
@@ -63,6 +64,11 @@ class LedgerImpaired(Condition):
             Case(
                 "it has errors",
                 [samples(ledger.REQUESTS, steps_up(timing, 3), **errors)],
+                _LEDGER,
+            ),
+            Case(
+                "it leaves a job aside",
+                [samples(ledger.JOBS_ASIDE, steps_up(timing, 1), **_LEDGER)],
                 _LEDGER,
             ),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),

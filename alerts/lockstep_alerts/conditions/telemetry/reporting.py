@@ -7,7 +7,9 @@ from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ra
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
+    Stretch,
     Timing,
+    growing,
     sample_node,
     samples,
     steady,
@@ -71,10 +73,10 @@ class TelemetryMissing(Condition):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentImpaired(Condition):
-    """Agents of which a part does not work, or a rank's monitor, or events are lost.
+    """Agents of which a part or a rank's monitor does not work, or that leave out jobs or events.
 
     Attributes:
-        window: within which lost events and failed copies count.
+        window: within which lost events, failed copies and skipped jobs count.
         spool_ratio: size of the waiting events, of what the spool may hold.
     """
 
@@ -89,6 +91,8 @@ class AgentImpaired(Condition):
             f"{select(agent.COLLECTOR_SUCCESS)} == 0",
             f"{select(agent.LANE_STALLED)} == 1",
             f"{select(agent.PAGES_UNREADABLE)} > 0",
+            f"{select(agent.JOBS_CUT, one_of(agent.BOUND, *agent.LISTING_BOUNDS))} > 0",
+            f"{increase(agent.JOBS_SKIPPED, window)} > 0",
             f"{select(training.FAILED_PARTS)} > 0",
             f"{select(agent.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
             f"{increase(agent.EVENTS, window, one_of(agent.DELIVERY, 'refused', 'dropped'))} > 0",
@@ -97,16 +101,21 @@ class AgentImpaired(Condition):
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A collector fails, a thread hangs, events are dropped; and an agent that is well."""
+        """A collector fails, a thread hangs, events wait, jobs are left out; or all is well."""
         machine = {"cluster": "c1", "node": "n1"}
         lasting = timing.fires_by_seconds
         fails = sample_node(agent.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
         hangs = sample_node(agent.LANE_STALLED, steps_up(timing, 1), worker="driver")
         fills = sample_node(agent.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
+        cuts = sample_node(agent.JOBS_CUT, steps_up(timing, 1), bound="jobs")
+        skips = sample_node(agent.JOBS_SKIPPED, growing(Stretch(lasting, 0.1)), collector="ranks")
         well = sample_node(agent.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
+        thins = sample_node(agent.JOBS_CUT, steady(1, lasting), bound="series")
         return [
             Case("a collector fails", [fails], machine),
             Case("a thread hangs", [hangs], machine),
             Case("events wait", [fills], machine),
-            Case("it is well", [well]),
+            Case("a user has too many jobs", [cuts], machine),
+            Case("a job cannot be used", [skips], machine),
+            Case("it is well", [well, thins]),
         ]

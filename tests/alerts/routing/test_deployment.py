@@ -1,0 +1,192 @@
+"""The deployment file: what it becomes in Alertmanager's configuration, and what is refused."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from lockstep_alerts.command import alerts
+from lockstep_alerts.output.write import ROUTES_FILE
+
+WHOLE = """\
+alertmanager: "0.26"
+page:
+  - pagerduty: {routing_key_file: pagerduty}
+  - opsgenie: {api_key_file: opsgenie}
+ticket:
+  - slack: {api_url_file: slack, channel: "#training"}
+  - email:
+      to: a@example.org, b@example.org
+      from: lockstep@example.org
+      smarthost: mail.example.org:587
+      auth_username: lockstep
+      auth_password_file: mail
+  - webhook: {url_file: hook}
+watchdog:
+  - webhook: {url: "https://deadman.example.org/x", token_file: token}
+cooldown: {page: 2h, ticket: 1d, group_interval: 3m}
+office_hours: {time_zone: Europe/Berlin, days: "monday:friday", hours: "09:00-17:00"}
+maintenance:
+  - {name: cooling, from: 2026-12-03T22:30, to: 2026-12-05T06:00, time_zone: Europe/Berlin}
+  - {name: patches, days: sunday, hours: "02:00-06:00", mutes: ticket, cluster: c1}
+"""
+SECRETS = ("pagerduty", "opsgenie", "slack", "mail", "hook", "token")
+
+
+def generate(folder: Path, text: str) -> tuple[int, str]:
+    path = folder / "deployment.yaml"
+    path.write_text(text, encoding="utf-8")
+    command = ["generate", "--out", str(folder / "out"), "--deployment", str(path)]
+    outcome = CliRunner().invoke(alerts, command)
+    return outcome.exit_code, " ".join(outcome.output.split())
+
+
+def config(folder: Path, text: str = WHOLE) -> dict[str, Any]:
+    for name in SECRETS:
+        (folder / name).write_text("s3cret\n", encoding="utf-8")
+    status, output = generate(folder, text)
+    assert status == 0, output
+    document = yaml.safe_load((folder / "out" / ROUTES_FILE).read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document
+
+
+def test_every_kind_of_receiver_reads_its_secret_from_a_file(tmp_path: Path) -> None:
+    document = config(tmp_path)
+    receivers = {each["name"]: each for each in document["receivers"]}
+    [pagerduty] = receivers["pager"]["pagerduty_configs"]
+    assert pagerduty["routing_key_file"] == str(tmp_path / "pagerduty")
+    assert pagerduty["severity"] == "critical"
+    assert receivers["pager"]["opsgenie_configs"][0]["priority"] == "P1"
+    tickets = receivers["tickets"]
+    assert tickets["slack_configs"][0]["channel"] == "#training"
+    assert tickets["email_configs"][0]["auth_password_file"] == str(tmp_path / "mail")
+    assert tickets["webhook_configs"][0]["url_file"] == str(tmp_path / "hook")
+    [watchdog] = receivers["watchdog"]["webhook_configs"]
+    assert watchdog["http_config"]["authorization"]["credentials_file"] == str(tmp_path / "token")
+    assert "s3cret" not in (tmp_path / "out" / ROUTES_FILE).read_text(encoding="utf-8")
+
+
+def test_a_window_over_midnight_is_an_interval_a_day(tmp_path: Path) -> None:
+    windows = {each["name"]: each for each in config(tmp_path)["time_intervals"]}
+    cooling = windows["maintenance-cooling"]["time_intervals"]
+    assert [each["days_of_month"] for each in cooling] == [["3"], ["4"], ["5"]]
+    assert [each["times"][0] for each in cooling] == [
+        {"start_time": "22:30", "end_time": "24:00"},
+        {"start_time": "00:00", "end_time": "24:00"},
+        {"start_time": "00:00", "end_time": "06:00"},
+    ]
+    assert {each["location"] for each in cooling} == {"Europe/Berlin"}
+    assert windows["office-hours"]["time_intervals"][0]["weekdays"] == ["monday:friday"]
+
+
+def test_a_window_of_a_cluster_mutes_what_it_says_and_no_other_cluster(tmp_path: Path) -> None:
+    *_, page_of_job, page, ticket = config(tmp_path)["route"]["routes"]
+    assert page_of_job["mute_time_intervals"] == ["maintenance-cooling"]
+    assert "routes" not in page_of_job
+    assert page["mute_time_intervals"] == ["maintenance-cooling"]
+    assert ticket["mute_time_intervals"] == ["maintenance-cooling"]
+    assert ticket["active_time_intervals"] == ["office-hours"]
+    [of_cluster] = ticket["routes"]
+    assert of_cluster["matchers"] == ['cluster="c1"']
+    assert of_cluster["mute_time_intervals"] == ["maintenance-cooling", "maintenance-patches"]
+    assert of_cluster["active_time_intervals"] == ["office-hours"]
+
+
+def test_cooldowns_are_those_of_the_file(tmp_path: Path) -> None:
+    route = config(tmp_path)["route"]
+    assert (route["group_interval"], route["repeat_interval"]) == ("3m", "1d")
+    assert route["routes"][-2]["repeat_interval"] == "2h"
+
+
+@pytest.mark.promtool
+def test_amtool_accepts_what_its_version_can_read(tmp_path: Path) -> None:
+    text = WHOLE.replace('"0.26"', '"0.25"').replace("url_file: hook", "url: https://h.example/")
+    config(tmp_path, text)
+    command = ["amtool", "check-config", str(tmp_path / "out" / ROUTES_FILE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 time intervals" in done.stdout or "SUCCESS" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("pagerduty: {", "pagerdutty: {", ":3: receiver 'pagerdutty': unknown key; known are pag"),
+        ("routing_key_file: pagerduty", "routing_key_file: gone", ":3: routing_key_file 'gone': c"),
+        ("routing_key_file: pagerduty", "", ":3: pagerduty: routing_key_file is missing; add it"),
+        (
+            "routing_key_file: pagerduty",
+            "routing_key: R0UTE",
+            ":3: routing_key: secrets are read from files; write routing_key_file",
+        ),
+        ('"0.26"', '"0.25"', ":13: url_file 'hook': needs alertmanager: \"0.26\""),
+        ('"0.26"', "0.2", ":1: alertmanager 0.2: write the oldest version in use"),
+        ("Europe/Berlin, days", "Europe/Bonn, days", ":17: time_zone 'Europe/Bonn': is not a time"),
+        ("monday:friday", "friday:monday", ":17: days 'friday:monday': a week begins on sunday"),
+        ("monday:friday", "mon:fri", ":17: days 'mon:fri': write days such as monday:friday"),
+        ("09:00-17:00", "17:00-09:00", ":17: hours '17:00-09:00': must end after they begin"),
+        ("09:00-17:00", "9-17", ":17: hours '9-17': write hours such as 09:00-17:00"),
+        ("2026-12-05T06:00", "2026-12-03T06:00", ":19: to '2026-12-03T06:00': must be after from"),
+        ("2026-12-05T06:00", "2026-12-35T06:00", ":19: to '2026-12-35T06:00': write a time such"),
+        ("days: sunday, ", "", ":20: maintenance {'name': 'patches'"),
+        ("name: patches", "name: cooling", "maintenance {'name': 'cooling'"),
+        ("mutes: ticket", "mutes: tickets", ":20: mutes 'tickets': must be one of page, ticket"),
+        ("page: 2h", "page: 2", ":16: page 2: write text"),
+        ("page: 2h", "page: often", ":16: page 'often': 'often' is not a duration"),
+        ("#training", "", ":6: channel '': write text"),
+        ("mail.example.org:587", "mail.example.org", ":10: smarthost 'mail.example.org':"),
+        ("b@example.org", "b", ":8: to 'a@example.org, b': write an address such as team@"),
+        ("https://deadman.example.org/x", "deadman", ":15: url 'deadman': write an address such"),
+        ("deadman.example.org/x", "u:p@d.example/x", ":15: url: holds a secret; put it into a"),
+        ("ticket:\n", "tickets:\n", ":5: deployment 'tickets': unknown key; known are page, tic"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_line_and_nothing_is_written(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    for name in SECRETS:
+        (tmp_path / name).write_text("s3cret", encoding="utf-8")
+    assert old in WHOLE
+    status, output = generate(tmp_path, WHOLE.replace(old, new))
+    assert status == 2
+    assert f"deployment.yaml{message}" in output if message.startswith(":") else message in output
+    assert not (tmp_path / "out").exists()
+    assert "R0UTE" not in output
+
+
+def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
+    for text, message in (("page: [", "is not YAML"), ("", "is empty")):
+        status, output = generate(tmp_path, text)
+        assert (status, message in output) == (2, True)
+    command = ["generate", "--out", str(tmp_path / "out"), "--deployment", str(tmp_path / "no")]
+    outcome = CliRunner().invoke(alerts, command)
+    assert outcome.exit_code == 2
+    assert "No such file or directory; name a file that is there" in outcome.output
+
+
+def test_a_secret_elsewhere_needs_its_whole_path(tmp_path: Path) -> None:
+    text = "secrets: elsewhere\n" + WHOLE
+    status, output = generate(tmp_path, text)
+    assert status == 2
+    assert "'pagerduty': is elsewhere: write the whole path" in output
+    for name in SECRETS:
+        text = text.replace(f"_file: {name}", f"_file: /run/{name}")
+    assert generate(tmp_path, text)[0] == 0
+
+
+def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
+    for name in SECRETS:
+        (tmp_path / name).write_text("s3cret", encoding="utf-8")
+    (tmp_path / "mail").write_text(" \n", encoding="utf-8")
+    status, output = generate(tmp_path, WHOLE)
+    assert (status, "auth_password_file 'mail': is empty" in output) == (2, True)
+
+
+def test_the_shipped_example_generates(tmp_path: Path) -> None:
+    example = Path(__file__).parents[3] / "deploy" / "alertmanager" / "deployment.yaml"
+    status, output = generate(tmp_path, example.read_text(encoding="utf-8"))
+    assert status == 0, output

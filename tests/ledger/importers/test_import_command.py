@@ -1,0 +1,175 @@
+"""Files of other sources in the store: once, with the truth, however often they are imported."""
+
+import gzip
+import json
+import os
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import select
+
+from lockstep_ledger.command import ledger
+from lockstep_ledger.importers.files import parse_offset
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.recount import differences
+from lockstep_ledger.store.tables import jobs
+
+from ..service import ledger_process
+from ..stories import Story
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRACE = FIXTURES / "spot-preemption-bamboo/g4dn-trace.csv"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(ledger, [str(argument) for argument in arguments])
+
+
+def import_files(store: Path, *arguments: object) -> str:
+    result = run("import", "--store", store, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def rows(store: Path) -> list[tuple[str | None, str, float]]:
+    """Outcome, status and GPU-seconds of each job; the counters equal a recount."""
+    engine = open_store(str(store))
+    try:
+        assert not differences(engine)
+        with engine.connect() as connection:
+            columns = select(jobs.c.outcome, jobs.c.status, jobs.c.gpu_seconds)
+            return [(row[0], row[1], row[2]) for row in connection.execute(columns)]
+    finally:
+        engine.dispose()
+
+
+def test_the_night_of_slurm_is_306_jobs_in_the_store_also_the_second_time(tmp_path: Path) -> None:
+    store, text = tmp_path / "ledger.db", tmp_path / "sacct.txt"
+    packed = FIXTURES / "slurm-gcm/sample-sacct-output-midnight-edge-case.txt.gz"
+    text.write_bytes(gzip.decompress(packed.read_bytes()))
+    for _ in range(2):
+        import_files(store, "--from", "sacct", text)
+    assert Counter((outcome, status) for outcome, status, _ in rows(store)) == {
+        ("failed", "finished"): 259 + 2, ("cancelled", "finished"): 24,
+        ("succeeded", "finished"): 18, ("time_limit", "finished"): 1, (None, "pending"): 2,
+    }  # fmt: skip
+
+
+def test_the_ledger_counts_the_node_hours_of_the_spot_trace(tmp_path: Path) -> None:
+    store = tmp_path / "ledger.db"
+    import_files(store, "--from", "nodes", "--start", "2021-06-01", TRACE)
+    events = [line.split(",") for line in TRACE.read_text().split()]
+    # By hand: when each node left, or the trace ended, minus when it had come.
+    end, present, by_hand = int(events[-1][0]), dict[str, int](), 0
+    for moment, change, node in events:
+        if change == "add":
+            present[node] = int(moment)
+        else:
+            by_hand += int(moment) - present.pop(node)
+    by_hand += sum(end - begin for begin in present.values())
+    assert sum(seconds for _, _, seconds in rows(store)) == pytest.approx(by_hand / 1000)
+    assert by_hand / 3_600_000 == pytest.approx(135.683, abs=0.001)
+
+
+def test_all_logs_of_mlperf_are_one_job_each(tmp_path: Path) -> None:
+    store = tmp_path / "ledger.db"
+    logs = [
+        *(FIXTURES / "mlperf-incidents").glob("*.gz"),
+        *(FIXTURES / "mlperf-steps").glob("*.gz"),
+    ]
+    import_files(store, "--from", "logs", *logs)
+    outcomes = Counter(outcome for outcome, _, _ in rows(store))
+    assert outcomes == {"succeeded": 6, "failed": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--from", "sacct"), "no table of Slurm begins with"),
+        (("--from", "nodes"), "is not MILLISECONDS"),
+        (("--from", "logs"), "no line with a time"),
+        (("--from", "events"), "line 1 is no JSON"),
+        (("--from", "sacct", "--utc-offset", "2"), "'2' is no offset from UTC"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_by_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    path = tmp_path / "file.log"
+    path.write_text("hello\n")
+    result = run("import", "--store", tmp_path / "ledger.db", *arguments, path)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_an_offset_is_read() -> None:
+    assert (parse_offset("+02:00"), parse_offset("-05:30")) == (7200, -19_800)
+
+
+def test_slurm_is_followed_into_a_ledger_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "sacct"
+    start, end = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - seconds))
+        for seconds in (600, 60)
+    )
+    row = f"7|COMPLETED|0:0|{start}|{start}|{end}|gres/gpu=8|ada|gpu"
+    header = "JobID|State|ExitCode|Submit|Start|End|AllocTRES|User|Partition"
+    program.write_text(f"#!/bin/sh\necho '{header}'\necho '{row}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    store = tmp_path / "ledger.db"
+    with ledger_process(store) as service:
+        result = run(
+            "follow", "slurm", "--url", service.url, "--every", "1s", "--rounds", "2",
+            "--cluster", "east",
+        )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    [(outcome, status, seconds)] = rows(store)
+    assert (outcome, status, seconds) == ("succeeded", "finished", 540 * 8)
+
+
+def test_where_there_is_no_slurm_following_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = run("follow", "slurm", "--url", "http://127.0.0.1:1", "--rounds", "1")
+    assert result.exit_code == 2
+    assert "run where Slurm is" in result.output
+
+
+@pytest.mark.server
+def test_a_token_does_not_follow_a_redirect(tmp_path: Path) -> None:
+    paths: list[str] = []
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            pass
+
+    token, events = tmp_path / "token", tmp_path / "events.jsonl"
+    token.write_text("w" * 20, encoding="ascii")
+    documents = Story(now=time.time() - 9).start().events
+    events.write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
+    with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = run("import", "--url", url, "--token-file", token, events)
+        server.shutdown()
+        thread.join()
+    assert result.exit_code == 2
+    assert f"--url {url} answers 307" in result.output
+    assert paths == ["/api/events"]

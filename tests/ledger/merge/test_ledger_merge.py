@@ -1,0 +1,282 @@
+"""How the events of a job's nodes become one record, and what they add to the counters."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lockstep_catalogue import ledger as counted
+from lockstep_catalogue.vocabulary import OUTCOMES
+from lockstep_ledger.merge.apply import SETTLED, apply_event
+from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.job import Job, job_of_json
+from lockstep_ledger.merge.plausible import Refused
+from lockstep_ledger.merge.settlement import Patience
+from lockstep_records.event_kinds import KINDS
+
+from ..stories import BEGIN, Story, checked
+
+PATIENCE = Patience(node_seconds=600.0, requeue_seconds=3600.0)
+
+
+class Replay:
+    """A job to which events are applied, with what they added."""
+
+    def __init__(self, *stories: Story) -> None:
+        first = stories[0]
+        self.job = Job(cluster=first.cluster, job_id=first.job_id, number=1)
+        self.effects = Effects()
+        self.refused: list[Refused] = []
+        for story in stories:
+            self.apply(story)
+
+    def apply(self, story: Story) -> "Replay":
+        for event in checked(story):
+            refused = apply_event(self.job, event, self.effects, PATIENCE)
+            self.refused += [refused] if refused else []
+        return self
+
+    def settle(self, after_seconds: float) -> "Replay":
+        assert self.job.settle_at is not None
+        now = self.job.settle_at + after_seconds
+        event = LedgerEvent(
+            id="settle", kind=SETTLED, cluster="east", job_id=self.job.job_id, node="", attempt=0,
+            time_seconds=now, received_seconds=now, fields={},
+        )  # fmt: skip
+        apply_event(self.job, event, self.effects, PATIENCE)
+        return self
+
+    @property
+    def totals(self) -> Counter[tuple[str, ...]]:
+        totals: Counter[tuple[str, ...]] = Counter()
+        for metric, labels, amount in self.effects.increments:
+            key: Any = (metric.name, *labels[len(counted.GROUP) :])
+            totals[key] += amount  # type: ignore[assignment]  # counts of GPU-seconds are floats
+        return totals
+
+    def finished(self) -> dict[tuple[str, ...], int]:
+        name = counted.JOBS_FINISHED.name
+        return {key[1:]: count for key, count in self.totals.items() if key[0] == name and count}
+
+
+def test_a_job_of_one_node_is_settled_at_its_end() -> None:
+    story = Story().start(num_nodes=1, num_gpus=8).after(100).end()
+    replay = Replay(story)
+    assert (replay.job.status, replay.job.outcome) == ("finished", "succeeded")
+    assert replay.job.gpu_seconds == 800
+    assert replay.job.goodput == {"unknown": 800}
+    assert replay.finished() == {("succeeded", "none"): 1}
+
+
+def test_a_job_of_two_nodes_waits_for_the_second_end() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2", num_nodes=2).after(60).end(node="n1")
+    replay = Replay(story)
+    assert (replay.job.status, replay.finished()) == ("running", {})
+    replay.apply(Story(now=story.now + 1).end(node="n2"))
+    assert (replay.job.status, replay.finished()) == ("finished", {("succeeded", "none"): 1})
+
+
+def test_the_node_that_failed_first_decides_and_what_others_caused_does_not() -> None:
+    story = Story().start("n1", num_nodes=3).start("n2").start("n3").after(60)
+    story.end("failed", "n3", failure_class="unknown", cause="peer_failure").after(1)
+    story.end("failed", "n2", failure_class="infra", cause="xid", culprit_ranks=[9]).after(1)
+    replay = Replay(story.end("succeeded", "n1"))
+    job = replay.job
+    assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
+    assert (job.culprit_node, job.culprit_rank) == ("n2", 9)
+    assert replay.finished() == {("failed", "infra"): 1}
+
+
+def test_a_node_that_never_reports_its_end_leaves_the_job_unknown_after_the_wait() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2").after(60).end(node="n1")
+    replay = Replay(story)
+    assert replay.job.settle_at == story.now + PATIENCE.node_seconds
+    replay.settle(1)
+    assert (replay.job.outcome, replay.job.cause) == ("unknown", "node_silent")
+    assert replay.job.silent_nodes == ["n2"]
+    assert replay.finished() == {("unknown", "unknown"): 1}
+
+
+def test_a_node_that_was_never_heard_of_counts_as_silent() -> None:
+    replay = Replay(Story().start("n1", num_nodes=3).after(60).end(node="n1")).settle(1)
+    assert replay.job.silent_nodes == ["unseen 1", "unseen 2"]
+
+
+def test_a_failure_stands_although_another_node_is_silent() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2").after(60)
+    replay = Replay(story.end("failed", "n1", failure_class="user", cause="python_exception"))
+    assert replay.settle(1).finished() == {("failed", "user"): 1}
+
+
+def test_a_schedulers_success_speaks_for_silent_nodes() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2").after(60).end(node="n1")
+    story.after(5).add("job_finished", None, outcome="succeeded", source="slurm")
+    assert Replay(story).settle(1).finished() == {("succeeded", "none"): 1}
+
+
+def test_the_schedulers_word_after_the_end_is_taken_and_changes_nothing() -> None:
+    story = Story().start(num_nodes=1).after(60).end()
+    story.after(5).add("job_finished", None, outcome="failed", source="slurm")
+    replay = Replay(story)
+    assert (replay.refused, replay.job.outcome) == ([], "succeeded")
+
+
+def test_a_job_that_only_a_scheduler_reports_has_its_gpu_time() -> None:
+    story = Story().add("job_submitted", None, queue="gpu").after(30)
+    story.add("job_started", None, num_gpus=16, price_per_gpu_hour=2.0).after(3600)
+    replay = Replay(story.add("job_finished", None, outcome="time_limit", failure_class="user"))
+    assert replay.job.gpu_seconds == 16 * 3600
+    assert replay.job.cost == 32.0
+    assert replay.effects.observations[0] == (counted.QUEUE_WAIT, ("east", "gpu", "", ""), 30.0)
+
+
+def test_a_preempted_job_that_starts_again_is_one_job_and_one_requeue() -> None:
+    story = Story().start(num_nodes=1, num_gpus=8).after(100)
+    story.end("preempted").after(500)
+    replay = Replay(story)
+    assert (replay.job.status, replay.finished()) == ("ended", {})
+    again = Story(now=story.now).start(attempt=1).add("job_resumed", attempt=1, step=40)
+    replay.apply(again.after(50).end(attempt=1))
+    assert replay.finished() == {("succeeded", "none"): 1}
+    job = replay.job
+    assert (job.preemptions, job.requeues, job.resumes, job.attempts) == (1, 1, 1, 2)
+    assert replay.totals[counted.REQUEUES.name, "preemption"] == 1
+    assert job.gpu_seconds == 8 * 150
+
+
+def test_a_preempted_job_that_never_starts_again_is_preempted_after_the_wait() -> None:
+    replay = Replay(Story().start(num_nodes=1).after(100).end("preempted"))
+    assert replay.settle(1).finished() == {("preempted", "none"): 1}
+
+
+def test_ten_requeues_of_a_failing_job_are_one_job_in_the_counters() -> None:
+    story = Story()
+    for attempt in range(10):
+        story.start(attempt=attempt, num_nodes=1).after(10)
+        story.end("failed", attempt=attempt, failure_class="infra").after(10)
+    replay = Replay(story)
+    assert replay.finished() == {("failed", "infra"): 1}
+    assert replay.totals[counted.REQUEUES.name, "infra"] == 9
+    assert replay.totals[counted.ATTEMPTS_STARTED.name,] == 10
+    assert replay.refused == []
+
+
+def test_a_launcher_that_was_killed_and_starts_again_begins_another_run() -> None:
+    story = Story().start(num_nodes=1).after(100).start(attempt=1).after(50).end(attempt=1)
+    replay = Replay(story)
+    assert (replay.job.run_number, replay.job.requeues) == (2, 1)
+    assert replay.finished() == {("succeeded", "none"): 1}
+
+
+def test_a_late_end_of_the_run_before_does_not_end_the_new_one() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2").after(60).end("preempted", "n1").after(60)
+    story.start("n1", attempt=1)
+    replay = Replay(story)
+    replay.apply(Story(now=story.now - 30).end("preempted", "n2"))
+    assert replay.job.status == "running"
+    assert set(replay.job.run.nodes) == {"n1"}
+    replay.apply(Story(now=story.now).start("n2", attempt=1).after(9).end(node="n1", attempt=1))
+    replay.apply(Story(now=story.now + 9).end(node="n2", attempt=1))
+    assert replay.finished() == {("succeeded", "none"): 1}
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_start_that_comes_after_the_second_start_of_another_node_is_of_the_first_run(
+    attempt: int,
+) -> None:
+    """Launchers number the attempts of a requeue on, or from 0 again; both are told apart."""
+    story = Story().start("n1", num_nodes=2).after(300).start("n1", attempt, num_nodes=2)
+    replay = Replay(story)
+    late = Story(now=BEGIN + 1).start("n2", num_nodes=2).after(300).start("n2", attempt)
+    replay.apply(late.after(9).end(node="n2", attempt=attempt))
+    replay.apply(Story(now=story.now + 99).end(node="n1", attempt=attempt))
+    assert replay.finished() == {("succeeded", "none"): 1}
+    assert (replay.job.run_number, replay.job.requeues, replay.refused) == (2, 1, [])
+
+
+def test_an_event_of_a_finished_job_is_refused_with_a_sentence() -> None:
+    story = Story().start(num_nodes=1).after(60).end()
+    replay = Replay(story, Story(now=story.now).add("rank_ended", rank=0))
+    assert replay.refused == []  # a rank's end changes nothing
+    [refused] = replay.apply(Story(now=story.now).add("goodput", rank_seconds={})).refused
+    assert refused.refusal == "finished"
+    assert refused.sentence.startswith(
+        "job job-1 has ended as succeeded, and goodput of n1 belongs"
+    )
+
+
+def test_goodput_counts_as_it_grows_and_the_rest_is_recovery_and_unknown() -> None:
+    story = Story().start(num_nodes=1, num_gpus=4).after(50)
+    totals = {"productive": 60.0, "startup": 20.0}
+    story.add("goodput", rank_seconds=totals, num_gpus=4, num_ranks=2).after(50)
+    story.add("goodput", rank_seconds={**totals, "productive": 90.0}, num_gpus=4, num_ranks=2)
+    story.add("attempt_ended", outcome="failed").after(10).add("attempt_started", attempt=1)
+    story.after(40).add("goodput", attempt=1, rank_seconds={"productive": 30.0, "rework": 40.0},
+                        num_gpus=4, num_ranks=2)  # fmt: skip
+    replay = Replay(story.end(attempt=1))
+    goodput = replay.job.goodput
+    assert goodput["productive"] == 2 * (90 + 30)
+    assert goodput["rework"] == 80
+    assert goodput["recovery"] == 4 * 10
+    assert sum(goodput.values()) == replay.job.gpu_seconds == 4 * 150
+    rows = [row for row in replay.effects.slo_rows if row.slo == "goodput"]
+    assert sum(row.good for row in rows) == 240
+    assert sum(row.total for row in rows) == 400, "of 200 GPU-seconds nobody said anything"
+
+
+def test_a_deadline_is_met_by_a_success_in_time_alone() -> None:
+    for late, result in ((-1, "met"), (1, "missed")):
+        story = Story().start(num_nodes=1, deadline_time=BEGIN + 100).after(100 + late).end()
+        assert Replay(story).totals[counted.DEADLINES.name, result] == 1
+
+
+def test_what_several_ranks_report_is_counted_once() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2")
+    for node in ("n1", "n2", "n2"):
+        story.add("checkpoint_durable", node, step=100)
+    story.add("checkpoint_durable", "n1", step=200)
+    for node in ("n1", "n2"):
+        story.add("job_resumed", node, step=100, fallback=True)
+    totals = Replay(story).totals
+    assert totals[counted.CHECKPOINTS.name, "ok"] == 2
+    assert totals[counted.RESUMES.name, "fallback"] == 1
+    assert totals[counted.ATTEMPTS_STARTED.name,] == 1
+
+
+FIELDS = (
+    *("outcome", "num_gpus", "num_nodes", "rank_seconds", "num_ranks", "step", "culprit_ranks"),
+    *("failure_class", "deadline_time", "price_per_gpu_hour", "project", "lost_gpu_seconds"),
+)
+VALUES = (
+    *(None, True, -1, 0, 3, 2**70, 0.5, float("nan"), float("inf"), "", "x", "\0", *OUTCOMES),
+    *([], [7], ["x"], {}, {"productive": 5.0, "hang": float("inf"), "x": 1.0}, {"hang": 9}),
+)
+
+
+def random_event(dice: random.Random, number: int) -> LedgerEvent:
+    return LedgerEvent(
+        id=str(number),
+        kind=dice.choice([*KINDS, SETTLED, "of_the_future"]),
+        cluster="east",
+        job_id="j",
+        node=dice.choice(["", "n1", "n2"]),
+        attempt=dice.randrange(4),
+        time_seconds=BEGIN + dice.choice([0.0, number, dice.uniform(0, 1e6)]),
+        received_seconds=BEGIN,
+        fields={name: dice.choice(VALUES) for name in dice.sample(FIELDS, dice.randrange(5))},
+    )
+
+
+def test_any_events_in_any_order_leave_a_job_that_is_counted_at_most_once() -> None:
+    for seed in range(400):
+        dice = random.Random(seed)
+        job, effects = Job(cluster="east", job_id="j", number=1), Effects()
+        for number in range(dice.randrange(1, 30)):
+            apply_event(job, random_event(dice, number), effects, PATIENCE)
+        assert job_of_json(job.to_json()) == job, seed
+        finished = [i for i in effects.increments if i[0] is counted.JOBS_FINISHED]
+        assert len(finished) == job.counted <= 1, seed
+        assert all(amount >= 0 for _, _, amount in effects.increments), seed
+        assert sum(job.goodput.values()) == pytest.approx(job.gpu_seconds), seed

@@ -1,0 +1,88 @@
+"""What befell a node, as evidence of how a job ended; and what failures cost in time."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
+from lockstep_ledger.merge.job import Job, job_of_json
+
+from ..stories import Story
+from .test_ledger_merge import Replay
+
+
+def test_what_befell_a_node_decides_where_no_end_names_a_cause() -> None:
+    story = Story().start("n1", num_nodes=2).start("n2", num_nodes=2).after(60)
+    story.add("node_event", "n2", sign="xid", detail="Xid79 GPU has fallen off", ranks=[9])
+    for node in ("n1", "n2"):
+        story.after(600).end("failed", node, failure_class="unknown", cause="peer_failure")
+    job = Replay(story).job
+    assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
+    assert (job.culprit_node, job.reason) == ("n2", "Xid79 GPU has fallen off on rank 9.")
+    assert job.culprit_rank == 9
+    assert job_of_json(job.to_json()) == job
+
+
+def test_a_record_of_an_earlier_version_is_read() -> None:
+    job = Replay(Story().start("n1")).job
+    record = json.loads(job.to_json())
+    for run in ("run", "previous"):
+        del record[run]["signs"]
+    assert job_of_json(json.dumps(record)) == job
+
+
+@pytest.mark.parametrize(
+    ("sign", "seconds", "cause", "failure_class", "expected"),
+    [
+        ("xid", 7200.0, "peer_failure", "unknown", "peer_failure"),  # survived for two hours
+        ("xid", 60.0, "exception", "user", "exception"),  # the end names its cause
+        ("made_up", 60.0, "peer_failure", "unknown", "peer_failure"),
+        ("ib_error", 60.0, "collective_timeout", "unknown", "ib_error"),
+    ],
+)
+def test_the_end_stands_where_trouble_of_a_node_explains_nothing(
+    sign: str, seconds: float, cause: str, failure_class: str, expected: str
+) -> None:
+    story = Story().start("n1").add("node_event", "n1", sign=sign, detail="mlx5_0 went down")
+    story.after(seconds).end("failed", "n1", failure_class=failure_class, cause=cause)
+    replay = Replay(story)
+    assert replay.job.cause == expected
+    assert replay.apply(Story(now=story.now).add("node_event", sign="xid")).refused == []
+
+
+def test_expected_time_follows_from_the_failures_and_checkpoints_of_a_job() -> None:
+    """Two nodes of 8 GPUs for a day, one failure, 24 checkpoints of 30 s, starts of 600 s."""
+    day, gpus = 86_400.0, 16.0
+    job = Job(cluster="east", job_id="j", number=1, gpus=gpus, expected_nodes=2, attempts=2)
+    job.checkpoints, job.outcome = 24, "succeeded"
+    seconds = {"startup": 1200.0, "checkpoint": 720.0, "productive": day - 1920.0}
+    job.goodput = {state: value * gpus for state, value in seconds.items()}
+    expected = expectation(interruptions_of(json.loads(job.to_json())))
+    assert expected.failures_per_node_day == pytest.approx(0.5)
+    assert (expected.restart_seconds, expected.save_seconds) == (600.0, 30.0)
+    assert expected.interval_seconds == pytest.approx((day - 1920) / 24)
+    interval = (day - 1920) / 24
+    by_hand = (1 - 2 * 0.5 / day * (600 + interval / 2)) / (1 + 30 / interval)
+    assert expected.expected_ettr_ratio == pytest.approx(by_hand)
+    assert expected.best_interval_seconds == pytest.approx((2 * 30 * day) ** 0.5)
+    assert expected.best_ettr_ratio is not None
+    assert expected.best_ettr_ratio > by_hand
+
+
+def test_without_reports_nothing_is_expected() -> None:
+    record = json.loads(Job(cluster="east", job_id="j", number=1).to_json())
+    assert set(asdict(expectation(interruptions_of(record))).values()) == {None}
+    assert last_hour_ettr([]) is None
+
+
+def test_the_last_hour_shows_an_incident_that_all_the_time_hides() -> None:
+    timeline = [
+        {"kind": "goodput", "time": hour * 3600.0, "node": node, "attempt": 0,
+         "fields": {"rank_seconds": {"productive": 3600.0 * min(hour, 9),
+                                     "hang": 3600.0 * max(0, hour - 9)}}}
+        for hour in range(1, 11)
+        for node in ("n1", "n2")
+    ]  # fmt: skip
+    assert last_hour_ettr(timeline) == pytest.approx(0.0)
+    assert last_hour_ettr(timeline[:-2]) == pytest.approx(1.0)

@@ -1,0 +1,34 @@
+"""A writer over a store whose jobs are settled at once, and what a scrape of it shows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lockstep_ledger.exposition import Exposition, windows
+from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.windows import count_windows
+from lockstep_ledger.store.writer import StoreWriter
+
+from ..stories import BEGIN
+
+NOW = BEGIN + 10_000
+
+
+@contextmanager
+def opened(dsn: str, clusters: frozenset[str] | None = None) -> Iterator[StoreWriter]:
+    engine = open_store(dsn)
+    try:
+        patience = Patience(node_seconds=0, requeue_seconds=0)
+        writer = StoreWriter(engine, patience, clock=lambda: NOW, clusters=clusters)
+        yield writer
+    finally:
+        engine.dispose()
+
+
+def metrics(writer: StoreWriter, clusters: frozenset[str] | None = None) -> str:
+    counts = count_windows(writer._engine, NOW, clusters)
+    exposition = Exposition(0.0)
+    samples = exposition.counted(writer.counters.snapshot(), NOW)
+    names = {cluster for cluster, *_ in (*counts.slo, *counts.jobs)}
+    samples |= windows(counts.slo, counts.jobs, sorted(names))
+    return exposition.render(samples).decode()

@@ -1,0 +1,230 @@
+"""The store: what is answered is there, once, and the counters equal a recount."""
+
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
+from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.store.counters import MAX_GROUPS, Counters
+from lockstep_ledger.store.database import StoreError, open_store, writer_lock
+from lockstep_ledger.store.recount import differences, stored_events
+from lockstep_ledger.store.tables import jobs, metadata
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.windows import count_windows
+from lockstep_ledger.store.writer import StoreWriter
+
+from ..stories import BEGIN, Story, checked
+
+OUTCOMES = ("succeeded", "succeeded", "failed", "preempted", "time_limit", "cancelled")
+
+
+def job_stories(number: int, seed: int) -> list[Story]:
+    dice = random.Random(seed)
+    stories = []
+    for index in range(number):
+        story = Story(job_id=f"job-{index}", now=BEGIN + dice.randrange(1000))
+        nodes = [f"n{node}" for node in range(dice.choice([1, 1, 2]))]
+        for attempt in range(dice.choice([1, 1, 2, 4])):
+            for node in nodes:
+                project = dice.choice(["vision", "text"])
+                story.start(node, attempt, num_nodes=len(nodes), num_gpus=8, project=project)
+            story.after(dice.uniform(1, 500)).add("checkpoint_durable", attempt=attempt, step=5)
+            seconds = {"productive": dice.uniform(0, 9), "hang": dice.uniform(0, 9)}
+            story.add("goodput", attempt=attempt, rank_seconds=seconds, num_ranks=8, num_gpus=8)
+            for node in nodes:
+                story.end(dice.choice(OUTCOMES), node, attempt)
+            story.after(5)
+        stories.append(story)
+    return stories
+
+
+@contextmanager
+def opened(dsn: str, **patience: float) -> Iterator[StoreWriter]:
+    engine = open_store(dsn)
+    try:
+        yield StoreWriter(engine, Patience(**patience), clock=lambda: BEGIN + 10_000)
+    finally:
+        engine.dispose()
+
+
+def write(writer: StoreWriter, *stories: Story) -> Submission:
+    submission = Submission([event for story in stories for event in checked(story)])
+    writer.write([submission])
+    return submission
+
+
+def test_the_counters_equal_a_recount_after_every_reopening(dsn: str) -> None:
+    stories = job_stories(40, seed=1)
+    for begin in range(0, 40, 10):
+        with opened(dsn) as writer:
+            write(writer, *stories[begin : begin + 10])
+    with opened(dsn, node_seconds=0, requeue_seconds=0) as writer:
+        assert differences(writer._engine) == []
+        writer._clock = lambda: BEGIN + 500_000
+        assert writer.settle_due() > 0
+        assert differences(writer._engine) == []
+        rows = writer.counters.snapshot().items()
+        finished = sum(row.value for (name, _), row in rows if name == JOBS_FINISHED.name)
+        assert finished == 40
+        with writer._engine.connect() as connection:
+            statuses = connection.execute(select(jobs.c.status)).scalars().all()
+        assert statuses == ["finished"] * 40
+
+
+def test_an_event_that_comes_again_counts_once_also_in_one_delivery(dsn: str) -> None:
+    with opened(dsn) as writer:
+        story = job_stories(1, seed=2)[0]
+        first = write(writer, story, story)
+        assert (first.stored, first.duplicates) == (len(story.events), len(story.events))
+        again = write(writer, story)
+        assert (again.stored, again.duplicates) == (0, len(story.events))
+        assert differences(writer._engine) == []
+
+
+def test_kinds_and_members_that_nobody_knows_are_stored_unharmed(dsn: str) -> None:
+    story = Story().add("of_the_future", depth={"a": [1, None, "ü\t"]})
+    story.events[0]["colour"] = "red"
+    with opened(dsn) as writer:
+        write(writer, story)
+        [(event, _)] = stored_events(writer._engine)
+    expected = {name: v for name, v in story.events[0].items() if name not in {"cluster", "node"}}
+    assert event.document() == expected
+
+
+def test_a_transaction_that_fails_leaves_nothing_in_the_store_and_nothing_in_memory(
+    dsn: str,
+) -> None:
+    with opened(dsn) as writer:
+        good, lost, later = job_stories(3, seed=3)
+        write(writer, good)
+
+        @event.listens_for(writer._engine, "commit", once=True)
+        def _fail(_connection: object) -> None:
+            raise SQLAlchemyError("the disk is full")
+
+        with pytest.raises(SQLAlchemyError, match="disk is full"):
+            write(writer, lost)
+        assert differences(writer._engine) == []
+        write(writer, later)
+        write(writer, lost)
+        assert differences(writer._engine) == []
+        with writer._engine.connect() as connection:
+            assert sorted(connection.execute(select(jobs.c.number)).scalars()) == [1, 2, 3]
+
+
+def test_a_second_ledger_on_one_store_is_refused(dsn: str) -> None:
+    first, second = open_store(dsn), open_store(dsn)
+    with (
+        writer_lock(first),
+        pytest.raises(StoreError, match="has a running ledger"),
+        writer_lock(second),
+    ):
+        pass
+    with writer_lock(second):
+        pass
+    first.dispose()
+    second.dispose()
+
+
+def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
+    with opened(dsn) as writer:
+        now = BEGIN + 10_000
+        ages = [0, 3599, 3600, 86_399, 86_401, 2_419_199, 2_419_201]
+        for number, age in enumerate(ages):
+            story = Story(job_id=f"job-{number}", now=now - age - 1).start(num_nodes=1).after(1)
+            write(writer, story.end("succeeded" if age != 3599 else "failed"))
+        counts = count_windows(writer._engine, now).slo
+    by_window = {window: counts["east", "", "job_success", window] for window in SLO_WINDOWS}
+    assert by_window["1h"] == (1, 2)
+    assert by_window["24h"] == (3, 4)
+    assert by_window["28d"] == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("mysql://x/y", "must be a path of SQLite or postgresql"),
+        ("sqlite://", "must be a path of SQLite or postgresql"),
+        ("://", "is no address"),
+        ("/nowhere/there/ledger.db", "cannot be opened: unable to open database file"),
+        ("postgresql://nobody@127.0.0.1:1/x", "cannot be opened: connection"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_refused_in_a_sentence(
+    address: str, sentence: str
+) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        open_store(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:hunter2@127.0.0.1:1/x",
+        "postgresql://me:pass@hunter2@127.0.0.1:1/x",
+        "postgresql://me:hunter2@127.0.0.1:port/x",
+        "postgresql://127.0.0.1:1/x?user=me&password=hunter2",
+        "postgresql://me:[hunter2@127.0.0.1:1/x",
+        "mysql://me:hunter2@host/x",
+        " postgresql://me:hunter2@host/x",
+        "postgresql//me:hunter2@://host/x",
+    ],
+)
+def test_no_password_is_in_the_sentence(address: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store(address)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    assert str(caught.value).startswith("store")
+
+
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: object) -> None:
+    path = f"{tmp_path}/notes.txt"
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123  # as a user has it
+        file.write("my notes, which are no database and never were one")
+    with pytest.raises(StoreError, match="file is not a database"):
+        open_store(path)
+
+
+def test_projects_without_end_are_counted_as_other_from_a_limit_on() -> None:
+    counters = Counters()
+    counters._groups = {("east", "", f"p{n}", "") for n in range(MAX_GROUPS)}
+    group = counters._group(("east", "q", "one-too-many", ""))
+    assert group == ("east", "other", "other", "other")
+    assert counters._group(("east", "", "p7", "")) == ("east", "", "p7", "")
+
+
+def test_both_databases_have_the_tables_of_the_migrations(dsn: str) -> None:
+    engine = open_store(dsn)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    engine.dispose()
+
+
+def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
+    engine = open_store(dsn)
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX jobs_by_user"))
+        connection.execute(text("DROP INDEX slo_events_by_time"))
+        connection.execute(text("ALTER TABLE slo_events DROP COLUMN job_class"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN owner"))
+        for line in (
+            "CREATE INDEX slo_events_by_time ON slo_events (time, cluster, slo, good, total)",
+            "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)",
+        ):
+            connection.execute(text(line))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    engine.dispose()
+    engine = open_store(dsn)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.execute(text("SELECT job_class FROM slo_events")).scalar() == ""
+    engine.dispose()

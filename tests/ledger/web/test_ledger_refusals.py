@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
         401,
         "not a writer's",
     ),
-    "deep JSON": (bad("POST", "/api/events", *TYPED, body=b"[" * 90_000), 400, "no JSON"),
+    "deep JSON": (bad("POST", "/api/events", *TYPED, body=b"[" * 90_000), 400, "is not JSON"),
     "a deep event": (
         bad(
             "POST", "/api/events", *TYPED,
@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
         "",
     ),
     "a body that is no UTF-8": (
-        bad("POST", "/api/events", *TYPED, body=b'{"version":1,"node":"\xff"}'), 400, "no JSON"
+        bad("POST", "/api/events", *TYPED, body=b'{"version":1,"node":"\xff"}'), 400, "is not JSON"
     ),
     "a surrogate": (
         bad("POST", "/api/events", *TYPED, body=b'{"version":1,"node":"\\ud800","events":[]}'),

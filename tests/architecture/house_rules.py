@@ -44,8 +44,6 @@ MANNERED = re.compile(
     r"|stands for|cannot be had|was had|were had)",
     re.IGNORECASE,
 )
-IN_OLD_WORDS = ("instrumentation", "trainer", "records/lockstep_records/page")
-"""Folders in which names without a verb and mannered prose are not looked for."""
 OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
 CATCHES_ALL_IN = frozenset({
     # Around a call of the device inside a step as well, which would pay for a guard at each event.
@@ -148,13 +146,9 @@ def find_empty_names(file: SourceFile) -> Iterator[Finding]:
             yield line, name
 
 
-def _is_in_old_words(file: SourceFile) -> bool:
-    return any(f"/{folder}/" in f"/{file.path.as_posix()}" for folder in IN_OLD_WORDS)
-
-
 def find_names_without_a_verb(file: SourceFile) -> Iterator[Finding]:
     """A function of a component is named by what it does; a property by what it is."""
-    if not file.is_library or _is_in_old_words(file):
+    if not file.is_library:
         return
     for node in file.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -166,7 +160,7 @@ def find_names_without_a_verb(file: SourceFile) -> Iterator[Finding]:
 
 def find_mannered_prose(file: SourceFile) -> Iterator[Finding]:
     """Docstrings, comments and strings of a component are plain present-tense English."""
-    if not file.is_library or _is_in_old_words(file):
+    if not file.is_library:
         return
     for number, line in enumerate(file.text.splitlines(), 1):
         if phrase := MANNERED.search(line):

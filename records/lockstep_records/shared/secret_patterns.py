@@ -1,9 +1,11 @@
 """Masks what looks like a secret in the output of a rank, before it is stored or sent anywhere.
 
 One scan finds the literals that begin a secret's name or a token; what follows is matched by
-bounded or possessive patterns, which never step back. So the time is linear in the length of the
-text, whatever it holds (``bench/secret_masking.py``). Lines are cut at ``MAX_LINE_CHARACTERS``
-before they are masked: what follows could be the rest of a secret whose begin is not there.
+bounded, possessive or atomic patterns, which never step back. So the time is linear in the length
+of the text, whatever it holds (``bench/secret_masking.py``). Groups are atomic and never
+possessive: Python 3.11.2, which Debian 12 has, loses characters after possessive groups. Lines are
+cut at ``MAX_LINE_CHARACTERS`` before they are masked: what follows could be the rest of a secret
+whose begin is not there.
 """
 
 import re
@@ -38,14 +40,14 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A quote may itself be escaped, in JSON inside of JSON.
 _QUOTED = (
-    r"[bru]{0,2}+(?:\"[^\"\\\n]*+(?:\\.[^\"\\\n]*+)*+|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+"
-    r"|\\{1,4}+[\"'](?:[^\\\n]|\\(?!\\{0,3}+[\"']))*+)"
+    r"[bru]{0,2}+(?:\"[^\"\\\n]*+(?>(?:\\.[^\"\\\n]*+)*)|'[^'\\\n]*+(?>(?:\\.[^'\\\n]*+)*)"
+    r"|\\{1,4}+[\"'](?>(?:[^\\\n]|\\(?!\\{0,3}+[\"']))*))"
 )
-_VALUE = rf"(?:{_QUOTED}|[^\s\"'&;]{{3,}}+(?:(?<=\()[\"'][^\"'\n]*+)?+)"
+_VALUE = rf"(?:{_QUOTED}|[^\s\"'&;]{{3,}}+(?>(?:(?<=\()[\"'][^\"'\n]*+)?))"
 _BLANKS = r"[ \t]{0,8}+"
-_CLOSE = r"(?:\\{0,4}+[\"'])?+"
+_CLOSE = r"(?>(?:\\{0,4}+[\"'])?)"
 _IS = rf"{_CLOSE}\]?+{_BLANKS}(?:=>|:=|[=:]){_BLANKS}[\[({{]{{0,2}}+"
-_SCHEME = r"(?:(?i:bearer|basic|digest|token)[ \t]{1,8}+)?+"
+_SCHEME = r"(?>(?:(?i:bearer|basic|digest|token)[ \t]{1,8}+)?)"
 _KEYS = (
     "api[_-]?key access[_-]?key account[_-]?key auth[_-]?key private[_-]?key signing[_-]?key"
     " ssh[_-]?key shared[_-]?key encryption[_-]?key master[_-]?key"
@@ -83,8 +85,8 @@ _OPTION = re.compile(
     r"(?:[ \t]{1,8}+|[\"'],[ \t]{0,8}+(?=[\"'])))"
     r"(?!-|\d{1,9}(?:\s|$))(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']{3,}+)"
 )
-_HEADER_NAME = r"(?i:(?:set-|proxy-)?+(?:authorization|cookie))"
-_QUOTED_HEADER = re.compile(rf"(([\"']){_HEADER_NAME}{_BLANKS}:)(?:(?!\2)[^\n])++")
+_HEADER_NAME = r"(?i:(?>(?:set-|proxy-)?)(?:authorization|cookie))"
+_QUOTED_HEADER = re.compile(rf"(([\"']){_HEADER_NAME}{_BLANKS}:)(?>(?:(?!\2)[^\n])+)")
 _HEADER = re.compile(
     rf"((?:{_ignore_case('authorization cookie')}){_CLOSE}{_BLANKS}[:=]{_BLANKS})"
     rf"(?!\*\*\*)(?:(?=[bru\\]{{0,4}}+[\"']){_QUOTED}|[^\n]++)"
@@ -96,7 +98,7 @@ _BEARER = re.compile(
 _IN_QUERY = re.compile(
     r"([?&](?i:sig|signature|x-(?:amz|goog)-[\w-]{1,40}|key|code|access_token)=)[^&\s\"']{4,}+"
 )
-_ADDRESS = re.compile(r"://(?!://)[^\s\"'<>:]*+(?::(?!//)[^\s\"'<>:]*+)*+")
+_ADDRESS = re.compile(r"://(?!://)[^\s\"'<>:]*+(?>(?::(?!//)[^\s\"'<>:]*+)*)")
 _PORT = re.compile(r"\d{1,5}(?:/|$)")
 _LOGIN = re.compile(
     r"((?<![^\s\"'=(])(?!mailto:)[\w.-]{1,64}+:)[^\s\"'/]{1,256}"

@@ -48,7 +48,7 @@ def test_trials_follow_each_other_with_healthy_steps_between() -> None:
     ],
 )
 def test_the_bound_is_the_exact_one(named: int, of: int, bound: float) -> None:
-    assert healthy.at_most(named, of) == pytest.approx(bound, rel=2e-3)
+    assert healthy.bound_share(named, of) == pytest.approx(bound, rel=2e-3)
 
 
 @pytest.mark.parametrize("rank_steps", [4_000, 48_000, 1_000_000])

@@ -17,6 +17,7 @@ STEPS = 64
 SECRET = "the-neighbours-own-words"  # noqa: S105  # what an attacker is after
 _STEP_SECONDS = 0.25
 _ROWS = 128
+_NEVER_SECONDS = 86_400.0
 _MANY = 4096
 
 
@@ -89,6 +90,10 @@ def _steps(writer: PageWriter) -> None:
     writer.words[SLOT.word("present")] |= SLOT.presence["step"]
     writer.signed[SLOT.word("step")] = STEPS - 1
     writer.commit(now_ns)
+    # The attacks take minutes, in which the neighbour's ranks stand still without a hang.
+    for name in ("hang_timeout_seconds", "pause_timeout_seconds"):
+        writer.periodic.know(name, _NEVER_SECONDS)
+    writer.periodic.commit(now_ns)
     writer.heartbeat(now_ns, PHASES.index("forward"))
 
 

@@ -20,7 +20,8 @@ from ..service import LedgerProcess, ledger_process
 from ..stories import Story, delivery
 from .guarded import READER, WRITER, ask, guarded_ledger
 
-pytestmark = pytest.mark.server
+# Thousands of connections take the ports that other tests choose, and answers are timed.
+pytestmark = [pytest.mark.server, pytest.mark.timing]
 LIMIT_SECONDS = 0.5
 HEAD = b"POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BEARER = f"Authorization: Bearer {WRITER}\r\n".encode()

@@ -18,7 +18,7 @@ from lockstep_trainer.flags import (
     flag_name,
     options_from_fields,
 )
-from lockstep_trainer.parallelism import Parallelism
+from lockstep_trainer.layout.parallelism import Parallelism
 
 _DAY_SECONDS = 86_400
 _PATH: "click.ParamType[Any]" = click.Path(path_type=Path)

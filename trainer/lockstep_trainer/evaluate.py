@@ -9,9 +9,9 @@ import torch.distributed as dist
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import windows_at
 from lockstep_trainer.data.corpus import Text
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
 from lockstep_trainer.parallel.parallel_model import ParallelModel
-from lockstep_trainer.world import World
 
 
 def held_out_loss(

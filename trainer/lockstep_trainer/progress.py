@@ -10,8 +10,8 @@ from pathlib import Path
 
 from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.model import GPT
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,17 +6,17 @@ import torch
 
 import lockstep
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer, facts_of
+from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of, prefetch
 from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults import inject
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.world import World, process_group
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import layout_of, parallelize
-from lockstep_trainer.preemption import Preemption, handle_sigterm
 from lockstep_trainer.progress import Progress, Summary, Work, finite
-from lockstep_trainer.world import World, process_group
 
 
 def train(config: TrainConfig, world: World) -> Summary:

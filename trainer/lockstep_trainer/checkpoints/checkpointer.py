@@ -35,9 +35,9 @@ from lockstep_trainer.checkpoints.shards import (
     write_shards,
 )
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
 from lockstep_trainer.parallel.parallel_model import ParallelModel
-from lockstep_trainer.world import World
 
 _Outcome = tuple[str | None, bool]
 """Why a checkpoint could not be written, or None; whether it was read back otherwise."""

@@ -21,7 +21,7 @@ from lockstep_trainer.simulation.spec import Simulation
     "root",
     type=click.Path(path_type=Path),
     default=None,
-    help="Folder of all jobs, on a tmpfs; default: LOCKSTEP_DIR or /dev/shm/lockstep.",
+    help="Folder of all jobs, on a tmpfs; default: LOCKSTEP_DIR or /run/lockstep.",
 )
 @options_from_fields(Simulation)
 def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **flags: Any) -> int:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.corpus import Corpus, Text
 from lockstep_trainer.data.shuffle import shuffled
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import VOCABULARY
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.model.gpt import VOCABULARY
 
 Batch: TypeAlias = tuple[int, torch.Tensor, torch.Tensor]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, needs_checkpoints
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.layout.mesh import Layout
 
 BALLAST = ".ballast"
 _MIB = 1 << 20

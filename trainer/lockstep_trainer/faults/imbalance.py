@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, Value
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.mixture import Mixture
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.model.mixture import Mixture
 
 _MAX_FACTOR = 64
 _FACTOR = Value(name="factor", low=2, high=_MAX_FACTOR, default=2, sort="whole number")

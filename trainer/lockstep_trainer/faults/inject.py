@@ -12,8 +12,8 @@ from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Target
 from lockstep_trainer.faults.kinds import KINDS
 from lockstep_trainer.faults.plan import faults_of
-from lockstep_trainer.model import GPT
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 
 
 def inject(

@@ -14,8 +14,8 @@ from lockstep_records.shared.durations import format_duration, parse_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.model.gpt import GPT
 
 Sort: TypeAlias = Literal["number", "whole number", "duration"]
 _READERS: Mapping[Sort, Callable[[str], float]] = {

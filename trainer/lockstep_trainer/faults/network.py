@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, Value
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.network.link import LINK, Conditions, OwnLink
 
 NAME = "slow-network"

@@ -7,8 +7,8 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kinds import KINDS
 from lockstep_trainer.faults.parse import parse_all
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
 
 
 def check_faults(config: TrainConfig, layout: Layout) -> None:

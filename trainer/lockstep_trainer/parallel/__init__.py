@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.ddp import data_parallel
 from lockstep_trainer.parallel.experts import expert_parallel
 from lockstep_trainer.parallel.fsdp2 import fully_sharded
@@ -13,7 +14,6 @@ from lockstep_trainer.parallel.hybrid import hybrid
 from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.parallel.pipeline import pipelined
 from lockstep_trainer.parallel.tensor import tensor_parallel
-from lockstep_trainer.world import World
 
 Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelModel]
 

@@ -5,10 +5,10 @@ from contextlib import nullcontext
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
-from lockstep_trainer.world import World
 
 
 def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:

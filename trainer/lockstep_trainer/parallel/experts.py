@@ -14,12 +14,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.mixture import Experts, Mixture, apply_experts
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
+from lockstep_trainer.model.mixture import Experts, Mixture, apply_experts
 from lockstep_trainer.parallel.fsdp2 import gradient_sync_of, shard_parameters
 from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
-from lockstep_trainer.world import World
 
 
 def expert_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:

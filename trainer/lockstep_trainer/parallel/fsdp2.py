@@ -14,10 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
-from lockstep_trainer.world import World
 
 DATA_AXES = ("dp", "fsdp")
 

@@ -1,13 +1,13 @@
 """Hybrid: pipeline, tensor and sharded data parallel on one device mesh, each part unchanged."""
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.fsdp2 import DATA_AXES, data_mesh, gradient_sync_of, shard_parameters
 from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
 from lockstep_trainer.parallel.pipeline import PipelinedModel, split_into_stages
 from lockstep_trainer.parallel.tensor import shard_layers
-from lockstep_trainer.world import World
 
 
 def hybrid(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.model import GPT
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.clip import clip_gradients
 
 

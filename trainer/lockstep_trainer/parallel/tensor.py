@@ -16,10 +16,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
-from lockstep_trainer.world import World
 
 
 def tensor_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:

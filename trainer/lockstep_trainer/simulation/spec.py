@@ -23,7 +23,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import MAX_ROWS
 from lockstep_records.shared.options import DurationRange, FiniteRange
 from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, flag, flag_name
-from lockstep_trainer.mesh import AXES, Layout
+from lockstep_trainer.layout.mesh import AXES, Layout
 from lockstep_trainer.simulation.faults import SimulatedFault, parse_faults
 
 # Fraction of a step by phase; sync is the exposed transfer when all ranks arrive at once.

@@ -21,9 +21,9 @@ import click
 from lockstep_trainer.checkpoints.files import MANIFEST, find_newest
 from lockstep_trainer.checkpoints.shards import read_all_tensors
 from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.layout.world import World
 from lockstep_trainer.validation.forked_ranks import FORKS, end_ranks, free_port
 from lockstep_trainer.validation.saving_rank import save_forever
-from lockstep_trainer.world import World
 
 _TIMEOUT_SECONDS = 20.0
 _LATEST_KILL_SECONDS = 0.3

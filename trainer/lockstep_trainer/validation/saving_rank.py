@@ -11,10 +11,10 @@ import torch
 
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.world import World, process_group
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw
 from lockstep_trainer.parallel import layout_of, parallelize
-from lockstep_trainer.world import World, process_group
 
 
 def save_forever(

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812  # the name that every reader of t
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lockstep_trainer.mixture import Mixture
+from lockstep_trainer.model.mixture import Mixture
 
 VOCABULARY = 256
 _INITIAL_STD = 0.02

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.world import World
 
 _KEY = "lockstep/stop"
 _GRACE_EXCEEDED = 1

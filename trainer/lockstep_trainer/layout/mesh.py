@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from lockstep_trainer.world import subgroup_options
+from lockstep_trainer.layout.world import subgroup_options
 
 AXES = ("pp", "dp", "fsdp", "ep", "tp")
 _DATA_AXES = ("dp", "fsdp", "ep")

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from lockstep_agent.options import Options, command_options
-from lockstep_agent.settings import load_settings
+from lockstep_agent.settings.file import load_settings
+from lockstep_agent.settings.options import Options, command_options
 
 
 @click.command()

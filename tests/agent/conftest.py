@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep_agent.health import ExpectedPort
-from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
+from lockstep_agent.settings.options import Options
 from lockstep_records.files.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4
@@ -23,7 +23,7 @@ _CALL_TIMEOUT_SECONDS = 2.0
 @pytest.fixture(name="root")
 def _root() -> Iterator[Path]:
     """A root of jobs on the tmpfs that pages need."""
-    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
+    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[-1].parent) as folder:
         yield Path(folder)
 
 

@@ -38,8 +38,8 @@ from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
 from lockstep_agent.collectors.ports.net import Net
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents
+from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile

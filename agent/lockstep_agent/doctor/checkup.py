@@ -20,9 +20,10 @@ from lockstep_agent.doctor.fleet import Comparison, compare, parse_figures, read
 from lockstep_agent.health import Judge, Limits
 from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.page import health_of
-from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.settings.options import Options
+from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.shared.distribution import install_hint
 from lockstep_records.shared.durations import format_duration
@@ -94,6 +95,8 @@ def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) ->
         click.echo(json.dumps(health | figures))
     else:
         _print(health, comparisons)
+        if hidden := hiding_words(examination.options.procfs):
+            click.echo(hidden)
         if "skipped" in preflight:
             click.echo(printable(f"preflight: {preflight['skipped']}"))
     is_slow = any(comparison.too_slow for comparison in comparisons)

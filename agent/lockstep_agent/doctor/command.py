@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lockstep_agent.options import Options, command_options
+from lockstep_agent.settings.options import Options, command_options
 from lockstep_records.page.describe import print_page
 from lockstep_records.shared.options import DurationRange, FiniteRange
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Part, Reading
-from lockstep_agent.fair_share import nested_shares
+from lockstep_agent.exposition.fair_share import nested_shares
 from lockstep_catalogue import Endpoint, Kind, agent, metrics_of, series_budget
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.labels import JOB_ID, RANK

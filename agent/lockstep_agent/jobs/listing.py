@@ -8,7 +8,7 @@ from itertools import islice
 from os import DirEntry, scandir
 from pathlib import Path
 
-from lockstep_agent.fair_share import fair_shares
+from lockstep_agent.exposition.fair_share import fair_shares
 from lockstep_records.file_access.foreign_files import owner_of
 from lockstep_records.files.jobs import list_jobs
 

@@ -193,21 +193,42 @@ def test_a_page_claims_no_gpu_on_which_its_user_has_no_process(root: Path) -> No
     assert by_page(root, gpus) == []
 
 
-def test_a_missing_permission_is_logged_once(
+def test_a_refused_environment_leaves_the_slurm_job_of_the_cgroup_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, os.strerror(13))
+    opened = Path.open
 
-    monkeypatch.setattr("lockstep_agent.collectors.gpu.allocation.read_process_job", refuse)
+    def refuse(path: Path, *arguments: Any, **names: Any) -> Any:
+        if path.name == "environ":
+            raise PermissionError(13, os.strerror(13))
+        return opened(path, *arguments, **names)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "cgroup").write_text("4:memory:/slurm/uid_7/job_42/step_0/task_1\n")
     collector = GpuAllocation(
         lambda: GPUS,
         PageStore(tmp_path, tmp_path),
         procfs=tmp_path,
         kubelet=tmp_path / "none",
     )
-    assert [list(collector.collect()) for _ in range(2)] == [[], []]
+    for _ in range(2):
+        [owner] = collector.collect()
+        assert {"GPU-a", "42"} <= {*owner.labels}
     assert caplog.text.count("environment of processes") == 1
+
+
+def test_a_file_of_a_mig_instance_names_its_slurm_job(tmp_path: Path) -> None:
+    (tmp_path / "MIG-b1").write_text("4242_7\n")
+    collector = GpuAllocation(
+        lambda: GPUS,
+        PageStore(tmp_path, tmp_path),
+        procfs=tmp_path,
+        kubelet=tmp_path / "none",
+        job_files=tmp_path,
+    )
+    [owner] = collector.collect()
+    assert {"MIG-b1", "GPU-b", "4242_7"} <= {*owner.labels}
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -> None:

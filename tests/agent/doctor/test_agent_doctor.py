@@ -10,7 +10,7 @@ import pytest
 
 from lockstep_agent.doctor import checkup
 from lockstep_agent.doctor.fleet import Figure, compare, parse_figures, read_fleet
-from lockstep_agent.options import Options
+from lockstep_agent.settings.options import Options
 
 from ..fake_node import FakeNode, h100
 from ..in_process import refused_message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench" / "node_agent"))
 fuzz: Any = importlib.import_module("agent_fuzz")
 CASES = 120
 

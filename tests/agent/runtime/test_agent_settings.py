@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.options import Options
+from lockstep_agent.settings.options import Options
 from lockstep_agent.web import AccessControl
 
 from ..in_process import refused_message

@@ -12,7 +12,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot, user_of
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
-from lockstep_agent.sources.process_job import read_process_job
+from lockstep_agent.sources.process_job import hiding_words, read_process_job
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_records.shared.printable import drop_unprintable
@@ -72,8 +72,8 @@ class GpuAllocation:
         pages: the rank pages of the node.
         procfs: where /proc is mounted.
         kubelet: socket of the pod-resources service; it need not exist.
-        job_files: folder of files named by GPU index or UUID that hold the ids of Slurm jobs, as a
-            prolog writes them; None for none.
+        job_files: folder of files named by GPU index, UUID or the UUID of a MIG instance that hold
+            the ids of Slurm jobs, as a prolog writes them; None for none.
         adapters: names of the network adapters that are nearest to each GPU, by the GPU's address.
         allocations: asks the kubelet at a socket; raises OSError where it does not answer.
     """
@@ -184,14 +184,17 @@ class GpuAllocation:
         return uuid not in {gpu.uuid for gpu in self._last_gpus} and job.owner in users
 
     def _read_pids(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+        if hidden := hiding_words(self._procfs):
+            self._log_silent("processes", hidden)
         for gpu in gpus:
             for pid in gpu.pids:
-                try:
-                    process = read_process_job(self._procfs, pid)
-                except PermissionError:
-                    # Other processes would refuse it too, so this source is given up for now.
-                    self._log_silent("environment of processes", "it may not be read; run as root")
-                    return
+                process = read_process_job(self._procfs, pid)
+                if process.is_refused:
+                    self._log_silent(
+                        "environment of processes",
+                        "it may not be read, only the Slurm job in the cgroup; for ranks add"
+                        " CAP_SYS_PTRACE",
+                    )
                 is_own = process.job_id and (
                     self._pages.owner_of(process.job_id) == user_of(self._procfs, pid)
                 )
@@ -228,10 +231,12 @@ class GpuAllocation:
         if self._job_files is None:
             return
         for gpu in gpus:
-            for name in filter(None, (str(gpu.index), gpu.uuid)):
-                text = read_text(self._job_files / name) or ""
-                for job in text.split()[:_MAX_JOBS_IN_FILE]:
-                    yield (gpu.uuid, ""), Owner(slurm_job=job)
+            names = dict.fromkeys((str(gpu.index), gpu.uuid), "")
+            names |= {instance: instance for instance in gpu.instances}
+            for name, instance in names.items():
+                text = read_text(self._job_files / name) if name else None
+                for job in (text or "").split()[:_MAX_JOBS_IN_FILE]:
+                    yield (gpu.uuid, instance), Owner(slurm_job=job)
 
     def _log_silent(self, source: str, reason: str) -> None:
         if source not in self._silent_sources:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu.recent_values import Window
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.samples import SampleRing
-from lockstep_agent.window import Window
 from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu as metrics
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from lockstep_agent import option_checks as checks
 from lockstep_agent.health.expected import Expectations, ExpectedPort
-from lockstep_agent.option_fields import Command, click_option, option
+from lockstep_agent.settings import option_checks as checks
+from lockstep_agent.settings.option_fields import Command, click_option, option
 from lockstep_catalogue.labels import CLUSTER, NODE
-from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
 from lockstep_records.files.jobs import find_root
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
@@ -47,7 +47,7 @@ class Options:
         type=_PATH,
         callback=checks.check_root,
         help="Folder that holds jobs/; it may be created later.  "
-        "[default: LOCKSTEP_DIR, /dev/shm/lockstep]",
+        "[default: LOCKSTEP_DIR, /run/lockstep]",
     )
     cluster: str = option(
         "local",
@@ -93,14 +93,14 @@ class Options:
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
         help="Time without progress after which a rank hangs, at least 20 median steps; "
-        "0s judges none.",
+        "0s = do not watch.",
     )
     pause_timeout_seconds: float = option(
         PAUSE_TIMEOUT_SECONDS,
         "--pause-timeout",
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
-        help="Hang time-out in initialisation, checkpoint, evaluation and restore; 0s judges none.",
+        help="The time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
     )
     detail: bool = option(
         False,

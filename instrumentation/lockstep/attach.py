@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.guard import Parts, outcome_of
-from lockstep.identity import identity_from, mesh_with_stage
+from lockstep.identity.rank_identity import identity_from, mesh_with_stage
+from lockstep.identity.ranks import RankPosition, find_position, is_group_ready
+from lockstep.identity.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
+from lockstep.identity.scheduler import slurm_job_of
+from lockstep.identity.shared_ids import announce_job, check_page_is_free
 from lockstep.monitor.deferred import DeferredMonitor
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.process_exit import record_last_error, wait_for_gloo
-from lockstep.ranks import RankPosition, find_position, is_group_ready
-from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
-from lockstep.shared_ids import announce_job, check_page_is_free
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.page.layout import DEFAULT_ROWS
@@ -58,7 +59,7 @@ def attach(
         optimizer: one optimizer or several.
         schedule: of the stages of a pipeline, from ``torch.distributed.pipelining``.
         mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep).
-        root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.
+        root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.
         environment: RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like; LOCKSTEP=off turns everything
             off.
         rows: number of steps in the page's ring.
@@ -145,7 +146,7 @@ def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonito
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     check_page_is_free(path, identity)
     page = PageWriter(path, identity, rows)
-    if not is_launched and position.launcher:
+    if not is_launched and (position.launcher or slurm_job_of(environment)):
         announce_job(path.parents[1], identity, is_default_root=root is None)
     # 0 turns the watch off, and steps are still judged by the default.
     hang_timeout_seconds = settings.timeouts.step_seconds or HANG_TIMEOUT_SECONDS

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lockstep.guard import Parts
-from lockstep.ranks import is_group_ready
+from lockstep.identity.ranks import is_group_ready
 from lockstep_records.files.last_output import RankError, write_error
 
 _THREADS = Path("/proc/self/task")

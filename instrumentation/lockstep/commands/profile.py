@@ -59,8 +59,8 @@ def profile(
 ) -> int:
     """Trace the next steps of ranks of JOB on this node, for Perfetto or chrome://tracing.
 
-    Start and write of a trace hold up the traced ranks; the time is printed. Exits with 1 when a
-    rank has not answered in time.
+    Starting and writing a trace delays the traced ranks; the delay is printed. Exits with 1 when
+    a rank has not answered in time.
     """
     folder = job_or_usage(job)
     pages = _pages_of_running(folder)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep.identity.requeues import requeues_of
 from lockstep.launch.job import Job
-from lockstep.requeues import requeues_of
 from lockstep_records.file_access.foreign_files import ForeignFileError
 from lockstep_records.file_access.own_files import open_own_file, open_own_folder
 from lockstep_records.files.attempts import count_attempts, newest_pages
@@ -21,11 +21,15 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.lock import Holder, PageLock, holder_of
 
 LOCK_NAME = "launcher.lock"
-_APART = CANDIDATE_ROOTS[0].parent  # a tmpfs in which every user may create folders
+_APART = CANDIDATE_ROOTS[-1].parent  # a tmpfs in which every user may create folders
 
 
 class ForeignFolderError(ValueError):
     """The folder of the job's id is not the user's own; the text says whose, and what helps."""
+
+
+class JobInUseError(ValueError):
+    """The launcher or a rank of the job's id runs; the text says which, and what helps."""
 
 
 @contextmanager
@@ -34,7 +38,8 @@ def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator
 
     Raises:
         ForeignFolderError: the job's folder is somebody else's.
-        ValueError: the job runs, or its folder cannot be created.
+        JobInUseError: the job runs.
+        ValueError: its folder cannot be created.
     """
     with _explained_refusals(job):
         _check_unused(job)
@@ -84,11 +89,11 @@ def _check_unused(job: Job) -> None:
     with open_own_folder(job.folder):
         launcher = _launcher_of(job.folder)
     if launcher is not None:
-        raise ValueError(_describe_holder(job, "its launcher", launcher.pid))
+        raise JobInUseError(_describe_holder(job, "its launcher", launcher.pid))
     for page in newest_pages(job.folder):
         process = find_process(page)
         if process is not None:
-            raise ValueError(
+            raise JobInUseError(
                 _describe_holder(job, f"its rank {page.identity['rank']}", process.pid)
             )
 
@@ -114,5 +119,5 @@ def _lock_folder(job: Job) -> PageLock:
     lock = PageLock(open_own_file(job.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT))
     # Another launcher may have been quicker since the check.
     if not lock.is_held and (launcher := _launcher_of(job.folder)) is not None:
-        raise ValueError(_describe_holder(job, "its launcher", launcher.pid))
+        raise JobInUseError(_describe_holder(job, "its launcher", launcher.pid))
     return lock

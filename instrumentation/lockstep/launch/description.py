@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lockstep.scheduler import job_class_of, queue_of
+from lockstep.identity.scheduler import alias_of, job_class_of, project_of, queue_of
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _MODEL = "Model:"
@@ -38,15 +38,18 @@ class JobDescription:
             "user": environment.get("SLURM_JOB_USER") or _login(),
             "queue": queue_of(environment),
             "job_class": job_class_of(environment),
-            "project": environment.get("LOCKSTEP_PROJECT") or environment.get("SLURM_JOB_ACCOUNT"),
+            "project": project_of(environment),
             "name": environment.get("SLURM_JOB_NAME"),
             "gpu_model": gpu_model(gpus),
             "time_limit_seconds": time_limit_seconds(environment),
+            "aliases": [alias] if (alias := alias_of(environment)) else None,
         }
         described = found | {
-            name: value for name, value in given.items() if value not in {None, ""}
+            name: value for name, value in given.items() if value is not None and value != ""
         }
-        return {name: value for name, value in described.items() if value not in {None, ""}}
+        return {
+            name: value for name, value in described.items() if value is not None and value != ""
+        }
 
 
 def gpu_model(gpus: Path = _NVIDIA) -> str | None:

@@ -64,7 +64,7 @@ _JOB_OPTIONS = {
         *spellings("rdzv_id"),
         "job_id",
         default="",
-        help="Name of the job; a new unique name by default.",
+        help="Name of the job; by default Slurm's id, elsewhere a new unique name.",
     ),
     "max_restarts": click.option(
         *spellings("max_restarts"),
@@ -85,7 +85,7 @@ _JOB_OPTIONS = {
         "root",
         type=click.Path(path_type=Path),
         default=None,
-        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.",
     ),
     "serve": click.option(
         "--serve", default="", help="HOST:PORT that serves the job's metrics; empty = none."
@@ -113,7 +113,7 @@ _JOB_OPTIONS = {
         type=DurationRange(),
         default=format_duration(PAUSE_TIMEOUT_SECONDS),
         show_default=True,
-        help="The same in initialisation, checkpoint, evaluation and restore; 0s = do not watch.",
+        help="Hang time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
     ),
 }
 DESCRIPTION_OPTIONS = {

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
-from lockstep.launch.claim import ForeignFolderError, claim_job, move_apart
+from lockstep.identity.requeues import FIRST_ATTEMPT
+from lockstep.identity.scheduler import ALLOCATION, slurm_job_of
+from lockstep.launch.claim import ForeignFolderError, JobInUseError, claim_job, move_apart
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
@@ -22,13 +25,14 @@ from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
 from lockstep.launch.progress import ProgressWatch
 from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
-from lockstep.requeues import FIRST_ATTEMPT
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.events.event import PREEMPTED, Event, append_event, read_events
+from lockstep_records.files.jobs import new_job_id
+from lockstep_records.files.roots import harm_of
 from lockstep_records.files.trace import trace_of
 from lockstep_records.outcomes.first_line import first_line
 from lockstep_records.shared.distribution import install_hint
@@ -57,6 +61,8 @@ def _run_claimed(job: Job, first_attempt: int) -> int:
         *sinks_of(job.summary_to, job.folder),
     )
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
+    if harm := harm_of(job.root):
+        click.echo(f"lockstep: {harm}", err=True)
     append_event(job.folder, _event(job, "job_started", first_attempt, **_description(job)))
     progress = ProgressWatch(job.folder, job.job_id)
     with deliver_events(job), run_sidecars(children):
@@ -98,6 +104,7 @@ def _worker_environment(job: Job, first_attempt: int = 0) -> Iterator[None]:
     """Sets the environment variables that the workers inherit; restores them after the block."""
     added = {
         "LOCKSTEP_JOB_ID": job.job_id,
+        ALLOCATION: os.environ.get("SLURM_JOB_ID", ""),
         FIRST_ATTEMPT: str(first_attempt),
         "LOCKSTEP_DIR": str(job.root),
         "LOCKSTEP_CLUSTER": job.cluster,
@@ -196,8 +203,8 @@ def _print_outcome(job: Job, exit_code: int) -> None:
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
     """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and record its outcome.
 
-    Pages and events lie under DIR/jobs/JOB_ID. Of the jobs that have ended, the 20 that ended last
-    stay there, while they take less than a quarter of the tmpfs; an archive must have the others.
+    Pages and events lie under DIR/jobs/JOB_ID. Of ended jobs the newest 20 stay there, while they
+    take less than a quarter of the tmpfs; an archive keeps the others.
     """
     if not module and not Path(program).is_file():
         raise click.UsageError(
@@ -233,6 +240,12 @@ def launch(program: Sequence[str], **options: Any) -> int:
             click.echo(f"lockstep: {error}; this run is recorded in {job.root}, where no agent"
                        " of the node reads it", err=True)  # fmt: skip
             exit_code = run_job(job)
+        except JobInUseError:
+            # Two launchers in one allocation: the second is another part of the same job.
+            if options.get("job_id") or job.nnodes > 1 or not slurm_job_of(os.environ):
+                raise
+            job = replace(job, job_id=new_job_id())
+            exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print_outcome(job, exit_code)
@@ -249,6 +262,8 @@ def _job_of(program: Sequence[str], options: Mapping[str, Any]) -> Job:
     }
     if torchrun:
         given |= rendezvous_fields(torchrun, given.get("endpoint", ""), given.get("nnodes", 1))
+    if slurm_job := slurm_job_of(os.environ):
+        given.setdefault("job_id", slurm_job)
     described = {name: given.pop(name) for name in DESCRIPTION_OPTIONS if name in given}
     url, token, ca = (given.pop(name, None) for name in LEDGER_OPTIONS)
     address = LedgerAddress(url=url, token_file=token, ca_file=ca) if url else None

@@ -23,13 +23,13 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+from lockstep.identity.requeues import FIRST_ATTEMPT
 from lockstep.launch.description import num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.last_output import KeptLogsSpecs, OutputKeeper, RankOutput
 from lockstep.launch.progress import ProgressWatch
 from lockstep.patches.points import START_WORKERS, find_or_report
-from lockstep.requeues import FIRST_ATTEMPT
 from lockstep_records.events.event import PREEMPTED, Event, append_event
 from lockstep_records.files.jobs import page_path
 

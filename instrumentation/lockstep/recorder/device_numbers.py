@@ -51,11 +51,6 @@ class DeviceNumbers:
         self._under_way: deque[tuple[int, int, tuple[bool, ...]]] = deque()
         self.dropped = 0
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether numbers are under way, so that ``poll`` may return them."""
-        return bool(self._under_way)
-
     @part_of("device_numbers")
     def take(self, step: int, *values: Any) -> None:
         """Starts the copies of a step's loss, gradient norm and learning rate."""

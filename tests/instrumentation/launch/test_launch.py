@@ -148,6 +148,7 @@ def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored
         assert added == {
             "LOCKSTEP_JOB_ID": "new",
             "LOCKSTEP_FIRST_ATTEMPT": "0",
+            "LOCKSTEP_ALLOCATION": "",
             "LOCKSTEP_DIR": str(tmp_path),
             "LOCKSTEP_CLUSTER": "local",
             "LOCKSTEP_PROJECT": "",

@@ -25,8 +25,7 @@ from lockstep.launch.options import job_options
 from lockstep.launch.run import _description, _job_of
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
-from lockstep_records.events.check import check_event
-from lockstep_records.events.event import Event, append_event
+from lockstep_records.events.event import Event, append_event, check_event
 
 
 class _Intake(BaseHTTPRequestHandler):

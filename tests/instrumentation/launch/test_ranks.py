@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
+from lockstep.identity.ranks import RankPosition, find_position
 from lockstep.patches import ddp_forward
 from lockstep.patches.install import uninstall
-from lockstep.ranks import RankPosition, find_position
 from lockstep_records.page.reader import read_page
 
 from ..rank_page import ENVIRONMENT, page_of
@@ -81,7 +81,7 @@ def test_a_rank_that_is_no_number_is_refused_in_a_sentence() -> None:
 def test_a_step_of_slurm_is_its_job_on_all_nodes(root: Path) -> None:
     environment = VARIABLES["Slurm"] | {"SLURM_JOB_ID": "77"}
     lockstep.attach(root=root, environment=environment, rows=64).close()
-    page = read_page(root / "jobs" / "77.0" / "0" / "rank-00003.page")
+    page = read_page(root / "jobs" / "77" / "0" / "rank-00003.page")
     assert page.identity["world_size"] == 8
 
 

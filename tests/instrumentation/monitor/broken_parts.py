@@ -103,11 +103,12 @@ _PERIODIC, _WATCH = "lockstep.monitor.periodic", "lockstep.monitor.step_watch"
 _TRACES = "lockstep.telemetry.traces.Traces"
 _HOOKS = "lockstep.strategies.hooks.StepHooks"
 _OPERATIONS = "lockstep.recorder.operations.OperationRecorder"
+_IDENTITY = "lockstep.identity.rank_identity"
 BREAKS: dict[str, tuple[str, Break]] = {
-    "torch has no version": ("versions", at("lockstep.identity._torch_version")),
-    "a build without NCCL": ("versions", at("lockstep.identity._nccl_version")),
-    "a GPU without a UUID": ("gpu_identity", at("lockstep.identity._gpu_uuid")),
-    "no /proc of the launcher": ("earlier_attempts", at("lockstep.identity.launch_key_of")),
+    "torch has no version": ("versions", at(f"{_IDENTITY}._torch_version")),
+    "a build without NCCL": ("versions", at(f"{_IDENTITY}._nccl_version")),
+    "a GPU without a UUID": ("gpu_identity", at(f"{_IDENTITY}._gpu_uuid")),
+    "no /proc of the launcher": ("earlier_attempts", at(f"{_IDENTITY}.launch_key_of")),
     "attempts cannot be listed": ("earlier_attempts", at("lockstep.attach.with_attempt")),
     "earlier pages cannot be read": ("earlier_attempts", at(f"{_PERIODIC}.highest_step_before")),
     "a strange schedule": ("pipeline", at("lockstep.attach.mesh_with_stage")),

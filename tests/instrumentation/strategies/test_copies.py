@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-import lockstep
-from lockstep_records.page.reader import Page, read_page
+from .watched import page_in, watched
 
 pytestmark = [
     pytest.mark.usefixtures("single_rank_group"),
@@ -38,10 +37,6 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def page_in(root: Path) -> Page:
-    return read_page(root / "jobs" / "one" / "0" / "rank-00000.page")
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, saved_and_loaded, AveragedModel])
 @pytest.mark.parametrize("wrapped", [lambda model: model, DistributedDataParallel, compiled])
 @pytest.mark.parametrize("steps", [0, SETTLED_STEPS])
@@ -55,9 +50,7 @@ def test_a_copy_of_a_watched_model_works_and_enters_no_phase(
         pytest.skip("torch itself does not save what it has compiled")
     model = wrapped(nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = lockstep.attach(
-        model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
-    )
+    monitor = watched(root, model, optimizer)
     for _ in range(steps):
         step(model, optimizer)
         monitor.step()
@@ -75,9 +68,7 @@ def test_a_copy_of_a_watched_model_works_and_enters_no_phase(
 def test_a_copy_of_a_watched_optimizer_enters_no_phase(root: Path) -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = lockstep.attach(
-        model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
-    )
+    monitor = watched(root, model, optimizer)
     other = copy.deepcopy(optimizer)
     monitor.enter_phase("eval")
     other.step()

@@ -9,18 +9,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
-from lockstep_records.page.reader import Page, read_page
+
+from .watched import page_in, watched
 
 pytestmark = pytest.mark.usefixtures("single_rank_group")
 STEPS = 12
-
-
-def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.Monitor:
-    return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": job_id}, rows=64)
-
-
-def page_in(root: Path, job_id: str = "one") -> Page:
-    return read_page(root / "jobs" / job_id / "0" / "rank-00000.page")
 
 
 def phase_in_call(root: Path, model: Any) -> str | None:
@@ -55,7 +48,7 @@ def test_a_hook_of_the_users_on_ddp_has_ours_in_front_of_it(root: Path) -> None:
 def test_models_attached_one_after_the_other_wrap_the_class_once(root: Path) -> None:
     kind: Any = DistributedDataParallel
     first = DistributedDataParallel(nn.Linear(8, 8))
-    watched(root, first, "first").close()
+    watched(root, first, job_id="first").close()
     wrapper = kind._pre_forward
     second = DistributedDataParallel(nn.Linear(8, 8))
     monitor = watched(root, second)
@@ -67,7 +60,7 @@ def test_models_attached_one_after_the_other_wrap_the_class_once(root: Path) -> 
 
 def test_a_model_attached_again_is_watched_by_the_later_monitor_only(root: Path) -> None:
     model = DistributedDataParallel(nn.Linear(8, 8))
-    watched(root, model, "first").enter_phase("eval")
+    watched(root, model, job_id="first").enter_phase("eval")
     monitor = watched(root, model)
     monitor.enter_phase("data")
     assert phase_in_call(root, model) == "forward"

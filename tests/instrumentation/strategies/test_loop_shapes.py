@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 import lockstep
 from lockstep.patches import waits
-from lockstep_records.page.reader import read_page, read_rows
 
 from ..sleep_ledger import SleepLedger
+from .watched import page_in, rows_in, watched
 
 FORWARD_SECONDS, BACKWARD_SECONDS, OPTIMIZER_SECONDS = 0.004, 0.007, 0.003
 STEPS = 12
@@ -62,16 +62,6 @@ class Net(nn.Module):
             x = checkpoint(self.sleep_layer, x, use_reentrant=self.recompute)
         out: Tensor = self.last(x)
         return out
-
-
-def watched(root: Path, model: Any, optimizers: Any = None) -> lockstep.Monitor:
-    return lockstep.attach(
-        model, optimizers, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
-    )
-
-
-def rows_in(root: Path) -> list[dict[str, Any]]:
-    return read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
 
 
 def quickest(root: Path, phase: str) -> float:
@@ -235,7 +225,7 @@ def test_a_wait_returns_to_the_phase_that_it_interrupted(root: Path) -> None:
     (row,) = rows_in(root)
     assert row["forward_seconds"] >= 0.01
     assert row["sync_seconds"] >= 0.01
-    state = read_page(root / "jobs" / "one" / "0" / "rank-00000.page").state
+    state = page_in(root).state
     assert state["collectives"]["all_gather"] == 1
     assert state["collectives"]["broadcast"] == 0
     assert state["collective_bytes"]["all_gather"] == 64

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lockstep.requeues import read_integer
+from lockstep.identity.requeues import read_integer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,9 +5,15 @@ import sys
 from collections.abc import Mapping
 
 from lockstep.guard import Parts
-from lockstep.ranks import RankPosition, find_position, launching_pid
-from lockstep.requeues import first_attempt_of, launch_key_of, restarts_of
-from lockstep.scheduler import job_class_of, queue_of
+from lockstep.identity.ranks import RankPosition, find_position, launching_pid
+from lockstep.identity.requeues import first_attempt_of, launch_key_of, restarts_of
+from lockstep.identity.scheduler import (
+    given_job_id,
+    job_class_of,
+    project_of,
+    queue_of,
+    slurm_job_of,
+)
 from lockstep_records.files.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
@@ -16,12 +22,11 @@ _VERSION_CHARACTERS = 32
 
 
 def _job_id(environment: Mapping[str, str], position: RankPosition) -> str:
-    job_id = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
+    # In an allocation torchrun's id is one that nobody else knows.
+    job_id = given_job_id(environment) or slurm_job_of(environment)
+    job_id = job_id or environment.get("TORCHELASTIC_RUN_ID", "")
     if job_id and job_id != "none":  # torchrun's id where nobody has set one
         return check_job_id(job_id)
-    if position.launcher == "Slurm" and environment.get("SLURM_JOB_ID"):
-        # As sacct names the step; the same on all nodes.
-        return check_job_id(f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}")
     return f"local-{launching_pid(environment, position)}"
 
 
@@ -91,7 +96,7 @@ def identity_from(
         local_rank=position.local_rank,
         attempt=first_attempt_of(environment) + restarts_of(environment),
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
-        project=environment.get("LOCKSTEP_PROJECT", ""),
+        project=project_of(environment),
         node=environment.get("LOCKSTEP_NODE") or platform.node(),
         gpu_uuid=parts.run("gpu_identity", _gpu_uuid) or "",
         # A build of torch may name itself at length, and a text that does not fit is refused.

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from lockstep_records.files.roots import harm_of
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import PageError, read_page
 from lockstep_records.page.writer import NoPageError, RankIdentity
@@ -48,3 +49,5 @@ def announce_job(job: Path, identity: RankIdentity, *, is_default_root: bool) ->
     if identity.rank == 0:
         name = identity.job_id if is_default_root else job
         sys.stderr.write(f"lockstep: job {identity.job_id}; its report: lockstep report {name}\n")
+        if harm := harm_of(job.parents[1]):
+            sys.stderr.write(f"lockstep: {harm}\n")

@@ -1,0 +1,101 @@
+"""Id, queue and class of the job, as the user or the scheduler gives them in the environment.
+
+Kueue keeps both in labels of the pod, which the downward API gives as LOCKSTEP_QUEUE and
+LOCKSTEP_JOB_CLASS (docs/agent.md).
+"""
+
+import re
+from collections.abc import Mapping
+
+ALLOCATION = "LOCKSTEP_ALLOCATION"
+"""Slurm's job for which LOCKSTEP_JOB_ID was set: sbatch hands both on to jobs that a job submits.
+"""
+_ID = re.compile(r"[0-9]{1,12}")
+_HOSTS = re.compile(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*")
+_RANGES = re.compile(r"\[([^\]]*)\]")
+_MAX_COMPONENTS = 128
+
+
+def slurm_job_of(environment: Mapping[str, str]) -> str:
+    """Slurm's id of the job as sacct prints it, the same on all nodes and in all steps.
+
+    4242, 4242_7 for the task 7 of an array, 4242+1 for the second component of a heterogeneous
+    job; empty outside of Slurm.
+    """
+    job = environment.get("SLURM_JOB_ID", "")
+    array = environment.get("SLURM_ARRAY_JOB_ID", "")
+    task = environment.get("SLURM_ARRAY_TASK_ID", "")
+    if not _ID.fullmatch(job):
+        return ""
+    if _ID.fullmatch(array) and _ID.fullmatch(task):
+        return f"{array}_{task}"
+    leader = environment.get("SLURM_JOB_ID_HET_GROUP_0", "")
+    if _ID.fullmatch(leader):
+        return f"{leader}+{_component(job, environment)}"
+    return job
+
+
+def alias_of(environment: Mapping[str, str]) -> str:
+    """Slurm's id with the name of its cluster, as the feed of its accounting says it; or empty."""
+    job, cluster = slurm_job_of(environment), environment.get("SLURM_CLUSTER_NAME", "")
+    return f"slurm:{cluster}:{job}" if job and cluster else ""
+
+
+def given_job_id(environment: Mapping[str, str]) -> str:
+    """LOCKSTEP_JOB_ID, unless it was meant for the allocation that submitted this one; or empty."""
+    slurm_job = environment.get("SLURM_JOB_ID", "")
+    is_other = environment.get(ALLOCATION, slurm_job) != slurm_job
+    return "" if is_other else environment.get("LOCKSTEP_JOB_ID", "")
+
+
+def queue_of(environment: Mapping[str, str]) -> str:
+    """LOCKSTEP_QUEUE, else Slurm's partition; empty where there is neither."""
+    return environment.get("LOCKSTEP_QUEUE") or environment.get("SLURM_JOB_PARTITION", "")
+
+
+def job_class_of(environment: Mapping[str, str]) -> str:
+    """LOCKSTEP_JOB_CLASS, else Slurm's quality of service; empty where there is neither."""
+    return environment.get("LOCKSTEP_JOB_CLASS") or environment.get("SLURM_JOB_QOS", "")
+
+
+def project_of(environment: Mapping[str, str]) -> str:
+    """LOCKSTEP_PROJECT, else Slurm's account; empty where there is neither."""
+    return environment.get("LOCKSTEP_PROJECT") or environment.get("SLURM_JOB_ACCOUNT", "")
+
+
+def _component(job: str, environment: Mapping[str, str]) -> int:
+    """Number of the component of a heterogeneous job in which this process runs.
+
+    Ranks of one step over several components all have the id of the first: their node tells.
+    """
+    numbers = range(min(int(environment.get("SLURM_HET_SIZE") or 1), _MAX_COMPONENTS))
+    node = environment.get("SLURMD_NODENAME", "")
+    for number in numbers:
+        if number and environment.get(f"SLURM_JOB_ID_HET_GROUP_{number}") == job:
+            return number
+    for number in numbers:
+        if _holds(environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{number}", ""), node):
+            return number
+    return 0
+
+
+def _holds(hosts: str, node: str) -> bool:
+    """Whether a list of Slurm's, such as ``n[1-3,07],login``, names a node."""
+    return any(_matches(_RANGES.split(part), node) for part in _HOSTS.findall(hosts))
+
+
+def _matches(pieces: list[str], node: str) -> bool:
+    """Whether a node is among the names of one part: fixed texts and ranges take turns."""
+    pattern = "".join(
+        f"([0-9]{{1,{_MAX_COMPONENTS}}})" if index % 2 else re.escape(piece)
+        for index, piece in enumerate(pieces)
+    )
+    match = re.fullmatch(pattern, node)
+    return match is not None and all(
+        any(_is_between(number, *span.partition("-")[::2]) for span in ranges.split(","))
+        for number, ranges in zip(match.groups(), pieces[1::2], strict=True)
+    )
+
+
+def _is_between(number: str, first: str, last: str) -> bool:
+    return int(first or 0) <= int(number) <= int(last or first or 0) and (len(number) >= len(first))

@@ -1,4 +1,4 @@
-"""Sends the events of a spool to the ledger, at least once, in order (docs/event-delivery.md)."""
+"""Sends the events of a spool to the ledger, at least once, in order (event-delivery.md)."""
 
 import contextlib
 import json
@@ -103,7 +103,8 @@ def _hang_up(connected: socket.socket) -> None:
 class Sender:
     """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
-    An event that the ledger refuses on its own is left out, so that it does not hold up the rest.
+    An event that the ledger refuses on its own is set aside in the spool, so that it does not hold
+    up the rest; ``lockstep ledger replay --spool`` lets it wait again.
 
     Args:
         spool: events that wait.
@@ -111,6 +112,7 @@ class Sender:
         origin: names of the cluster and of this node.
         send: posts a body to an address.
         clock: monotonic, in seconds.
+        wall_clock: by which the ledger corrects the times of events where this node's is wrong.
 
     Attributes:
         delivered: number of events that the ledger took.
@@ -124,7 +126,10 @@ class Sender:
         origin: tuple[str, str],
         send: Post = post,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._wall_clock = wall_clock
         self._spool, self._address, self._origin = spool, address, origin
         self._send, self._clock = send, clock
         self._max_batch = MAX_BATCH
@@ -144,8 +149,7 @@ class Sender:
             self._wait(str(error))
             return False
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-            self._count(batch, answer)
-            self._spool.remove(batch)
+            self._spool.remove(batch, self._count(batch, answer))
             self._max_batch = min(self._max_batch * 2, MAX_BATCH)
         # These are about the events; every other status is about the ledger, which may recover.
         elif answer.status in _REFUSALS:
@@ -158,26 +162,28 @@ class Sender:
         self._wait_seconds = 0.0
         return True
 
-    def _count(self, batch: list[SpooledEvent], answer: Answer) -> None:
-        """Counts a batch that was taken; the answer may name events in it that were not."""
-        refusals = _rejections(answer)
-        for event_id, reason in refusals:
+    def _count(self, batch: list[SpooledEvent], answer: Answer) -> dict[int, str]:
+        """Counts a batch that was taken; reason by number of each event in it that was not."""
+        reasons = dict(_rejections(answer))
+        for event_id, reason in reasons.items():
             _log.warning("ledger=refused event=%.100s reason=%.400r", event_id, reason)
-        refused = min(len(refusals), len(batch))
+        ids = {event.number: json.loads(event.text)["id"] for event in batch} if reasons else {}
+        refusals = {n: reasons[i] for n, i in ids.items() if i in reasons}
+        refused = min(len(reasons), len(batch))
         self.refused += refused
         self.delivered += len(batch) - refused
+        return refusals
 
     def _refuse(self, batch: list[SpooledEvent], answer: Answer) -> None:
-        """Halves a refused batch for the next time; a single event that is refused is left out."""
+        """Halves a refused batch for the next time; a single event that is refused is set aside."""
         if len(batch) > 1:
             self._max_batch = len(batch) // 2
             return
-        _log.warning(
-            "ledger=refused event=%s status=%s%s",
-            json.loads(batch[0].text)["id"], answer.status, _text_of(answer),
-        )  # fmt: skip
+        event_id, text = json.loads(batch[0].text)["id"], _text_of(answer)
+        _log.warning("ledger=refused event=%s status=%s%s", event_id, answer.status, text)
         self.refused += 1
-        self._spool.remove(batch)
+        reason = dict(_rejections(answer)).get(event_id, f"status {answer.status}{text}")
+        self._spool.remove(batch, {batch[0].number: reason})
 
     def _wait(self, reason: str) -> None:
         if not self._wait_seconds:
@@ -190,7 +196,8 @@ class Sender:
         cluster, node = self._origin
         # The lines are JSON already: decoded and encoded again, a number could change its digits.
         events = ",".join(event.text for event in batch)
-        head = json.dumps({"version": VERSION, "cluster": cluster, "node": node})
+        sent = round(self._wall_clock(), 3)
+        head = json.dumps({"version": VERSION, "cluster": cluster, "node": node, "sent": sent})
         return f'{head[:-1]},"events":[{events}]}}'.encode()
 
 

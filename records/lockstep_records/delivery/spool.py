@@ -10,10 +10,11 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_records.delivery import refused
 from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines, row_of
 from lockstep_records.events.bounds import EventError
 from lockstep_records.events.event import FILE_NAME, Event, line_of
@@ -29,11 +30,9 @@ EVENT_BYTES = 600
 _ROW_BYTES = 120  # of SQLite's own for a row, its job and its place in the indexes
 # What is read at a call, of a user and of all.
 _OWNER_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
-_OWNER_FILES = 200
-_LOG_SECONDS = 60.0
-_MAX_LOGGED_JOBS = 1000
+_OWNER_FILES, _LOG_SECONDS = 200, 60.0
+_MAX_LOGGED_JOBS, _FLUSH_BATCH = 1000, 500
 _MODE = 0o600  # events name users and hosts
-_FLUSH_BATCH = 500
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS event (
     number INTEGER PRIMARY KEY AUTOINCREMENT, is_edge INTEGER NOT NULL, text TEXT NOT NULL,
@@ -96,14 +95,23 @@ class EventSpool:
         self._root, self._max_bytes, self._clock = root, max_bytes, clock
         self._database = _open(path)
         self.dropped = self.refused = self.num_pending = 0
-        self._sizes: Counter[_Key] = Counter()
-        for owner, job, count, text_bytes in self._database.execute(_SIZES):
-            self.num_pending += count
-            self._sizes[owner, job] = text_bytes + _ROW_BYTES * count
+        self._version = -1
+        self._measure()
         self._read_at: dict[str, int] = {}
         self._num_calls = 0
         self._logged: dict[str, float] = {}
         self._has_failed = False
+
+    def _measure(self) -> None:
+        """Counts what waits, where another process has changed it."""
+        version = self._database.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        self._version, self.num_pending = version, 0
+        self._sizes: Counter[_Key] = Counter()
+        for owner, job, count, text_bytes in self._database.execute(_SIZES):
+            self.num_pending += count
+            self._sizes[owner, job] = text_bytes + _ROW_BYTES * count
 
     @property
     def fill_ratio(self) -> float:
@@ -116,6 +124,7 @@ class EventSpool:
         self._num_calls += 1
         self._read_at = {name: self._read_at.get(name, 0) for name in folders}
         try:
+            self._measure()
             positions = {
                 job: (inode, byte)
                 for job, inode, byte in self._database.execute("SELECT * FROM position")
@@ -146,10 +155,14 @@ class EventSpool:
         query = "SELECT number, text, owner, job FROM event ORDER BY number LIMIT ?"
         return [SpooledEvent(*row) for row in self._database.execute(query, (count,))]
 
-    def remove(self, events: Iterable[SpooledEvent]) -> None:
-        """Forgets events that were delivered or refused."""
+    def remove(
+        self, events: Iterable[SpooledEvent], refusals: Mapping[int, str] | None = None
+    ) -> None:
+        """Forgets events that were delivered; what was refused, by its number, is set aside."""
         query = "DELETE FROM event WHERE number = ?"
         with self._database:
+            for number, reason in (refusals or {}).items():
+                refused.keep(self._database, number, reason)
             removed = [e for e in events if self._database.execute(query, (e.number,)).rowcount]
         self.num_pending -= len(removed)
         for event in removed:
@@ -259,7 +272,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
                 return _connect(str(path))
             except sqlite3.DatabaseError as error:
                 _log.warning("spool=%s cannot be read and is moved aside: %s", path, error)
-                _move_aside(path)
+                refused.move_aside(path)
                 return _connect(str(path))
         except (OSError, sqlite3.Error) as error:
             _log.warning("spool=%s cannot be written, events wait in memory: %s", path, error)
@@ -273,7 +286,7 @@ def _connect(name: str) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")  # what was taken in outlives a power cut
         database.execute("PRAGMA auto_vacuum = FULL")
-        database.executescript(_SCHEMA)
+        database.executescript(_SCHEMA + refused.SCHEMA)
         columns = {row[1] for row in database.execute("PRAGMA table_info(event)")}
         for column in ("owner INTEGER NOT NULL DEFAULT -1", "job TEXT NOT NULL DEFAULT ''"):
             if column.split()[0] not in columns:  # a spool of an earlier version
@@ -284,10 +297,3 @@ def _connect(name: str) -> sqlite3.Connection:
         database.close()
         raise
     return database
-
-
-def _move_aside(path: Path) -> None:
-    path.replace(path.with_name(path.name + ".damaged"))
-    for suffix in ("-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()

@@ -117,7 +117,7 @@ class UnreportedJobs:
         else:
             moments = Moments(begin=_begin(pages), num_gpus=job.num_gpus)
         if not has_launcher:
-            yield from self._starts(job, pages, attempt)
+            yield from self._starts(job, pages, attempts)
         job.attempts.add(attempt)
         launcher_runs = _launcher_runs(folder) if has_launcher else False
         is_running = launcher_runs or any(find_process(page) is not None for page in pages)
@@ -133,8 +133,8 @@ class UnreportedJobs:
         yield from job.progress.poll(pages, last, is_last=True)
         yield from self._ends(folder, pages[0], attempt, over)
 
-    def _starts(self, job: _Job, pages: list[Page], attempt: int) -> Iterator[Event]:
-        identity = pages[0].identity
+    def _starts(self, job: _Job, pages: list[Page], attempts: list[Path]) -> Iterator[Event]:
+        identity, attempt = pages[0].identity, int(attempts[-1].name)
         if not job.is_started:
             job.is_started = True
             fields: dict[str, Any] = {
@@ -144,10 +144,13 @@ class UnreportedJobs:
                 "source": "pages",
             }
             stated = {name: value for name, value in fields.items() if value is not None}
-            yield self._event("job_started", pages[0], 0, stated, _begin(pages))
+            # A node that joins at a restart has seen no attempt before it.
+            first = int(attempts[0].name)
+            yield self._event("job_started", pages[0], first, stated, _begin(pages))
         if attempt not in job.attempts:
             ranks: dict[str, Any] = {"ranks": [int(page.identity["rank"]) for page in pages]}
-            yield self._event("attempt_started", pages[0], attempt, ranks, _begin(pages))
+            number = _number_of_start(attempts)
+            yield self._event("attempt_started", pages[0], number, ranks, _begin(pages))
 
     def _ends(self, folder: Path, page: Page, attempt: int, over: float) -> Iterator[Event]:
         fields = classify(evidence_of(folder, attempt)).event_fields()
@@ -183,6 +186,21 @@ def _launcher_runs(folder: Path) -> bool | None:
         return holder_of(folder / _LAUNCHER_LOCK) is not None
     except OSError:
         return None
+
+
+def _number_of_start(attempts: list[Path]) -> int:
+    """Attempt that the newest launch belongs to: what follows a success is its next step.
+
+    A batch script of Slurm starts several steps one after the other; none of them is a restart.
+    """
+    number = len(attempts) - 1
+    while number and _ended_well(pages_of(attempts[number - 1])):
+        number -= 1
+    return int(attempts[number].name)
+
+
+def _ended_well(pages: list[Page]) -> bool:
+    return bool(pages) and all(page.phase == "done" for page in pages)
 
 
 def _begin(pages: list[Page]) -> float:

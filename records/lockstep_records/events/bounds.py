@@ -109,7 +109,7 @@ def _check_names(document: dict[str, Any]) -> None:
         )
     if kind.startswith(OWN_PREFIX):
         raise EventError(
-            "value", f"kind {kind!r} is the ledger's own; send a kind of docs/events.md"
+            "value", f"kind {kind!r} is the ledger's own; send a kind of docs/formats/events.md"
         )
     for name in ("node", "cluster"):
         text = document.get(name)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.events.bounds import MAX_LINE, EventError, check_document, fit
-from lockstep_records.events.kinds import KINDS, VERSION
+from lockstep_records.events.bounds import MAX_LINE, EventError, check_document, fit, quoted
+from lockstep_records.events.kinds import KIND_BY_NAME, KINDS, VERSION
 from lockstep_records.file_access.foreign_files import ForeignFileError, open_foreign
 from lockstep_records.file_access.own_files import open_for_append
 
@@ -23,6 +23,8 @@ PREEMPTED = 75
 """Exit code of a rank, and of a job, that saved its state and gave way: start it again."""
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
+MAX_FUTURE_SECONDS = 300.0
+"""Clocks of nodes differ by less; one that differs more would distort every duration."""
 # A runaway or hostile file must not fill the memory of every reader.
 MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
 _MAX_FIRST_LINES, _MAX_LAST_LINES = 1000, 19_000
@@ -169,6 +171,33 @@ def event_of(document: dict[str, Any]) -> Event:
         owner=document.get("owner"),
         version=version if isinstance(version, int) else VERSION,
     )
+
+
+def check_event(document: object, *, now_seconds: float) -> Event:
+    """The event of a document, as a receiver takes it; what it refuses it names with a remedy.
+
+    Args:
+        document: decoded JSON of unknown origin.
+        now_seconds: wall clock of the reader.
+
+    Raises:
+        EventError: the value is not an event of this version; the text says which field and why.
+    """
+    version = document.get("version", VERSION) if isinstance(document, dict) else VERSION
+    if version != VERSION or isinstance(version, bool):
+        raise EventError("version", f"version {quoted(version)} is unknown here; send {VERSION}")
+    event = event_of(check_document(document))
+    if event.time > now_seconds + MAX_FUTURE_SECONDS:
+        raise EventError(
+            "future", f"time {event.time:.0f} is {event.time - now_seconds:.0f} s in the future;"
+            " set the clock of the node"
+        )  # fmt: skip
+    kind = KIND_BY_NAME.get(event.kind)
+    for spec in kind.fields if kind else ():
+        if spec.required and spec.name not in event.fields:
+            raise EventError("missing", f"field {spec.name!r} is missing in {event.kind}:"
+                             f" {spec.meaning}")  # fmt: skip
+    return event
 
 
 def is_finished(events: list[Event]) -> bool:

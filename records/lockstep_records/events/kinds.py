@@ -107,6 +107,7 @@ def _seconds(name: str, meaning: str) -> EventField:
 _DESCRIPTION = (
     _F("name", "text", "name that people gave the job"),
     _F("user", "text", "who submitted it"),
+    _count("uid", "user id of who submitted it, where a scheduler knows it", 2**32 - 2),
     _F("job_class", "text", "class of the job, such as pretraining, research or debug"),
     _F("queue", "text", "queue or partition"),
     _F("project", "text", "account that pays"),
@@ -126,6 +127,7 @@ _DESCRIPTION = (
     _F("price_per_gpu_hour", "number", "price of one GPU for one hour", least=0, most=_MAX_PRICE),
     _F("currency", "text", "ISO 4217 code of the price"),
     _F("source", "text", "what the event was taken from: lockstep, slurm, kubernetes, mlperf"),
+    _F("aliases", "texts", "other ids of the job: slurm:NAME:ID, kubernetes:UID, torchrun:ID"),
 )
 _END = (
     _F(
@@ -273,6 +275,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         ),
         edge=True,
     ),
+    EventKind(
+        "resources_allocated",
+        "The scheduler gave a part of the job its GPUs.",
+        (
+            _F("part", "text", "name of the part: a pod's uid, a component", required=True,
+               nullable=False),
+            _count("num_gpus", "GPUs of the part", _MAX_RANKS),
+            _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
+            _F("node", "text", "node of the part, where it has one"),
+        ),
+        edge=True,
+    ),
+    EventKind("resources_released", "The scheduler took back the GPUs of a part of the job.",
+              (_F("part", "text", "name of the part", required=True, nullable=False),), edge=True),
     EventKind("job_finished", "The launcher of a node is done.", _END, edge=True),
 )  # fmt: skip
 KIND_BY_NAME = {kind.name: kind for kind in EVENT_KINDS}

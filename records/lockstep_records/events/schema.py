@@ -1,4 +1,4 @@
-"""Writes the schema and the page of events: ``python -m lockstep_records.events.schema docs``."""
+"""Writes schema and page of events: ``python -m lockstep_records.events.schema docs/formats``."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Writes docs/format.md: ``python -m lockstep_records.files.docs docs/format.md``."""
+"""Writes format.md: ``python -m lockstep_records.files.docs docs/formats/format.md``."""
 
 import sys
 from pathlib import Path

@@ -12,8 +12,9 @@ from pathlib import Path
 from lockstep_records.events.event import read_events
 from lockstep_records.file_access.foreign_files import folder_user, scan_foreign
 
-# Folder names and label values at once: no slash, no leading dot, no control character.
-JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Folder names and label values at once: no slash, no leading dot, no control character. Slurm
+# writes 4242+1 for a component of a heterogeneous job.
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 _MAX_NAMED_JOBS = 5
@@ -25,14 +26,16 @@ MAX_ATTEMPTS = 4096
 MAX_PAGES = 1 << 16
 """Pages of an attempt, of all ranks of a large cluster in an archive; a node has far fewer."""
 _FILES_PER_RANK = 16
-CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
+# First the folder that a tmpfiles entry creates: logind removes what a user has in /dev/shm when
+# the last session ends (RemoveIPC), and Slurm's job_container/tmpfs gives each job one of its own.
+CANDIDATE_ROOTS = (Path("/run/lockstep"), Path("/dev/shm/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
 
 
 def find_root(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of all jobs on this node: LOCKSTEP_DIR, or the first default that exists."""
     if folder := environment.get("LOCKSTEP_DIR"):
         return Path(folder)
-    return next((root for root in CANDIDATE_ROOTS if root.is_dir()), CANDIDATE_ROOTS[0])
+    return next((root for root in CANDIDATE_ROOTS if root.is_dir()), CANDIDATE_ROOTS[-1])
 
 
 def check_job_id(job_id: str) -> str:
@@ -43,8 +46,8 @@ def check_job_id(job_id: str) -> str:
     """
     if not JOB_ID.fullmatch(job_id):
         raise ValueError(
-            f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes or underscores"
-            " and begin with a letter or digit"
+            f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes, underscores or"
+            " plus signs and begin with a letter or digit"
         )
     return job_id
 

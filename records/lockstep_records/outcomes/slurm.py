@@ -1,21 +1,18 @@
-"""Reads Slurm's accounting as text (sacct, squeue, scontrol), with the outcome of each state.
+"""Jobs by Slurm's accounting (sacct, squeue, scontrol), with the outcome of each state.
 
-Comments may hold line ends and invalid UTF-8, and a state may name who cancelled ("CANCELLED by
-1185300516"); a job that was requeued has several rows of one id.
+A state may name who cancelled ("CANCELLED by 1185300516"); a job that was requeued has several rows
+of one id.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from lockstep_catalogue.vocabulary import FailureClass, Outcome
 
 SlurmOutcome = Literal[Outcome, "running", "pending"]
-_DELIMITERS = ("|#", "|")
-# A table that is torn in the middle would otherwise be gathered to its end.
-_MOST_FIELD_BYTES = 1 << 20
 _STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
 # State: outcome, failure class, reason.
 STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
@@ -41,11 +38,12 @@ STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
     "RESIZING": ("running", None, None),
     **dict.fromkeys(sorted(_STARTED), ("running", None, None)),
 }
+_NO_NODE = "None assigned"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
-_GPUS = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)")
-_GPU_MODEL = re.compile(r"gres/gpu:([\w.-]+)=\d+")
+_GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
+# A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
+_MOST_REQUEUE_SECONDS = 600.0
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
-_PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +51,11 @@ class SlurmRun:
     """A run of a job that went back to the queue; None where the accounting says nothing."""
 
     state: str
+    submit: float | None
     start: float | None
     end: float | None
+    nodes: int | None
+    gpus: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +67,8 @@ class SlurmJob:
         cancelled_by: user id or name behind "CANCELLED by".
         requeues: how often it went back to the queue before this.
         exit_code: of its batch script; ``signal`` that ended it.
-        start: seconds since 1970, as ``submit`` and ``end``.
+        start: seconds since 1970, as ``submit`` and ``end``; None where it never had a node.
+        step_signal: that ended the step which ended worst.
         earlier: runs before a requeue, where the table has their rows.
     """
 
@@ -90,58 +92,13 @@ class SlurmJob:
     account: str | None = None
     partition: str | None = None
     time_limit_seconds: float | None = None
+    qos: str | None = None
+    cluster: str | None = None
+    step_signal: int | None = None
     earlier: tuple[SlurmRun, ...] = ()
 
 
-def rows(
-    lines: Iterable[bytes | str], header: tuple[str, ...] | None = None
-) -> Iterator[dict[str, str]]:
-    """Rows of a table that sacct or squeue printed with ``--parsable2`` or a delimiter of its own.
-
-    Args:
-        lines: the output; a row whose comment holds line ends is joined again.
-        header: names of the columns; those on the first line when left out.
-
-    Raises:
-        ValueError: the first line is not the header of such a table.
-    """
-    delimiter = None
-    pending = ""  # a row that its line does not end
-    for raw in lines:
-        line = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-        line = line.rstrip("\r\n")
-        if delimiter is None:
-            delimiter = next((text for text in _DELIMITERS if text in line), None)
-            if delimiter is None:
-                raise ValueError(
-                    f"no table of Slurm begins with {line[:60]!r}; print it with --parsable2"
-                )
-            if header is None:
-                header = tuple(name.strip() for name in line.split(delimiter))
-                continue
-        assert header is not None
-        pending = f"{pending}\n{line}" if pending else line
-        values = pending.split(delimiter)
-        if len(values) < len(header) and len(pending) < _MOST_FIELD_BYTES:
-            continue
-        pending = ""
-        if len(values) >= len(header):
-            yield {name: value.strip() for name, value in zip(header, values, strict=False)}
-
-
-def blocks(text: str) -> Iterator[dict[str, str]]:
-    """The jobs that ``scontrol show job`` printed: NAME=VALUE words, a blank line between jobs."""
-    for block in re.split(r"\n\s*\n|\n(?=JobId=)", text.strip()):
-        pairs = list(_PAIR.finditer(block))
-        ends = [pair.start() for pair in pairs[1:]] + [len(block)]
-        values = {
-            pair[1]: block[pair.end() : end].strip() for pair, end in zip(pairs, ends, strict=True)
-        }
-        if "JobId" in values:
-            yield values
-
-
-def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[SlurmJob]:
+def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
     """One record a job, from rows of sacct or squeue or blocks of scontrol.
 
     The last row of a job holds its outcome, and the rows before it are requeues. Rows of
@@ -149,7 +106,7 @@ def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[S
 
     Args:
         table: rows in the order of printing.
-        utc_offset_seconds: how far Slurm's clock is ahead of UTC.
+        zone: of times without one; the hour that a zone has twice counts as the first.
     """
     by_id: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, dict[str, str]] = {}
@@ -164,16 +121,21 @@ def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[S
             steps.setdefault(f"{job}.extern", row)
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
-    return [
-        _job(job_id, own[-1], _earlier_runs(own), utc_offset_seconds)
-        for job_id, own in by_id.items()
-    ]
+    return [_job(job_id, own[-1], _earlier_runs(own), zone) for job_id, own in by_id.items()]
 
 
 def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows before a requeue; a row of a run that a later row tells of again is none."""
     by_start = {_first(row, "Start", "StartTime", "START_TIME"): row for row in own}
-    return [row for row in by_start.values() if row is not own[-1]]
+    earlier = [row for row in by_start.values() if row is not own[-1]]
+    if not earlier:
+        return []
+    times = [_run(row, UTC) for row in (*earlier, own[-1])]
+    for number in reversed(range(len(earlier))):
+        submit, end = times[number + 1].submit, times[number].end
+        if submit is not None and end is not None and submit - end > _MOST_REQUEUE_SECONDS:
+            return earlier[number + 1 :]  # of another job of the same id
+    return earlier
 
 
 def state_of(text: str) -> tuple[str, str | None]:
@@ -181,17 +143,18 @@ def state_of(text: str) -> tuple[str, str | None]:
     word, _, by = text.strip().partition(" by ")
     state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
     # sacct cuts a word that its column has no room for.
-    full = [name for name in STATES if name.startswith(state)] if state else []
-    return (full[0] if state not in STATES and len(full) == 1 else state), by.strip() or None
+    if state and state not in STATES:
+        full = [name for name in STATES if name.startswith(state)]
+        state = full[0] if len(full) == 1 else state
+    return state, by.strip() or None
 
 
-def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], offset: int) -> SlurmJob:
+def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
     state, by = state_of(_first(row, "State", "JobState", "STATE") or "")
     outcome, failure_class, reason = STATES.get(state, ("unknown", "unknown", None))
     code, signal = _exit(_first(row, "ExitCode", "EXIT_CODE"))
     restarts = _count(_first(row, "Restarts"))
-    tres = _first(row, "AllocTRES", "TRES", "ReqTRES") or ""
-    gpus = _GPUS.search(tres)
+    last = _run(row, zone)
     return SlurmJob(
         job_id=job_id,
         name=_first(row, "JobName", "NAME"),
@@ -201,30 +164,46 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], offset
         reason=reason,
         cancelled_by=by,
         requeues=max(len(earlier), restarts or 0),
-        submit=_time(_first(row, "Submit", "SubmitTime", "SUBMIT_TIME"), offset),
-        start=_time(_first(row, "Start", "StartTime", "START_TIME"), offset),
-        end=None
-        if outcome in {"running", "pending"}
-        else _time(_first(row, "End", "EndTime", "END_TIME"), offset),
+        submit=last.submit,
+        start=last.start,
+        end=None if outcome in {"running", "pending"} else last.end,
         exit_code=code,
         signal=signal,
-        nodes=_count(_first(row, "NNodes", "AllocNodes", "NumNodes", "NODES")),
-        gpus=int(gpus[1]) if gpus else None,
-        gpu_model=model[1] if (model := _GPU_MODEL.search(tres)) else None,
+        nodes=last.nodes,
+        gpus=last.gpus,
+        gpu_model=_gpus(row)[1],
         user=_first(row, "User", "UserId", "USER"),
         account=_first(row, "Account", "ACCOUNT"),
         partition=_first(row, "Partition", "PARTITION"),
         time_limit_seconds=_span_seconds(_first(row, "Timelimit", "TimeLimit", "TIME_LIMIT")),
-        earlier=tuple(_run(each, offset) for each in earlier),
+        qos=_first(row, "QOS"),
+        cluster=_first(row, "Cluster"),
+        step_signal=_exit(_first(row, "DerivedExitCode"))[1],
+        earlier=tuple(_run(each, zone) for each in earlier),
     )
 
 
-def _run(row: dict[str, str], offset: int) -> SlurmRun:
+def _run(row: dict[str, str], zone: tzinfo) -> SlurmRun:
     return SlurmRun(
         state=state_of(_first(row, "State", "JobState", "STATE") or "")[0],
-        start=_time(_first(row, "Start", "StartTime", "START_TIME"), offset),
-        end=_time(_first(row, "End", "EndTime", "END_TIME"), offset),
+        submit=_time(_first(row, "Submit", "SubmitTime", "SUBMIT_TIME"), zone),
+        # What was cancelled in the queue again has a start and no node.
+        start=None
+        if row.get("NodeList") == _NO_NODE
+        else _time(_first(row, "Start", "StartTime", "START_TIME"), zone),
+        end=_time(_first(row, "End", "EndTime", "END_TIME"), zone),
+        nodes=_count(_first(row, "NNodes", "AllocNodes", "NumNodes", "NODES")),
+        gpus=_gpus(row)[0],
     )
+
+
+def _gpus(row: dict[str, str]) -> tuple[int | None, str | None]:
+    """Number and model of a row's GPUs; no model where several are mixed."""
+    tres = _GPUS.findall(_first(row, "AllocTRES", "TRES", "ReqTRES") or "")
+    models = [model for model, _ in tres if model]
+    # "gres/gpu=8,gres/gpu:h100=8" names the same eight twice.
+    counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
+    return sum(counts) if counts else None, models[0] if len(models) == 1 else None
 
 
 def _span_seconds(text: str | None) -> float | None:
@@ -253,8 +232,11 @@ def _count(text: str | None) -> int | None:
     return int(match[0]) if match else None
 
 
-def _time(text: str | None, offset: int) -> float | None:
+def _time(text: str | None, zone: tzinfo) -> float | None:
+    """Seconds since 1970, of a time in the zone or of seconds as SLURM_TIME_FORMAT=%s prints."""
+    if text is not None and text.isdecimal():
+        return float(text) or None
     try:
-        return datetime.fromisoformat(text or "").replace(tzinfo=UTC).timestamp() - offset
-    except ValueError:
+        return datetime.fromisoformat(text or "").replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
         return None

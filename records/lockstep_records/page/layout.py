@@ -1,4 +1,4 @@
-"""The one table of the rank page, from which follow writer, reader, C header and docs/format.md.
+"""The one table of the rank page, from which follow writer, reader, C header and its docs.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep_records.delivery.unreported import UnreportedJobs
-from lockstep_records.events.check import check_event
-from lockstep_records.events.event import Event, append_event
+from lockstep_records.events.event import Event, append_event, check_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity

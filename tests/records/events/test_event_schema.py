@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from lockstep_records.events.bounds import EventError
-from lockstep_records.events.check import MAX_FUTURE_SECONDS, check_event
-from lockstep_records.events.event import Event, append_event, parse_event, read_events, stable_id
+from lockstep_records.events.event import (
+    MAX_FUTURE_SECONDS,
+    Event,
+    append_event,
+    check_event,
+    parse_event,
+    read_events,
+    stable_id,
+)
 from lockstep_records.events.kinds import EVENT_KINDS, KIND_BY_NAME, EventField
 from lockstep_records.events.schema import markdown_page, schema
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "formats"
 NOW = 1_800_000_000.0
 SOUND: dict[str, Any] = {
     "version": 1, "id": "e1", "kind": "rank_ended", "job_id": "job-a", "attempt": 0,

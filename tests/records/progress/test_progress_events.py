@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_records.events.check import check_event
-from lockstep_records.events.event import Event
+from lockstep_records.events.event import Event, check_event
 from lockstep_records.files.attempts import pages_of
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_records.shared.durations import format_duration, parse_duration
-from lockstep_records.shared.intervals import do_overlap, overlap
 from lockstep_records.shared.options import DurationRange
 
 
@@ -69,14 +68,3 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: 
     with pytest.raises(OSError, match="directory"):
         write_atomically(path, "new")
     assert sorted(os.listdir(tmp_path)) == ["taken"]  # noqa: PTH208  # hidden files too
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "shared"),
-    [((0, 5), (3, 9), 2), ((0, 5), (5, 9), 0), ((0, 9), (2, 3), 1), ((0, 1), (4, 5), 0)],
-)
-def test_two_intervals_share_what_lies_in_both(
-    first: tuple[int, int], second: tuple[int, int], shared: int
-) -> None:
-    assert overlap(*first, *second) == overlap(*second, *first) == shared
-    assert do_overlap(*first, *second) is (shared > 0)

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kill_soak import Fleet
 
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences, stored_events
-from lockstep_ledger.store.tables import jobs
+from lockstep_ledger.store.recount import differences
+from lockstep_ledger.store.tables import events, jobs
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import list_jobs
 from lockstep_records.shared.durations import parse_duration
@@ -66,8 +66,11 @@ def report(
     """Compares the files with the store."""
     engine = open_store(store, read_only=True)
     order: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for event, _ in stored_events(engine):
-        order[event.job_id, event.node].append(event.id)
+    with engine.connect() as connection:
+        stored_events = select(jobs.c.job_id, events.c.node, events.c.id)
+        joined = stored_events.join_from(events, jobs, events.c.job == jobs.c.number)
+        for job_id, node, name in connection.execute(joined.order_by(events.c.sequence)):
+            order[job_id, node].append(name)
     ids = written(fleet)
     disorder = 0
     for root in fleet.roots:

@@ -146,8 +146,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             store = options.store or str(Path(folder, "ledger.db"))
             measure(store, options.rate, size, options.seconds)
-            check = [sys.executable, str(Path(__file__).parent / "recount.py"), store]
-            subprocess.run(check, check=True)
+            check = [sys.executable, "-m", "lockstep_cli.main", "ledger", "recount"]
+            subprocess.run([*check, "--store", store], check=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,17 @@ _COMMANDS = {
     "jobs": "inspect:jobs",
     "job": "inspect:job",
     "dead-letters": "inspect:dead_letters",
+    "replay": "replay:replay",
     "review": "review:review",
+    "costs": "bills:costs",
+    "statement": "bills:statement",
+    "close": "bills:close",
+    "correct": "bills:correct",
     "export": "export:export",
+    "recount": "recount:recount",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
+    "upgrade": "backup:upgrade",
 }
 
 

@@ -34,10 +34,18 @@ class Exposition:
     hold_seconds: float
     _stems: dict[Series, str] = field(default_factory=dict)
 
-    def counted(self, rows: Mapping[Series, CounterRow], now_seconds: float) -> Samples:
-        """Values of the counters as they are served now."""
-        newest = now_seconds - self.hold_seconds
-        return {series: row.value if row.created <= newest else 0.0 for series, row in rows.items()}
+    def counted(
+        self,
+        rows: Mapping[Series, CounterRow],
+        now_seconds: float,
+        bases: Mapping[int, float] | None = None,
+    ) -> Samples:
+        """Values of the counters as they are served now: what they have grown by since a base."""
+        newest, bases = now_seconds - self.hold_seconds, bases or {}
+        return {
+            series: row.value - bases.get(row.number, 0.0) if row.created <= newest else 0.0
+            for series, row in rows.items()
+        }
 
     def render(self, samples: Mapping[Series, float], *, is_openmetrics: bool = False) -> bytes:
         """The text of all families, in the order of the catalogue."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -30,6 +31,40 @@ def store_option(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """Adds ``--json``."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def rates_option(command: Command) -> Command:
+    """Adds ``--rates``."""
+    return click.option(
+        "--rates",
+        type=FILE,
+        envvar="LOCKSTEP_LEDGER_RATES",
+        help="Rate card in YAML; without it the price that a job declares holds.",
+    )(command)
+
+
+def timezone_option(help_text: str) -> Callable[[Command], Command]:
+    """Adds ``--timezone``; its value is a ``ZoneInfo``."""
+    return click.option(
+        "--timezone",
+        "zone",
+        metavar="NAME",
+        envvar="LOCKSTEP_LEDGER_TIMEZONE",
+        default="UTC",
+        show_default=True,
+        callback=check_zone,
+        help=help_text,
+    )
+
+
+def check_zone(_context: click.Context, _parameter: click.Parameter, name: str) -> ZoneInfo:
+    """A time zone by its name."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise click.BadParameter(
+            f"{name!r:.80} is not a time zone of this machine; write a name such as Europe/Berlin."
+        ) from error
 
 
 def check_listen(

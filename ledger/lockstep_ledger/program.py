@@ -8,17 +8,22 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from itertools import product
 from pathlib import Path
 
 import click
 import uvicorn
 
+from lockstep_ledger.billing.months import list_closed
 from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.money.rate_card import read_rate_card
 from lockstep_ledger.store.checkpoint import Checkpointer
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
+from lockstep_ledger.store.retention import Retention
+from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import LOG_NAME
@@ -61,8 +66,13 @@ class Settings:
     scrape_interval_seconds: float = 15.0
     node_wait_seconds: float = 600.0
     requeue_wait_seconds: float = 86_400.0
+    silent_wait_seconds: float = 21_600.0
+    keep_events_seconds: float | None = None
+    keep_names_seconds: float | None = None
     max_body_bytes: int = 1 << 20
     requests_per_second: float = 100.0
+    rates: Path | None = None
+    zone: tzinfo = UTC
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
@@ -105,28 +115,39 @@ def run(settings: Settings) -> None:
 @contextmanager
 def _ledger(settings: Settings) -> Iterator[Parts]:
     """The parts of a ledger over its store, running."""
+    card = read_rate_card(settings.rates)
     engine = open_store(settings.store)
     try:
-        with writer_lock(engine):
-            timeouts = SettleTimeouts(
-                node_seconds=settings.node_wait_seconds,
-                requeue_seconds=settings.requeue_wait_seconds,
-            )
-            clusters = frozenset(settings.clusters)
-            writer = StoreWriter(engine, timeouts, settings.groups, clusters=clusters)
+        with engine.connect() as connection:
+            list_closed(connection, settings.zone)
+        timeouts = SettleTimeouts(
+            node_seconds=settings.node_wait_seconds,
+            requeue_seconds=settings.requeue_wait_seconds,
+        )
+        clusters = frozenset(settings.clusters)
+        writer = SharedWriter(
+            engine,
+            lambda own: StoreWriter(own, timeouts, settings.groups, clusters=clusters),
+            Retention(settings.keep_events_seconds, settings.keep_names_seconds),
+        )
+        is_shareable = engine.dialect.name == "postgresql"
+        with nullcontext() if is_shareable else writer_lock(engine):
             group_commit = GroupCommit(writer, _end_server)
             windows = WindowReader(engine, clusters=clusters)
             checkpointer = Checkpointer(engine)
+            writer.start()
             group_commit.start()
             windows.start()
             checkpointer.start()
             try:
-                yield Parts(engine, writer, group_commit, windows, clusters)
+                parts = (engine, writer, group_commit, windows, clusters)
+                yield Parts(*parts, card=card, zone=settings.zone)
             finally:
                 windows.stop()
                 checkpointer.stop()
                 if group_commit.is_alive:
                     group_commit.stop()
+                writer.stop()
     finally:
         engine.dispose()
 

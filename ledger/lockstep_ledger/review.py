@@ -27,7 +27,8 @@ _HOUR_SECONDS = 3600.0
 class WeekTrend:
     """Counts of one week; ``jobs`` are those that count for the objective of success.
 
-    ``productive_gpu_hours`` over ``gpu_hours`` is the goodput weighted by GPU time.
+    ``productive_gpu_hours`` over ``gpu_hours`` is the goodput weighted by GPU time; ``costs`` are
+    by currency.
     """
 
     week: str
@@ -41,7 +42,7 @@ class WeekTrend:
     deadlines_met: int
     requeues: int
     preemptions: int
-    cost: float
+    costs: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +53,7 @@ class Review:
         outcomes: number of jobs that ended, by outcome and failure class.
         failures: number of jobs by failure class and cause.
         nodes: number of failures by the node to blame, with their causes; the worst first.
-        projects: jobs, GPU hours and cost.
+        projects: jobs, GPU hours and costs by currency.
         trends: this week and those before it, the oldest first.
         expectation: of the cluster's jobs together, by the failures and checkpoints of the week.
         failed_jobs: id, cluster, class, cause, node and GPU hours lost; the costliest first.
@@ -156,18 +157,28 @@ def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _projects(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    totals: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    by_project: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        total = totals[row["project"]]
-        total[0] += 1
-        total[1] += row["gpu_seconds"] / _HOUR_SECONDS
-        total[2] += row["cost"]
-    return [
-        {"project": project, "jobs": int(count), "gpu_hours": gpu_hours, "cost": cost}
-        for project, (count, gpu_hours, cost) in sorted(
-            totals.items(), key=lambda entry: (-entry[1][1], entry[0])
-        )
+        by_project[row["project"]].append(row)
+    projects = [
+        {
+            "project": project,
+            "jobs": len(own),
+            "gpu_hours": sum(row["gpu_seconds"] for row in own) / _HOUR_SECONDS,
+            "costs": _costs(own),
+        }
+        for project, own in by_project.items()
     ]
+    return sorted(projects, key=lambda entry: (-entry["gpu_hours"], entry["project"]))
+
+
+def _costs(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Sums by currency, never over two."""
+    costs: dict[str, float] = defaultdict(float)
+    for row in rows:
+        if row["cost"]:
+            costs[row["currency"]] += row["cost"]
+    return dict(costs)
 
 
 def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
@@ -194,7 +205,7 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
         deadlines_met=len(met),
         requeues=sum(row["requeues"] for row in rows),
         preemptions=sum(row["preemptions"] for row in rows),
-        cost=sum(row["cost"] for row in rows),
+        costs=_costs(rows),
     )
 
 

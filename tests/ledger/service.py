@@ -8,13 +8,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Metric
+from lockstep_ledger.money.rate_card import RateCard
 from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
@@ -42,13 +45,19 @@ def application(
     writers: Tokens | None = None,
     readers: Tokens | None = None,
     clusters: frozenset[str] = frozenset({"east"}),
+    *,
+    card: RateCard | None = None,
+    zone: tzinfo = UTC,
     **limits: Any,
 ) -> Iterator[tuple[TestClient, Parts, Application]]:
     """The application over a store, without a socket."""
     engine = open_store(store)
-    writer = StoreWriter(engine, groups=[("east", "", "", "")], clusters=clusters)
+    groups = [("east", "", "", "")]
+    writer = SharedWriter(engine, lambda own: StoreWriter(own, None, groups, clusters=clusters))
     windows = WindowReader(engine, clusters=clusters)
-    parts = Parts(engine, writer, GroupCommit(writer), windows, clusters)
+    commits = GroupCommit(writer)
+    parts = Parts(engine, writer, commits, windows, clusters, card or RateCard(), zone)
+    writer.start()
     parts.group_commit.start()
     parts.windows.refresh()
     nobody = Tokens({})
@@ -58,6 +67,7 @@ def application(
             yield client, parts, app
     finally:
         parts.group_commit.stop()
+        writer.stop()
         engine.dispose()
 
 

@@ -37,6 +37,7 @@ def stories() -> list[Story]:
         begin = MONDAY + 86_400 * (-3 if number > 9 else number % 6)
         story = Story(job_id=f"job-{number}", now=begin)
         described: dict[str, Any] = {"num_gpus": 8, "project": "vision", "price_per_gpu_hour": 2.0}
+        described["currency"] = "USD" if number == 9 else "EUR"
         story.start("n1", num_nodes=1, **described).after(1800)
         story.add("goodput", "n1", rank_seconds={"productive": 8 * 1200.0}, num_ranks=8, num_gpus=8)
         fields: dict[str, Any] = {}
@@ -86,12 +87,15 @@ def test_the_review_of_a_week_names_failures_nodes_trends_and_cost(store: str) -
         "failure_class": "infra", "cause": "xid", "jobs": 3, "gpu_hours": 24.0,
     }  # fmt: skip
     assert week["nodes"][0] == {"node": "n7", "failures": 2, "causes": {"xid": 2}}
-    assert week["projects"] == [{"project": "vision", "jobs": 10, "gpu_hours": 80.0, "cost": 160.0}]
+    assert week["projects"] == [
+        {"project": "vision", "jobs": 10, "gpu_hours": 80.0, "costs": {"EUR": 144.0, "USD": 16.0}}
+    ]
     before, now = week["trends"][-2:]
     assert (before["week"], before["jobs"], before["succeeded"]) == ("2024-W09", 2, 2)
     assert (now["week"], now["jobs"], now["succeeded"]) == (WEEK, 9, 6)
     assert now["productive_gpu_hours"] / now["gpu_hours"] == pytest.approx(1 / 3)
     table = printed("review", "--store", store, "--week", WEEK)
+    assert "144.00 EUR, 16.00 USD" in table
     assert "66.7%" in table
     assert "33.3%" in table
 

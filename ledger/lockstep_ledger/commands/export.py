@@ -58,7 +58,7 @@ def _schema(what: str) -> Any:
     fields = [
         pa.field(column.name, types.get(type(column.type), pa.string()), nullable=column.nullable)
         for column in _TABLES[what].c
-        if column.name != "state"
+        if column.name not in {"state", "facts"}
     ]
     if what == "jobs":
         fields += [pa.field(f"{state}_gpu_seconds", pa.float64()) for state in GOODPUT_STATES]
@@ -72,6 +72,7 @@ def _batches(connection: Connection, what: str) -> Iterator[list[dict[str, Any]]
     for partition in result.mappings().partitions(_ROWS):
         rows = [dict(row) for row in partition]
         for row in rows if what == "jobs" else ():
+            del row["facts"]
             goodput = json.loads(row.pop("state"))["goodput"]
             row.update(
                 {f"{state}_gpu_seconds": goodput.get(state, 0.0) for state in GOODPUT_STATES}

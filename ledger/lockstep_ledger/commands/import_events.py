@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 import httpx
@@ -16,11 +17,10 @@ from lockstep_ledger.importers.files import (
     SOURCES,
     ImportOptions,
     Source,
-    parse_offset,
     read_documents,
 )
 from lockstep_ledger.ingest.document import VERSION, read_delivery
-from lockstep_ledger.options import FILE, check_name, store_option
+from lockstep_ledger.options import FILE, check_name, store_option, timezone_option
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
@@ -33,6 +33,7 @@ _BATCH = 500
 _TIMEOUT_SECONDS = 30.0
 _RETRIES = 5
 _SHOWN_REFUSALS = 10
+_TOO_MANY = frozenset({429})
 
 
 @click.command("import")
@@ -55,14 +56,9 @@ _SHOWN_REFUSALS = 10
     type=click.Choice(SOURCES),
     default="events",
     show_default=True,
-    help="Format of the files: events.jsonl, sacct --parsable2, logs of jobs, or traces of nodes.",
+    help="Format of the files: events.jsonl, sacct --parsable, logs of jobs, or traces of nodes.",
 )
-@click.option(
-    "--utc-offset",
-    default="+00:00",
-    show_default=True,
-    help="Slurm's clock minus UTC.",
-)
+@timezone_option("Time zone in which sacct printed its times.")
 @click.option(
     "--start",
     type=click.DateTime(),
@@ -79,16 +75,17 @@ def import_events(
     url: str | None,
     token_file: Path | None,
     source: Source,
-    utc_offset: str,
+    zone: ZoneInfo,
     start: datetime,
     gpus_per_node: int,
 ) -> None:
     """Import files of past events; what is stored already counts once."""
     try:
         options = ImportOptions(
-            utc_offset_seconds=parse_offset(utc_offset),
+            zone=zone,
             start_seconds=start.replace(tzinfo=UTC).timestamp(),
             gpus_per_node=gpus_per_node,
+            warn=warn,
         )
         documents = read_documents(source, files, options)
         token = read_token(token_file) if token_file else ""
@@ -101,11 +98,16 @@ def import_events(
     report(counts, reasons)
 
 
+def warn(sentence: str) -> None:
+    """Prints what was left out or may be wrong."""
+    click.echo(printable(sentence), err=True)
+
+
 def report(counts: Counter[str], reasons: list[str]) -> None:
     """Prints what became of events, and why some were refused."""
     print_table("Imported", ("events", "number"), list(counts.items()))
     for reason in reasons[:_SHOWN_REFUSALS]:
-        click.echo(f"refused: {printable(reason)}", err=True)
+        warn(f"refused: {reason}")
 
 
 def _import(
@@ -133,14 +135,28 @@ def _import(
 
 
 def deliver(
-    documents: Iterable[Document], cluster: str, send: Callable[[bytes], Document]
+    documents: Iterable[Document],
+    cluster: str,
+    send: Callable[[bytes], Document],
+    frame: Document | None = None,
 ) -> tuple[Counter[str], list[str]]:
-    """Sends everything in batches; returns counts by what became of events, and the refusals."""
+    """Sends everything in batches; returns counts by what became of events, and the refusals.
+
+    Args:
+        documents: the events.
+        cluster: of those that name none.
+        send: gives the answer to a body.
+        frame: members of the last delivery beside its events; it is sent even without any.
+    """
     counts: Counter[str] = Counter(stored=0, duplicates=0, refused=0)
     reasons: list[str] = []
     remaining = iter(documents)
-    while batch := list(islice(remaining, _BATCH)):
-        body = {"version": VERSION, "cluster": cluster, "node": "", "events": batch}
+    batch = list(islice(remaining, _BATCH))
+    while batch or frame:
+        body: Document = {"version": VERSION, "cluster": cluster, "node": "", "events": batch}
+        batch = list(islice(remaining, _BATCH))
+        if frame and not batch:
+            body, frame = body | frame, None
         answer = send(json.dumps(body).encode())
         counts["stored"] += answer["stored"]
         counts["duplicates"] += answer["duplicates"]
@@ -149,8 +165,15 @@ def deliver(
     return counts, reasons
 
 
+class UnavailableError(ValueError):
+    """The ledger does not answer now; the text says why."""
+
+
 def poster(url: str, token: str) -> Callable[[bytes], Document]:
-    """What sends a delivery to a ledger that runs; it raises ValueError without an answer."""
+    """What sends a delivery to a ledger that runs.
+
+    It raises UnavailableError without an answer, and ValueError with one that is a refusal.
+    """
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -162,11 +185,15 @@ def poster(url: str, token: str) -> Callable[[bytes], Document]:
                     f"{url.rstrip('/')}/api/events", content=body, headers=headers,
                     timeout=_TIMEOUT_SECONDS,
                 )  # fmt: skip
+            except (httpx.NetworkError, httpx.TimeoutException, httpx.ProtocolError) as error:
+                raise UnavailableError(f"--url {url} does not answer: {error}") from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise ValueError(f"--url {url} does not answer: {error}") from error
             if answer.status_code not in {429, 503}:
                 break
             time.sleep(2.0**attempt)
+        if answer.is_server_error or answer.status_code in _TOO_MANY:
+            raise UnavailableError(f"--url {url} answers {answer.status_code}")
         if answer.status_code not in {200, 422}:
             raise ValueError(f"--url {url} answers {answer.status_code}: {answer.text[:200]}")
         document: Document = answer.json()

@@ -8,10 +8,11 @@ import click
 from sqlalchemy import Connection
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCOMES
+from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.store.database import StoreError, open_store
-from lockstep_ledger.tables import expectation_rows, print_json, print_table
+from lockstep_ledger.tables import expectation_rows, money, print_json, print_table
 from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.printable import printable
 
@@ -44,11 +45,15 @@ def reading(store: str) -> Iterator[Connection]:
 @click.option("--project", help="Only jobs of this project.")
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--user", help="Only jobs of this user.")
-@click.option("--status", type=click.Choice(("pending", "running", "ended", "finished")))
-@click.option("--outcome", type=click.Choice(OUTCOMES))
-@click.option("--failure-class", type=click.Choice(FAILURE_CLASSES))
+@click.option("--status", type=click.Choice(STATUSES), help="Only jobs of this status.")
+@click.option("--outcome", type=click.Choice(OUTCOMES), help="Only jobs of this outcome.")
+@click.option(
+    "--failure-class", type=click.Choice(FAILURE_CLASSES), help="Only failures of this class."
+)
 @click.option("--cause", help="Only jobs that ended for this cause.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
+)
 @json_option
 def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> None:
     """List jobs, the newest first."""
@@ -63,7 +68,8 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
             job["job_id"], job["cluster"], job["project"], job["queue"], job["status"],
             job["outcome"], job["failure_class"], job["cause"], job["culprit_node"],
             format_time(job["started"]), format_time(job["ended"]),
-            job["gpu_seconds"] / _HOUR_SECONDS, job["cost"],
+            job["gpu_seconds"] / _HOUR_SECONDS,
+            money({job["currency"]: job["cost"]}) if job["cost"] else "",
         )
         for job in page.jobs
     ]  # fmt: skip
@@ -97,7 +103,9 @@ def job(*, job_id: str, store: str, cluster: str | None, is_json: bool) -> None:
 
 @click.command("dead-letters")
 @store_option
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
+)
 @json_option
 def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
     """List what was refused, with the reason, the newest first."""
@@ -126,13 +134,14 @@ def effective_time_rows(job: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _print_job(job: dict[str, Any]) -> None:
     cause = " ".join(filter(None, (job["failure_class"], job["cause"], job["reason"])))
-    end = f"{job['outcome'] or job['status']} {cause}"
-    click.echo(printable(f"{job['job_id']} on {job['cluster']}: {end}"))
+    end = f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}"
+    click.echo(printable(end))
     names = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
              "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "culprit_node",
              "culprit_rank")  # fmt: skip
     facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
     click.echo(printable("  ".join(facts)))
+    _print_disagreements(job["disagreements"])
     print_table(
         "Attempts",
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
@@ -154,6 +163,7 @@ def _print_job(job: dict[str, Any]) -> None:
         [(state, s / _HOUR_SECONDS, f"{s / total:.1%}" if total else "") for state, s in states],
     )
     print_table("Effective training time", ("measure", "value"), effective_time_rows(job))
+    _print_amendments(job["amendments"])
     print_table(
         f"Timeline, {len(job['timeline'])} of {job['num_events']} events",
         ("time (UTC)", "event", "node", "attempt", "fields"),
@@ -162,3 +172,15 @@ def _print_job(job: dict[str, Any]) -> None:
             for e in job["timeline"]
         ],
     )
+
+
+def _print_amendments(amendments: list[dict[str, Any]]) -> None:
+    names = ("field", "before", "after", "why")
+    rows = [(format_time(each["time"]), *(each[name] for name in names)) for each in amendments]
+    if rows:
+        print_table("Amendments", ("time (UTC)", *names), rows)
+
+
+def _print_disagreements(disagreements: list[list[Any]]) -> None:
+    for source, name, value in disagreements:
+        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))

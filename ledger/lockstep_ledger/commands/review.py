@@ -8,7 +8,7 @@ import click
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.review import Review, parse_week, weekly_review
-from lockstep_ledger.tables import expectation_rows, percent, print_json, print_table
+from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
 
 _MAX_ROWS = 20
 
@@ -29,7 +29,7 @@ def _check_week(_context: click.Context, _parameter: click.Parameter, text: str 
     "--week",
     metavar="YEAR-WWEEK",
     callback=_check_week,
-    help="Week such as 2026-W47, in UTC.  [default: the week that runs]",
+    help="Week such as 2026-W47, in UTC.  [default: the current week]",
 )
 @click.option("--cluster", help="Only jobs of this cluster.")
 @json_option
@@ -67,7 +67,8 @@ def _print(reviewed: Review) -> None:
     rows = expectation_rows(asdict(reviewed.expectation))
     print_table("Effective training time, all jobs", ("measure", "value"), rows)
     projects = [
-        (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
+        (r["project"] or "(none)", r["jobs"], r["gpu_hours"], money(r["costs"]))
+        for r in reviewed.projects
     ]
     print_table("Projects", ("project", "jobs", "GPU hours", "cost"), projects[:_MAX_ROWS])
     failed = [tuple(row.values()) for row in reviewed.failed_jobs[:_MAX_ROWS]]
@@ -85,7 +86,7 @@ def _print_trends(reviewed: Review) -> None:
             percent(trend.productive_gpu_hours, trend.gpu_hours),
             _share(trend.job_weighted_goodput), _share(trend.ettr),
             percent(trend.deadlines_met, trend.deadlines), trend.requeues, trend.preemptions,
-            trend.cost,
+            money(trend.costs),
         )
         for trend in reviewed.trends
     ]  # fmt: skip

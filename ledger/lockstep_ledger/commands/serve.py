@@ -5,10 +5,20 @@ from typing import Any
 
 import click
 
-from lockstep_ledger.options import FILE, check_hosts, check_listen, check_names, store_option
+from lockstep_ledger.options import (
+    FILE,
+    check_hosts,
+    check_listen,
+    check_names,
+    rates_option,
+    store_option,
+    timezone_option,
+)
 from lockstep_records.shared.options import DurationRange, FiniteRange
 
 _DAY_SECONDS = 86_400.0
+# The longest window counts rows of 28 days, which events may still change.
+_SHORTEST_KEEPING = 29 * _DAY_SECONDS
 _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check_names}
 
 
@@ -77,6 +87,29 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     help="How long a preempted job may wait in the queue before preempted is its outcome.",
 )
 @click.option(
+    "--keep-events",
+    "keep_events_seconds",
+    metavar="DURATION",
+    type=DurationRange(_SHORTEST_KEEPING),
+    help="After this time only events that a settled job's record needs are kept; by default all.",
+)
+@click.option(
+    "--keep-names",
+    "keep_names_seconds",
+    metavar="DURATION",
+    type=DurationRange(_SHORTEST_KEEPING),
+    help="After this time users, names and texts of people leave a settled job; by default never.",
+)
+@click.option(
+    "--silent-wait",
+    "silent_wait_seconds",
+    metavar="DURATION",
+    type=DurationRange(60.0, 400 * _DAY_SECONDS),
+    default=21_600.0,
+    show_default="6h",
+    help="How long a job of which no scheduler speaks may send nothing before it is unknown.",
+)
+@click.option(
     "--max-body",
     "max_body_bytes",
     metavar="BYTES",
@@ -93,6 +126,8 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     show_default=True,
     help="Limit of requests a second for each client; a burst may hold ten seconds' worth.",
 )
+@rates_option
+@timezone_option("Time zone of the days and months of bills.")
 def serve(**values: Any) -> None:
     """Serve the ledger: takes events, serves /metrics, /api and two pages for people."""
     from lockstep_ledger.program import Settings, run  # noqa: PLC0415  # --help needs no server

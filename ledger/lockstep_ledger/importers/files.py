@@ -1,9 +1,9 @@
 """Files that the ledger imports: its own events, Slurm's accounting, logs, traces of nodes."""
 
 import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,6 @@ from lockstep_records.events.event import Event
 Source = Literal["events", "sacct", "logs", "nodes"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 Document = dict[str, Any]
-_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,27 +22,16 @@ class ImportOptions:
     """What a source does not tell itself.
 
     Attributes:
-        utc_offset_seconds: how far Slurm's clock is ahead of UTC.
+        zone: in which sacct printed its times.
         start_seconds: begin of a trace of nodes, seconds since 1970.
         gpus_per_node: of a trace of nodes.
+        warn: gets a sentence for what is left out.
     """
 
-    utc_offset_seconds: int = 0
+    zone: tzinfo = UTC
     start_seconds: float = 0.0
     gpus_per_node: int = 1
-
-
-def parse_offset(text: str) -> int:
-    """Seconds of ``+02:00``.
-
-    Raises:
-        ValueError: the text is not an offset.
-    """
-    match = _OFFSET.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not an offset from UTC; write +02:00")
-    seconds = (int(match[2]) * 60 + int(match[3])) * 60
-    return -seconds if match[1] == "-" else seconds
+    warn: Callable[[str], None] = lambda _: None
 
 
 def read_documents(
@@ -70,7 +58,7 @@ def _read(source: Source, path: Path, options: ImportOptions) -> Iterator[Event]
         yield from read_mlperf(path)
     elif source == "sacct":
         with path.open("rb") as table:
-            yield from read_sacct(table, utc_offset_seconds=options.utc_offset_seconds)
+            yield from read_sacct(table, zone=options.zone, warn=options.warn)
     else:
         with path.open(encoding="utf-8", errors="replace") as trace:
             yield from read_node_trace(

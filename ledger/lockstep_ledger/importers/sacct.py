@@ -1,104 +1,200 @@
-"""Slurm's accounting: events of the jobs that ``sacct --parsable2`` lists."""
+"""Slurm's accounting: what sacct tells of jobs, and the events of them."""
 
+import functools
+import os
+import secrets
 import subprocess
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_records.events.event import Event
+from lockstep_records.events.kinds import MAX_NAME
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import Evidence
 from lockstep_records.outcomes.signs import status_sign
-from lockstep_records.outcomes.slurm import SlurmJob, jobs, rows
+from lockstep_records.outcomes.slurm import SlurmJob, jobs
+from lockstep_records.outcomes.slurm_tables import rows
+from lockstep_records.shared.printable import printable
 
 COLUMNS = (
-    "JobID", "JobName", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start",
-    "End", "Timelimit", "NNodes", "AllocTRES", "NodeList", "Cluster",
+    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End",
+    "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
+    "DerivedExitCode", "JobName",
 )  # fmt: skip
-"""What ``sacct`` is asked for; a table with fewer is read too."""
+"""What ``sacct`` is asked for; a table with other columns is read too."""
 _TIMEOUT_SECONDS = 300.0
+_NO_ACCOUNTING = "accounting storage is disabled"
 _WENT_BACK = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _OWN_WORD = frozenset({"FAILED", "SPECIAL_EXIT"})
+_OUT_OF_MEMORY = 125
+"""What Slurm gives for the signal of a step that its cgroup ended; the script says FAILED alone."""
+
+
+class NoAccountingError(ValueError):
+    """Slurm's accounting cannot be asked; the text says what is missing."""
 
 
 def read_sacct(
-    lines: Iterable[bytes | str], *, cluster: str | None = None, utc_offset_seconds: int = 0
+    lines: Iterable[bytes | str],
+    *,
+    cluster: str | None = None,
+    zone: tzinfo = UTC,
+    delimiter: str | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Event]:
     """Events of all jobs of a table.
 
     Args:
         lines: output of sacct with a header, steps and requeues included or not.
         cluster: of the jobs.
-        utc_offset_seconds: how far Slurm's clock is ahead of UTC.
+        zone: in which sacct printed its times.
+        delimiter: between columns; found in the header when left out.
+        warn: gets a sentence for each row that is left out.
 
     Raises:
         ValueError: the text is not such a table.
     """
-    for job in jobs(rows(lines), utc_offset_seconds):
+    for job in jobs(rows(lines, delimiter=delimiter, warn=warn), zone):
         yield from events_of_job(job, cluster)
 
 
-def run_sacct(since_seconds: float, until_seconds: float, utc_offset_seconds: int) -> list[bytes]:
-    """What sacct prints about the jobs of a period, requeues with their own rows.
+def ask_period(
+    since_seconds: float, until_seconds: float, warn: Callable[[str], None] = lambda _: None
+) -> list[SlurmJob]:
+    """Jobs of a period; also raises as ``ask_sacct``.
+
+    One that becomes eligible after its end, as by ``--begin``, is not among them, nor is one that
+    never did.
+
+    Args:
+        since_seconds: begin of the period, seconds since 1970.
+        until_seconds: its end.
+        warn: gets a sentence for each row that is left out.
+    """
+    begin, end = (
+        datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        for seconds in (since_seconds, until_seconds)
+    )
+    return ask_sacct(("--starttime", begin, "--endtime", end), warn)
+
+
+def ask_sacct(
+    selection: Iterable[str], warn: Callable[[str], None] = lambda _: None
+) -> list[SlurmJob]:
+    """Jobs by the accounting of this machine's Slurm, without their steps, for these take minutes.
+
+    Nobody can guess the delimiter, so no name of a job holds it; ``--json`` would be as safe, but
+    its fields change with each version of Slurm. TZ keeps the hour apart that a zone has twice.
+
+    Args:
+        selection: options of sacct that choose the jobs.
+        warn: gets a sentence for each row that is left out.
 
     Raises:
-        OSError: sacct is not installed.
+        NoAccountingError: sacct is not installed, or Slurm stores no accounting.
         subprocess.SubprocessError: it failed, or did not end in five minutes.
     """
-    zone = timezone(timedelta(seconds=utc_offset_seconds))
-    times = [
-        datetime.fromtimestamp(seconds, UTC).astimezone(zone).strftime("%Y-%m-%dT%H:%M:%S")
-        for seconds in (since_seconds, until_seconds)
-    ]
-    command = ["sacct", "--allusers", "--duplicates", "--allocations", "--parsable2"]
-    command += ["--format", ",".join(COLUMNS), "--starttime", times[0], "--endtime", times[1]]
-    printed = subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_SECONDS)
-    return printed.stdout.splitlines()
+    delimiter = f"~{secrets.token_hex(8)}~"
+    command = ["sacct", "--allusers", "--duplicates", "--allocations", "--parsable"]
+    command += ["--delimiter", delimiter, "--format", ",".join(COLUMNS), *selection]
+    environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
+    try:
+        printed = subprocess.run(
+            command, check=False, capture_output=True, timeout=_TIMEOUT_SECONDS, env=environment
+        )
+    except OSError as error:
+        raise NoAccountingError(f"sacct cannot be run ({error}); run where Slurm is") from error
+    lines = printed.stdout.splitlines()
+    error_text = printed.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if _NO_ACCOUNTING in error_text:
+        raise NoAccountingError(
+            "Slurm stores no accounting here (AccountingStorageType=accounting_storage/none), so "
+            "nobody knows its jobs; run slurmdbd and set accounting_storage/slurmdbd"
+        )
+    if printed.returncode or not lines:
+        raise subprocess.SubprocessError(f"status {printed.returncode}, {error_text or 'no table'}")
+    return jobs(rows(lines, delimiter=delimiter, warn=warn), UTC)
+
+
+def description_of(job: SlurmJob) -> dict[str, object]:
+    """What Slurm says of a job now, as fields of an event."""
+    return {
+        # A name that no event may hold would keep its job from being heard of, and from being paid.
+        "name": job.name and printable(job.name, MAX_NAME),
+        "user": job.user,
+        # A job that waits for any of several partitions is in none of them.
+        "queue": None if "," in (job.partition or "") else job.partition,
+        "project": job.account,
+        "job_class": job.qos,
+        "gpu_model": job.gpu_model,
+        "time_limit_seconds": job.time_limit_seconds,
+        "aliases": [f"slurm:{job.cluster}:{job.job_id}"] if job.cluster else None,
+        "source": "slurm",
+    }
 
 
 def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
     """Submission, starts, requeues and end of a job, as far as its rows tell them."""
     events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
-    described = {
-        "name": job.name,
-        "user": job.user,
-        "queue": job.partition,
-        "project": job.account,
-        "num_nodes": job.nodes,
-        "num_gpus": job.gpus,
-        "gpu_model": job.gpu_model,
-        "time_limit_seconds": job.time_limit_seconds,
-        "source": "slurm",
-    }
-    first_start = next((run.start for run in job.earlier if run.start is not None), job.start)
-    # Slurm writes a requeue's time over that of the submission.
-    submitted = [time for time in (job.submit, first_start) if time is not None]
-    if job.submit is not None:
-        yield events.event("job_submitted", min(submitted), "submit", described)
+    described = description_of(job)
+    size = {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
+    # Slurm writes a requeue's time over that of the submission, in the newest row of a job.
+    submits = [time for time in (*(run.submit for run in job.earlier), job.submit) if time]
+    starts = [time for time in (*(run.start for run in job.earlier), job.start) if time]
+    if submits:
+        submitted = min([*submits, *starts])
+        yield events.event("job_submitted", submitted, f"submit {submitted:.0f}", described | size)
     for number, run in enumerate(job.earlier):
+        size_of_run = {"num_nodes": run.nodes, "num_gpus": run.gpus or 0}
         if run.start is not None:
-            yield events.event("job_started", run.start, run.start, described, number)
+            start = described | size_of_run
+            yield events.event("job_started", run.start, run.start, start, number)
         if run.end is not None:
             yield from _requeued(events, run.start, run.end, run.state, number)
     number = len(job.earlier)
     if job.start is not None:
-        yield events.event("job_started", job.start, job.start, described, number)
+        yield events.event("job_started", job.start, job.start, described | size, number)
     if job.end is None or job.outcome in {"running", "pending"}:
         return
     if job.state in _WENT_BACK:
         yield from _requeued(events, job.start, job.end, job.state, number)
         return
-    fields = classify(_evidence(job)).event_fields() | {"exit_code": job.exit_code}
+    fields = _judge(_evidence(job)) | {"exit_code": job.exit_code}
     if job.cancelled_by is not None:
         fields["reason"] = f"It was cancelled by user {job.cancelled_by}."
-    yield events.event("job_finished", job.end, job.start, fields, number)
+    # Without a start the submission tells ends in the queue apart.
+    begin = job.submit if job.start is None else job.start
+    yield events.event("job_finished", job.end, begin, fields, number)
+
+
+def later_word(job: SlurmJob, time: float, cluster: str | None = None) -> Event:
+    """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
+    events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
+    described = description_of(job) | {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
+    return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
+
+
+def as_of(job: SlurmJob, now_seconds: float) -> SlurmJob:
+    """The job without an end that is still to come by this clock."""
+    if job.end is None or job.end <= now_seconds:
+        return job
+    return replace(job, end=None, outcome="running" if job.start else "pending")
+
+
+@functools.lru_cache(maxsize=1000)
+def _judge(evidence: Evidence) -> dict[str, Any]:
+    """Fields of an end; few words of Slurm end thousands of jobs."""
+    return classify(evidence).event_fields()
 
 
 def _requeued(
     events: JobEvents, start: float | None, end: float, state: str, number: int
 ) -> Iterator[Event]:
     """The end of a run after which the job waited again."""
-    judged = classify(Evidence(scheduler=(state,))).event_fields()
+    judged = _judge(Evidence(scheduler=(state,)))
     yield events.event("job_finished", end, start, judged, number)
     reason = {"reason": state, "restart_count": number + 1}
     yield events.event("job_requeued", end, start, reason, number)
@@ -106,6 +202,8 @@ def _requeued(
 
 def _evidence(job: SlurmJob) -> Evidence:
     """The state, or what the exit status of the batch script tells better than FAILED does."""
+    if job.state in _OWN_WORD and job.step_signal == _OUT_OF_MEMORY:
+        return Evidence(scheduler=("OUT_OF_MEMORY",))
     if job.state in _OWN_WORD and (job.exit_code or job.signal):
         sign = status_sign(-job.signal if job.signal else job.exit_code or 0)
         if sign not in {"exit", "exit_ok"}:

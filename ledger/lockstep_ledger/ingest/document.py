@@ -1,17 +1,21 @@
-"""Checks a delivery (docs/event-delivery.md): its frame, then each event by itself."""
+"""Checks a delivery (docs/formats/event-delivery.md): its frame, then each event by itself."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Never
 
+from lockstep_ledger.ingest.feeds import FeedReport, read_report
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_records.events.bounds import EventError
-from lockstep_records.events.check import check_event
+from lockstep_records.events.event import check_event
+from lockstep_records.events.kinds import LAST_TIME
 
 VERSION = 1
 MAX_EVENTS = 1000
 _MAX_EVENT_CHARACTERS = 65_536
+CLOCK_SLACK_SECONDS = 2.0
+"""A sender whose clock differs from the ledger's by more has the times of its events corrected."""
 _MEMBERS = frozenset(
     {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster", "owner"}
 )
@@ -48,10 +52,17 @@ class RefusedEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """The events of one request, in their order, and those that are refused."""
+    """The events of one request, in their order, and those that are refused.
+
+    Attributes:
+        cluster: of the sender.
+        feed: what a feed of a scheduler tells of itself.
+    """
 
     events: tuple[LedgerEvent, ...]
     refused: tuple[RefusedEvent, ...]
+    cluster: str = ""
+    feed: FeedReport | None = None
 
 
 def read_delivery(body: bytes, now_seconds: float) -> Delivery:
@@ -78,13 +89,18 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
     origin = (_name(document, "cluster", "local"), _name(document, "node", ""))
     events = document.get("events")
     if not isinstance(events, list):
-        raise DeliveryError("missing", "events must be a list of events; docs/events.md names them")
+        raise DeliveryError(
+            "missing", "events must be a list of events; docs/formats/events.md names them"
+        )
     if len(events) > MAX_EVENTS:
         raise DeliveryError("size", f"{len(events)} events are too many; send {MAX_EVENTS} at most")
-    checked = list(_checked(events, origin, now_seconds))
+    offset_seconds = _clock_offset(document.get("sent"), now_seconds)
+    checked = list(_checked(events, origin, now_seconds, offset_seconds))
     return Delivery(
         events=tuple(event for event in checked if isinstance(event, LedgerEvent)),
         refused=tuple(event for event in checked if isinstance(event, RefusedEvent)),
+        cluster=origin[0],
+        feed=read_report(document, now_seconds),
     )
 
 
@@ -106,18 +122,30 @@ def _name(document: dict[str, Any], member: str, default: str) -> str:
     return name
 
 
+def _clock_offset(sent: object, now_seconds: float) -> float:
+    """Seconds that the sender's clock is behind; 0 where it states no time, or is near enough."""
+    if sent is None:
+        return 0.0
+    if isinstance(sent, bool) or not isinstance(sent, int | float) or not 0 <= sent <= LAST_TIME:
+        raise DeliveryError("type", f"sent {sent!r:.80} must be the time of sending, since 1970")
+    offset_seconds = now_seconds - sent
+    return offset_seconds if abs(offset_seconds) > CLOCK_SLACK_SECONDS else 0.0
+
+
 def _checked(
-    documents: list[Any], origin: tuple[str, str], now_seconds: float
+    documents: list[Any], origin: tuple[str, str], now_seconds: float, offset_seconds: float
 ) -> Iterator[LedgerEvent | RefusedEvent]:
     for document in documents:
         try:
-            yield _event(document, origin, now_seconds)
+            yield _event(document, origin, now_seconds, offset_seconds)
         except EventError as error:
-            yield _refused(document, error, origin[1])
+            yield _refused(document, error, origin)
 
 
-def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> LedgerEvent:
-    event = check_event(document, now_seconds=now_seconds)
+def _event(
+    document: Any, origin: tuple[str, str], now_seconds: float, offset_seconds: float
+) -> LedgerEvent:
+    event = check_event(document, now_seconds=now_seconds - offset_seconds)
     cluster, node = event.cluster or origin[0], event.node or origin[1]
     # What a node says of a user's job is of that node alone; only schedulers speak of others.
     if event.owner is not None and (cluster, node) != origin:
@@ -130,11 +158,12 @@ def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> Ledger
         job_id=event.job_id,
         node=node,
         attempt=event.attempt,
-        time_seconds=event.time,
+        time_seconds=event.time + offset_seconds,
         received_seconds=now_seconds,
         fields=event.fields,
         owner=event.owner,
-        extra={key: value for key, value in document.items() if key not in _MEMBERS},
+        extra={key: value for key, value in document.items() if key not in _MEMBERS}
+        | ({"node_time": event.time} if offset_seconds else {}),
     )
     if len(checked.body) > _MAX_EVENT_CHARACTERS:
         raise EventError(
@@ -143,8 +172,10 @@ def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> Ledger
     return checked
 
 
-def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
+def _refused(document: Any, error: EventError, origin: tuple[str, str]) -> RefusedEvent:
     members = document if isinstance(document, dict) else {}
+    # With its origin it can be delivered again.
+    named = {"cluster": origin[0], "node": origin[1], **members} if members else document
     names = (members.get("id"), members.get("job_id"))
     event_id, job_id = (n if isinstance(n, str) and is_printable(n) else None for n in names)
     return RefusedEvent(
@@ -152,8 +183,8 @@ def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
         reason=str(error),
         id=event_id,
         job_id=job_id,
-        node=node,
-        body=_text_of(document),
+        node=origin[1],
+        body=_text_of(named),
     )
 
 

@@ -60,12 +60,9 @@ class Expectation:
 def interruptions_of(record: Mapping[str, Any]) -> Interruptions:
     """What the record of one job measured; zeros where no GPU time is reported."""
     goodput: Mapping[str, float] = record["goodput"]
-    nodes = [name for name in record["run"]["nodes"] if name]
-    num_nodes = float(record["expected_nodes"] or len(nodes))
+    num_nodes = float(record["expected_nodes"] or record["machines"])
     # The record has GPU-seconds; over the GPUs of the whole job they are wall clock.
-    gpus = record["gpus"] or math.fsum(
-        node["gpus"] or 0.0 for name, node in record["run"]["nodes"].items() if name
-    )
+    gpus = record["gpus"] or record["machine_gpus"]
     if not gpus or not num_nodes:
         return Interruptions()
     ended_badly = record["outcome"] in {"failed", "preempted", "unknown"}

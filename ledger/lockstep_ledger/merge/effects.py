@@ -1,9 +1,11 @@
-"""What an event adds to the counters and to the counts of objectives."""
+"""What a transaction adds to the counters and to the counts of objectives."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lockstep_catalogue import Metric
-from lockstep_ledger.merge.job import Job
+from lockstep_catalogue.ledger import AMENDED
+from lockstep_ledger.merge.spans import WindowRow
 
 Labels = tuple[str, ...]
 
@@ -22,10 +24,10 @@ class SloRow:
 
 @dataclass(slots=True)
 class Effects:
-    """Collected while events are applied, in their order."""
+    """Collected while jobs are derived."""
 
     groups: dict[Labels, None] = field(default_factory=dict)
-    increments: list[tuple[Metric, Labels, float]] = field(default_factory=list)
+    increments: list[tuple[str, Labels, float]] = field(default_factory=list)
     observations: list[tuple[Metric, Labels, float]] = field(default_factory=list)
     _slo: dict[tuple[float, str, str, str], tuple[float, float]] = field(default_factory=dict)
 
@@ -33,21 +35,26 @@ class Effects:
         """Names a group of jobs, of which every combination of labels shall be there at 0."""
         self.groups[group] = None
 
-    def add(self, metric: Metric, labels: Labels, amount: float = 1.0) -> None:
+    def add(self, name: str, labels: Labels, amount: float) -> None:
         """Adds to a counter."""
-        self.increments.append((metric, labels, amount))
+        self.increments.append((name, labels, amount))
+
+    def amend(self, name: str, group: Labels, amount: float) -> None:
+        """Notes what a counter of a group holds too much."""
+        self.add(AMENDED.name, (*group, name), amount)
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
         """Adds a value to a histogram."""
         self.observations.append((metric, labels, value))
 
-    def count(self, job: Job, slo: str, time_seconds: float, good: float, total: float) -> None:
-        """Adds to the counts of an objective; those of one moment and class are one row."""
-        key = (time_seconds, job.cluster, job.job_class, slo)
-        good_before, total_before = self._slo.get(key, (0.0, 0.0))
-        self._slo[key] = (good_before + good, total_before + total)
+    def count(self, group: Labels, rows: Iterable[WindowRow], sign: int = 1) -> None:
+        """Adds to the counts of objectives, or takes back; those of one moment are one row."""
+        for time, slo, good, total in rows:
+            key = (time, group[0], group[-1], slo)
+            good_before, total_before = self._slo.get(key, (0.0, 0.0))
+            self._slo[key] = (good_before + sign * good, total_before + sign * total)
 
     @property
     def slo_rows(self) -> list[SloRow]:
         """The counts of objectives."""
-        return [SloRow(*key, *counts) for key, counts in self._slo.items()]
+        return [SloRow(*key, *counts) for key, counts in self._slo.items() if any(counts)]

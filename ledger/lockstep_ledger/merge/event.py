@@ -5,6 +5,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep_ledger.merge.precedence import rank_of
+
+Order = tuple[float, int, int, str]
+"""Time, attempt, rank of the kind, and id: by it events are placed, whatever order they come in."""
 _MAX_TEXT = 200
 _MAX_NUMBER = 1e15
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -37,6 +41,11 @@ class LedgerEvent:
     def key(self) -> tuple[str, str]:
         """Cluster and id of the job."""
         return self.cluster, self.job_id
+
+    @property
+    def order(self) -> Order:
+        """Its place among all events."""
+        return self.time_seconds, self.attempt, rank_of(self.kind), self.id
 
     def text(self, *names: str) -> str:
         """The first of these fields that is a printable text; empty without one."""
@@ -86,6 +95,13 @@ class LedgerEvent:
             "fields": self.fields,
             **self.extra,
         }
+
+    @property
+    def letter(self) -> str:
+        """All of it as JSON, so that it can be delivered again."""
+        origin = {"cluster": self.cluster, "node": self.node}
+        owner = {} if self.owner is None else {"owner": self.owner}
+        return _encode({**self.document(), **origin, **owner})
 
 
 def is_printable(text: str) -> bool:

@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from lockstep_catalogue import Kind, Metric
 from lockstep_catalogue.ledger import COUNTED, GROUP
-from lockstep_ledger.merge.effects import Effects, Labels
+from lockstep_ledger.merge.effects import Effects, Labels, SloRow
 from lockstep_ledger.store.tables import counters
 
 Series = tuple[str, Labels]
@@ -83,10 +84,10 @@ class Counters:
         """Adds the effects of a transaction; they count once ``commit`` is called."""
         for group in effects.groups:
             self._declare(self._group(group), now_seconds)
-        for metric, labels, amount in effects.increments:
-            self._add(metric.name, self._labels(labels), amount, now_seconds)
+        for name, labels, amount in effects.increments:
+            self._add(name, self.counted_labels(labels), amount, now_seconds)
         for metric, labels, value in effects.observations:
-            self._observe(metric, self._labels(labels), value, now_seconds)
+            self._observe(metric, self.counted_labels(labels), value, now_seconds)
 
     def declare(self, groups: Iterable[Labels], now_seconds: float) -> None:
         """Lets every combination of these groups be there at 0."""
@@ -115,9 +116,20 @@ class Counters:
         self._changed = {}
         self._highest_saved = self._highest
 
-    def counted_names(self, cluster: str, job_class: str) -> tuple[str, str]:
-        """Cluster and class of jobs as they are counted."""
-        return self._name(0, cluster), self._name(len(GROUP) - 1, job_class)
+    def slo_values(self, row: SloRow) -> dict[str, Any]:
+        """The row of an objective with cluster and class as they are counted."""
+        return {
+            "time": row.time_seconds,
+            "cluster": self._name(0, row.cluster),
+            "job_class": self._name(len(GROUP) - 1, row.job_class),
+            "slo": row.slo,
+            "good": row.good,
+            "total": row.total,
+        }
+
+    def counted_labels(self, labels: Labels) -> Labels:
+        """Values of labels with the group as it is counted."""
+        return (*self._group(labels[: len(GROUP)]), *labels[len(GROUP) :])
 
     def rollback(self) -> None:
         """Forgets what was added."""
@@ -148,9 +160,6 @@ class Counters:
         if group[0] == OTHER or (is_full and group not in self._groups):
             return (group[0], OTHER, OTHER, OTHER)
         return group
-
-    def _labels(self, labels: Labels) -> Labels:
-        return (*self._group(labels[: len(GROUP)]), *labels[len(GROUP) :])
 
     def _declare(self, group: Labels, now_seconds: float) -> None:
         if group in self._groups:

@@ -10,7 +10,10 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, event, text
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -21,8 +24,12 @@ _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536
 # Of 4 KiB; a thread of its own moves them into the file before a commit has to (checkpoint.py).
 _WAL_PAGES = 16_384
-# Any number; it names the ledger's writer among the advisory locks of a PostgreSQL database.
-_WRITER_LOCK = 0x4C4F434B
+# Any numbers; they name the leader, and who migrates, among the advisory locks of PostgreSQL.
+WRITER_LOCK, _MIGRATION_LOCK = 0x4C4F434B, 0x4C4F434C
+# A connection that was cut without a word is gone after 25 s on both sides, and its locks with it.
+_KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+_CONNECT_SECONDS = 10
+_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
 class StoreError(ValueError):
@@ -69,23 +76,48 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
     url = store_url(dsn)
     if url.get_backend_name() == "sqlite" and read_only and not Path(str(url.database)).is_file():
         raise StoreError(f"store {url.database} is not a file; start lockstep ledger serve first")
-    engine = _engine(url)
-    try:
+    engine = new_engine(url)
+    with explained(engine):
         if not read_only:
             migrate(engine)
         with engine.connect() as connection:
             connection.execute(text("SELECT count(*) FROM counters"))
-    except SQLAlchemyError as error:
-        engine.dispose()
-        address = mask_secrets(url.render_as_string(hide_password=True))
-        cause = mask_secrets(str(getattr(error, "orig", error)).strip().partition("\n")[0])
-        raise StoreError(f"store {address} cannot be opened: {cause}") from error
     return engine
 
 
-def _engine(url: URL) -> Engine:
+@contextmanager
+def explained(engine: Engine) -> Iterator[None]:
+    """Turns an error of the database into a sentence, without the password in the address.
+
+    Raises:
+        StoreError: the database failed.
+    """
+    try:
+        yield
+    except CommandError as error:
+        engine.dispose()
+        raise StoreError("the store is of a newer version of the ledger; use that one") from error
+    except SQLAlchemyError as error:
+        engine.dispose()
+        address = mask_secrets(engine.url.render_as_string(hide_password=True))
+        cause = mask_secrets(str(getattr(error, "orig", error)).strip().partition("\n")[0])
+        raise StoreError(f"store {address} cannot be opened: {cause}") from error
+
+
+@contextmanager
+def disposing(engine: Engine) -> Iterator[Engine]:
+    """Closes its connections in the end."""
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def new_engine(url: URL) -> Engine:
+    """Connections to a store, set up for it; none is opened yet."""
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True, pool_size=8)
+        arguments = connect_arguments(url)
+        return create_engine(url, pool_pre_ping=True, pool_size=8, connect_args=arguments)
     engine = create_engine(
         url,
         poolclass=QueuePool,
@@ -109,14 +141,68 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-def migrate(engine: Engine) -> None:
-    """Runs the steps that the store's tables lack."""
+def connect_arguments(url: URL) -> dict[str, Any]:
+    """How to reach a PostgreSQL so that neither side waits for ever for one that is gone."""
+    names = {name: f"tcp_{name}" for name in _KEEP_ALIVE}
+    settings = " ".join(f"-c {names[name]}={value}" for name, value in _KEEP_ALIVE.items())
+    options = url.query.get("options", "")
+    words = options if isinstance(options, str) else " ".join(options)
+    return {**_KEEP_ALIVE, "connect_timeout": _CONNECT_SECONDS, "options": f"{settings} {words}"}
+
+
+def migrate(engine: Engine, revision: str = "heads", *, is_locked: bool = False) -> None:
+    """Runs the steps that the store's tables lack, up to a revision.
+
+    Args:
+        engine: of the store.
+        revision: the last step to run.
+        is_locked: whether the caller holds the store by ``writer_lock``.
+
+    Raises:
+        StoreError: tables are old, and a ledger that runs uses them as they are.
+    """
+    with _migrations(engine) as (config, connection):
+        if engine.dialect.name == "postgresql" and not is_locked:
+            # Several ledgers may start at once.
+            lock = text("SELECT pg_advisory_xact_lock(:lock)")
+            connection.execute(lock, {"lock": _MIGRATION_LOCK})
+            current, newest = _list_revisions(config, connection)
+            if current == newest:
+                return
+            if not connection.execute(_TRY_LOCK, {"lock": WRITER_LOCK}).scalar():
+                raise _refusal(engine)
+        command.upgrade(config, revision)
+
+
+@contextmanager
+def _migrations(engine: Engine) -> Iterator[tuple[Config, Connection]]:
     with as_file(files("lockstep_ledger") / "migrations") as folder, engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        yield config, connection
+
+
+def list_revisions(engine: Engine) -> tuple[frozenset[str], frozenset[str]]:
+    """Steps at which the store's tables are, none without tables, and the newest there are.
+
+    Raises:
+        StoreError: the store cannot be opened.
+    """
+    with explained(engine), _migrations(engine) as (config, connection):
+        return _list_revisions(config, connection)
+
+
+def _list_revisions(
+    config: Config, connection: Connection
+) -> tuple[frozenset[str], frozenset[str]]:
+    current = MigrationContext.configure(connection).get_current_heads()
+    return frozenset(current), frozenset(ScriptDirectory.from_config(config).get_heads())
+
+
+def _refusal(engine: Engine) -> StoreError:
+    return StoreError(f"store {engine.url!r} has a running ledger; stop it first")
 
 
 @contextmanager
@@ -126,14 +212,13 @@ def writer_lock(engine: Engine) -> Iterator[None]:
     Raises:
         StoreError: another ledger writes to this store.
     """
-    refusal = StoreError(f"store {engine.url!r} has a running ledger; stop it first")
     if engine.dialect.name == "sqlite":
         descriptor = os.open(f"{engine.url.database}.lock", os.O_RDWR | os.O_CREAT, 0o640)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise refusal from error
+                raise _refusal(engine) from error
             yield
         finally:
             os.close(descriptor)
@@ -143,7 +228,7 @@ def writer_lock(engine: Engine) -> Iterator[None]:
         # would go on.
         connection.detach()
         question = text("SELECT pg_try_advisory_lock(:lock)")
-        if not connection.execute(question, {"lock": _WRITER_LOCK}).scalar():
-            raise refusal
+        if not connection.execute(question, {"lock": WRITER_LOCK}).scalar():
+            raise _refusal(engine)
         connection.commit()
         yield

@@ -1,6 +1,7 @@
 """The dead letters: what was refused, with the reason, for people to look at."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
@@ -13,8 +14,9 @@ from lockstep_ledger.store.tables import dead_letters, jobs
 MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
 MAX_PAGE_CHARACTERS = 8 << 20
+_CHUNK = 400
 
-_MAX_BODY = 8192
+_MAX_BODY = 66_000  # an event of the longest form, with its origin
 
 
 def keep(
@@ -38,6 +40,36 @@ def keep(
     ]
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+
+
+def read_events(
+    connection: Connection, refusals: Collection[str], ids: Collection[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and document of each letter that holds an event, the oldest first.
+
+    Args:
+        connection: of the store.
+        refusals: only letters of these; all where empty.
+        ids: only events of these; all where empty.
+    """
+    query = select(dead_letters.c.number, dead_letters.c.body).order_by(dead_letters.c.number)
+    if refusals:
+        query = query.where(dead_letters.c.refusal.in_(refusals))
+    for number, body in connection.execute(query).all():
+        try:
+            document = json.loads(body)
+        except ValueError:  # of a body that was none of events
+            continue
+        is_event = isinstance(document, dict) and "kind" in document
+        if is_event and (not ids or document.get("id") in ids):
+            yield number, document
+
+
+def remove(connection: Connection, numbers: Sequence[int]) -> None:
+    """Removes letters whose events are stored now."""
+    for start in range(0, len(numbers), _CHUNK):
+        chunk = numbers[start : start + _CHUNK]
+        connection.execute(delete(dead_letters).where(dead_letters.c.number.in_(chunk)))
 
 
 def _name(text: str | None) -> str | None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from lockstep_ledger.merge import accounting
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
-from lockstep_ledger.store.tables import events, jobs
+from lockstep_ledger.merge.gpu_time import ratios
+from lockstep_ledger.store.known_jobs import ID_PREFIX
+from lockstep_ledger.store.tables import aliases, amendments, events, jobs, spans
 
 MAX_PAGE = 500
 MAX_TIMELINE = 2000
@@ -19,9 +20,11 @@ FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcom
 """Columns by which jobs are chosen, each by one value."""
 Limits = Mapping[str, frozenset[str]]
 """The only values that a reader may see, by column of a job; everything where empty."""
-_PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
+OWN_COLUMNS = frozenset({"state", "facts", "counted", "settle_at", "run_begin"})
+"""Of a job's row, for the writer alone."""
+_PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in OWN_COLUMNS)
 _END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
-_INTERNAL_FIELDS = ("run", "previous", "marks", "counted", "number")
+_INTERNAL_FIELDS = ("number", "runs", "run_number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +85,11 @@ def within(query: Select[Any], limits: Limits | None) -> Select[Any]:
 def find_job(
     connection: Connection, job_id: str, cluster: str | None, limits: Limits | None = None
 ) -> list[Any]:
-    """Rows of the jobs of this id, one a cluster."""
-    query = within(select(jobs), limits).where(jobs.c.job_id == job_id).limit(MAX_PAGE)
+    """Rows of the jobs of this id, or with this alias, one a cluster."""
+    names = (job_id, f"{ID_PREFIX}{job_id}")
+    joined = select(aliases.c.job).where(aliases.c.alias.in_(names))
+    is_meant = (jobs.c.job_id == job_id) | jobs.c.number.in_(joined)
+    query = within(select(jobs), limits).where(is_meant).limit(MAX_PAGE)
     if cluster is not None:
         query = query.where(jobs.c.cluster == cluster)
     return list(connection.execute(query).all())
@@ -92,16 +98,17 @@ def find_job(
 def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
     record = json.loads(row.state)
-    nodes = record["run"]["nodes"]
     timeline = _timeline(connection, row.number)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
         **{name: value for name, value in record.items() if name not in _INTERNAL_FIELDS},
-        **accounting.ratios(record["goodput"]),
+        **ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(timeline),
         "expectation": asdict(expectation(interruptions_of(record))),
         "runs": record["run_number"],
-        "nodes": [{"node": name, **_describe_node(node)} for name, node in sorted(nodes.items())],
+        "runs_list": record["runs"],
+        "nodes": _nodes(connection, row.number),
+        "amendments": _amendments(connection, row.number),
         "attempts_list": _attempts(timeline),
         "checkpoints_list": [
             {"time": event["time"], "attempt": event["attempt"], **event["fields"]}
@@ -114,9 +121,34 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     }
 
 
-def _describe_node(node: dict[str, Any]) -> dict[str, Any]:
-    names = ("start", "end", "gpus", "outcome", "failure_class", "cause", "reason", "rank")
-    return {name: node[name] for name in names}
+def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
+    """The newest span of each node, and of the scheduler."""
+    query = select(spans).where(spans.c.job == number).order_by(spans.c.node, spans.c.number)
+    newest = {row.node: json.loads(row.state) for row in connection.execute(query)}
+    names = ("outcome", "failure_class", "cause", "reason", "rank")
+    return [
+        {
+            "node": node,
+            "start": span["begin"] if span["has_start"] else None,
+            "end": span["end"],
+            "gpus": _gpus_of(span),
+            **{name: (span["ending"] or {}).get(name) for name in names},
+        }
+        for node, span in newest.items()
+        if node.isprintable()
+    ]
+
+
+def _gpus_of(span: dict[str, Any]) -> float | None:
+    stated = (span["gpus_started"], span["gpus_reported"], span["num_ranks"])
+    return next((gpus for gpus in stated if gpus is not None), None)
+
+
+def _amendments(connection: Connection, number: int) -> list[dict[str, Any]]:
+    query = select(amendments).where(amendments.c.job == number)
+    query = query.order_by(amendments.c.number.desc()).limit(MAX_TIMELINE)
+    names = ("time", "field", "before", "after", "why", "event_id")
+    return [{name: row[name] for name in names} for row in connection.execute(query).mappings()]
 
 
 def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:

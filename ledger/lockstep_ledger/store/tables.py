@@ -12,6 +12,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData()
@@ -35,6 +36,14 @@ events = Table(
     Column("body", Text, nullable=False),
     UniqueConstraint("id", name="events_id"),
     Index("events_of_job", "job", "sequence"),
+    Index("events_of_node", "job", "node", "time"),
+    Index(
+        "events_of_incidents",
+        "job",
+        "time",
+        sqlite_where=text("kind = 'node_event'"),
+        postgresql_where=text("kind = 'node_event'"),
+    ),
 )
 
 jobs = Table(
@@ -64,6 +73,11 @@ jobs = Table(
     Column("state", Text, nullable=False),
     # Of 32 bits without a sign, as the kernel has them.
     Column("owner", BigInteger),
+    # The writer's own: ``state`` is the record for readers.
+    Column("facts", Text, nullable=False, server_default=""),
+    Column("run_begin", Double),
+    # Of the cost; a job that is priced in several has that of its newest price.
+    Column("currency", _NAME, nullable=False, server_default=""),
     UniqueConstraint("cluster", "job_id", name="jobs_id"),
     Index("jobs_by_status", "status", "number"),
     Index("jobs_by_outcome", "outcome", "number"),
@@ -72,6 +86,52 @@ jobs = Table(
     Index("jobs_by_end", "ended"),
     Index("jobs_to_settle", "settle_at"),
 )
+
+spans = Table(
+    "spans",
+    metadata,
+    Column("job", _NUMBER, primary_key=True, autoincrement=False),
+    Column("node", _NAME, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+)
+"""From a start to an end of a node; of the scheduler where the node is empty."""
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("job", _NUMBER, primary_key=True, autoincrement=False),
+    Column("what", String(24), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("number", _NUMBER, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+)
+"""What counts once however many nodes report it, with the earliest time of a report."""
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("cluster", _NAME, primary_key=True),
+    Column("alias", String(450), primary_key=True),
+    Column("job", _NUMBER, nullable=False, index=True),
+)
+"""Names of a job besides its id; ``id:`` begins an id that it had before it was joined."""
+
+amendments = Table(
+    "amendments",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("time", Double, nullable=False),
+    Column("job", _NUMBER, nullable=False),
+    Column("field", String(100), nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("event_id", String(100), nullable=False),
+    Index("amendments_of_job", "job", "number"),
+    Index("amendments_by_time", "time"),
+)
+"""What late events changed of a finished job, and what a counter could not take back."""
 
 counters = Table(
     "counters",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from lockstep_catalogue.ledger import MAX_TARGETS
-from lockstep_ledger.merge.job import job_of_json
+from lockstep_ledger.merge.record import record_of_json
 from lockstep_ledger.store.counters import counted_cluster
 from lockstep_ledger.store.tables import jobs
 
@@ -41,7 +41,7 @@ def running_targets(
     num_targets = 0
     for (state,) in connection.execute(query):
         try:
-            job = job_of_json(state)
+            job = record_of_json(state)
         except ValueError:  # its record cannot be read, and harms no other
             continue
         if job.deadline and job.declared_tokens and num_targets < MAX_TARGETS:

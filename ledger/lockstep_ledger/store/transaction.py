@@ -2,36 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.merge.apply import apply_event
-from lockstep_ledger.merge.effects import Effects, SloRow
+from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
-from lockstep_ledger.merge.job import Job, job_of_json
+from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.settlement import SettleTimeouts
-from lockstep_ledger.store import letters
+from lockstep_ledger.store import job_states, letters
+from lockstep_ledger.store.booking import Change, book
 from lockstep_ledger.store.counters import Counters
-from lockstep_ledger.store.tables import events, jobs, slo_events
+from lockstep_ledger.store.job_states import JobState
+from lockstep_ledger.store.job_work import JobWork
+from lockstep_ledger.store.joins import Joins
+from lockstep_ledger.store.known_jobs import KnownJobs
+from lockstep_ledger.store.tables import amendments, events, slo_events
 from lockstep_records.events.event import stable_id
 
 _CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
 _STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("ids", expanding=True)))
-_RECORDS = select(jobs.c.cluster, jobs.c.job_id, jobs.c.state).where(
-    jobs.c.job_id.in_(bindparam("ids", expanding=True))
-)
-_ADD_EVENTS, _ADD_JOBS, _ADD_SLO_EVENTS = insert(events), insert(jobs), insert(slo_events)
-_CHANGE_JOBS = (
-    update(jobs)
-    .where(jobs.c.number == bindparam("job_number"))
-    .values({c.name: bindparam(c.name) for c in jobs.c if c.name != "number"})
-)
-_JOB_COLUMNS = tuple(c.name for c in jobs.c if c.name != "state")
-_job_values = attrgetter(*_JOB_COLUMNS)
+_ADD_EVENTS, _ADD_SLO_EVENTS, _ADD_AMENDMENTS = (
+    insert(events), insert(slo_events), insert(amendments)
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -57,12 +53,11 @@ class WriterState:
 
     Attributes:
         sequence, num_jobs: highest numbers given to an event and to a job.
-        cache: records of jobs; the one that was used last is the last.
     """
 
     timeouts: SettleTimeouts
     counters: Counters = field(default_factory=Counters)
-    cache: dict[tuple[str, str], Job] = field(default_factory=dict)
+    memory: KnownJobs = field(default_factory=KnownJobs)
     sequence: int = 0
     num_jobs: int = 0
 
@@ -79,93 +74,102 @@ class Transaction:
     ) -> None:
         self._state, self._connection, self._submissions = state, connection, submissions
         self._now_seconds = now_seconds
-        self._events = [event for submission in submissions for event in submission.events]
         self._effects = Effects()
         self._rows: list[dict[str, Any]] = []
-        self._changed: dict[tuple[str, str], Job] = {}
-        self._new: set[tuple[str, str]] = set()
+        self._amendments: list[dict[str, Any]] = []
+        self._changed: dict[int, JobState] = {}
+        self._new: set[int] = set()
+        self._joins = Joins(state.memory, connection, self._effects, self._changed, self._rows)
 
     def run(self) -> None:
-        """Applies the events and writes everything."""
+        """Stores the events, derives the jobs that they change, and writes everything."""
         state, connection = self._state, self._connection
-        seen = self._stored_ids()
-        self._load_jobs()
+        batch = [event for submission in self._submissions for event in submission.events]
+        seen = self._stored_ids([event.id for event in batch])
+        state.memory.read(connection, {event.key for event in batch if event.id not in seen})
+        newest: dict[int, LedgerEvent] = {}
         for submission in self._submissions:
             for event in submission.events:
                 if event.id in seen:
                     submission.duplicates += 1
-                elif self._apply(submission, event):
+                elif self._accept(submission, self._joins.locate(event)):
                     seen.add(event.id)
-        state.counters.apply(self._effects, self._now_seconds)
+                    newest[self._rows[-1]["job"]] = last = event
         if self._rows:
             connection.execute(_ADD_EVENTS, self._rows)
-        self._save_jobs()
+        for job in self._changed.values():
+            self._derive(job, newest.get(job.number, last))
+        job_states.save(connection, self._changed.values(), self._new)
+        state.counters.apply(self._effects, self._now_seconds)
         state.counters.save(connection)
-        if self._effects.slo_rows:
-            rows = [self._slo_row(row) for row in self._effects.slo_rows]
-            connection.execute(_ADD_SLO_EVENTS, rows)
+        if slo_rows := self._effects.slo_rows:
+            connection.execute(
+                _ADD_SLO_EVENTS, [state.counters.slo_values(row) for row in slo_rows]
+            )
+        if self._amendments:
+            connection.execute(_ADD_AMENDMENTS, self._amendments)
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
-    def _stored_ids(self) -> set[str]:
-        ids = [event.id for event in self._events]
+    def _stored_ids(self, ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for chunk in _chunks(ids):
             rows = self._connection.execute(_STORED_IDS, {"ids": chunk})
             found.update(row.id for row in rows)
         return found
 
-    def _load_jobs(self) -> None:
-        cache = self._state.cache
-        missing = {event.key for event in self._events if event.key not in cache}
-        for chunk in _chunks(sorted({job_id for _, job_id in missing})):
-            for row in self._connection.execute(_RECORDS, {"ids": chunk}):
-                if (row.cluster, row.job_id) in missing:
-                    cache[row.cluster, row.job_id] = job_of_json(row.state)
-
-    def _apply(self, submission: Submission, event: LedgerEvent) -> bool:
-        cache = self._state.cache
-        job = cache.get(event.key) or Job(
-            cluster=event.cluster, job_id=event.job_id, number=self._state.num_jobs + 1
-        )
-        refused = apply_event(job, event, self._effects, self._state.timeouts)
+    def _accept(self, submission: Submission, event: LedgerEvent) -> bool:
+        state = self._state
+        held = state.memory.get(event.key)
+        job = held or JobState(JobFacts(event.cluster, event.job_id, state.num_jobs + 1))
+        refused = _refuse(job, event)
         if refused is not None:
             submission.refused.append(letter_of(event, refused.refusal, refused.sentence))
             return False
-        if event.key not in cache:
-            self._state.num_jobs += 1
-            self._new.add(event.key)
-            cache[event.key] = job
+        if held is None:
+            state.num_jobs += 1
+            self._new.add(job.number)
+            state.memory.add(event.key, job)
         submission.stored += 1
-        self._changed[event.key] = job
-        # Used last is dropped last.
-        cache[event.key] = cache.pop(event.key)
-        self._state.sequence += 1
-        self._rows.append(_event_row(event, self._state.sequence, job.number))
+        if job.facts.owner is None:
+            job.facts.owner = event.owner
+        job.facts.name(event, state.sequence + 1)
+        job = self._joins.note(job, event)
+        self._changed[job.number] = job
+        job.pending.append(event)
+        state.sequence += 1
+        self._rows.append(_event_row(event, state.sequence, job.number))
         return True
 
-    def _save_jobs(self) -> None:
-        new = [_job_row(job) for key, job in self._changed.items() if key in self._new]
-        old = [
-            {**_job_row(job), "job_number": job.number}
-            for key, job in self._changed.items()
-            if key not in self._new
-        ]
-        if new:
-            self._connection.execute(_ADD_JOBS, new)
-        if old:
-            self._connection.execute(_CHANGE_JOBS, old)
+    def _derive(self, job: JobState, newest: LedgerEvent) -> None:
+        work = JobWork(job, self._connection, self._effects, self._state.timeouts)
+        record = work.run()
+        changes = book(job.facts, job.record, record, work.checkpoints, self._effects)
+        self._amendments += [self._amendment(job, change, newest) for change in changes]
+        job.record = record
 
-    def _slo_row(self, row: SloRow) -> dict[str, Any]:
-        cluster, job_class = self._state.counters.counted_names(row.cluster, row.job_class)
+    def _amendment(self, job: JobState, change: Change, event: LedgerEvent) -> dict[str, Any]:
+        late_seconds = event.received_seconds - event.time_seconds
+        source = event.node or "the scheduler"
         return {
-            "time": row.time_seconds,
-            "cluster": cluster,
-            "job_class": job_class,
-            "slo": row.slo,
-            "good": row.good,
-            "total": row.total,
+            "time": self._now_seconds,
+            "job": job.number,
+            **{name: value if name == "field" else str(value) for name, value in change.items()},
+            "why": f"{event.kind} of {source} came {late_seconds:.0f} s after its time",
+            "event_id": event.id,
         }
+
+
+def _refuse(job: JobState, event: LedgerEvent) -> Refused | None:
+    """Who sent the first event of a job from a node owns it; others may not speak of it."""
+    owner = job.facts.owner
+    if event.owner is not None and owner is not None and event.owner != owner:
+        return Refused(
+            "owner",
+            f"job {event.job_id} of cluster {event.cluster} is of user {owner}, and {event.kind} of"
+            f" {event.node} is of user {event.owner}; choose an id that nobody has",
+        )
+    return implausible(event, job.sources, job.facts.word("num_nodes"))
 
 
 def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
@@ -176,7 +180,7 @@ def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
         id=event.id,
         job_id=event.job_id,
         node=event.node,
-        body=event.body,
+        body=event.letter,
         # A stranger who goes on sending fills no table.
         once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
     )
@@ -194,11 +198,6 @@ def _event_row(event: LedgerEvent, sequence: int, job: int) -> dict[str, Any]:
         "received": event.received_seconds,
         "body": event.body,
     }
-
-
-def _job_row(job: Job) -> dict[str, Any]:
-    row = dict(zip(_JOB_COLUMNS, _job_values(job), strict=True))
-    return {**row, "cause": job.cause and job.cause[:64], "state": job.to_json()}
 
 
 def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -4,25 +4,24 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, case, delete, func, select
+from sqlalchemy import Connection, Engine, Select, Table, case, func, select, union_all
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
-from lockstep_ledger.store import letters
 from lockstep_ledger.store.counters import counted_cluster
 from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs, slo_events
 from lockstep_ledger.store.targets import Target, running_targets
+from lockstep_ledger.store.upkeep_tables import slo_rollups
 
 SloKey = tuple[str, str, str, str]
 """Cluster, class of jobs, objective and window."""
 _log = logging.getLogger(__name__)
 # A store of millions of events takes a second to count: that stays below a tenth of a core.
 _REST_FACTOR = 10.0
-_HOUSEKEEPING_SECONDS = 3600.0
-_KEEP_SECONDS = max(SLO_WINDOWS.values()) + 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,20 +50,8 @@ def count_windows(
 
     Clusters that are not among ``clusters`` are one, "other"; None for no such limit.
     """
-    columns = []
-    for window, seconds in SLO_WINDOWS.items():
-        is_inside = slo_events.c.time > now_seconds - seconds
-        for name in ("good", "total"):
-            inside = case((is_inside, slo_events.c[name]), else_=0.0)
-            columns.append(func.sum(inside).label(f"{name}_{window}"))
-    groups = (slo_events.c.cluster, slo_events.c.job_class, slo_events.c.slo)
-    query = select(*groups, *columns)
-    longest = max(SLO_WINDOWS.values())
-    query = query.where(
-        slo_events.c.time > now_seconds - longest, slo_events.c.time <= now_seconds
-    ).group_by(*groups)
     with engine.connect() as connection:
-        rows = connection.execute(query).mappings().all()
+        slo = _count_slo(connection, now_seconds, clusters)
         by_status = _count_by_status(connection, clusters)
         targets = tuple(running_targets(connection, clusters))
         aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
@@ -72,7 +59,7 @@ def count_windows(
         num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
     return WindowCounts(
         time_seconds=now_seconds,
-        slo=_sum_by_window(rows, clusters),
+        slo=slo,
         jobs=by_status,
         dead_letters=num_letters or 0,
         jobs_aside=num_aside or 0,
@@ -94,17 +81,35 @@ def _count_by_status(
     return dict(by_status)
 
 
-def _sum_by_window(
-    rows: Iterable[RowMapping], clusters: frozenset[str] | None
+def _count_slo(
+    connection: Connection, now_seconds: float, clusters: frozenset[str] | None
 ) -> dict[SloKey, tuple[float, float]]:
+    """Counts of each window; a bucket of older rows counts while its begin is inside."""
+    windows = sorted(SLO_WINDOWS.items(), key=lambda window: window[1])
+    # One statement, for a bucket may move from one table to the other at any moment.
+    rows = connection.execute(
+        union_all(*(_sum_bands(table, now_seconds) for table in (slo_events, slo_rollups)))
+    )
     slo: dict[SloKey, tuple[float, float]] = {}
-    for row in rows:
-        cluster = counted_cluster(row["cluster"], clusters)
-        for window in SLO_WINDOWS:
-            key = (cluster, row["job_class"], row["slo"], window)
-            good, total = slo.get(key, (0.0, 0.0))
-            slo[key] = (good + row[f"good_{window}"], total + row[f"total_{window}"])
+    for cluster, job_class, name, band, good, total in rows:
+        for window, seconds in windows:
+            if seconds >= band:
+                key = (counted_cluster(cluster, clusters), job_class, name, window)
+                good_before, total_before = slo.get(key, (0.0, 0.0))
+                slo[key] = (good_before + good, total_before + total)
     return slo
+
+
+def _sum_bands(table: Table, now_seconds: float) -> Select[Any]:
+    """Sums of rows by the shortest window that holds them."""
+    lengths = sorted(SLO_WINDOWS.values())
+    bands = [(table.c.time > now_seconds - seconds, seconds) for seconds in lengths]
+    groups = (table.c.cluster, table.c.job_class, table.c.slo, case(*bands).label("band"))
+    return (
+        select(*groups, func.sum(table.c.good), func.sum(table.c.total))
+        .where(table.c.time > now_seconds - lengths[-1], table.c.time <= now_seconds)
+        .group_by(*groups)
+    )
 
 
 class WindowReader:
@@ -139,23 +144,9 @@ class WindowReader:
             _log.warning("windows=old reason=%r", str(error).partition("\n")[0])
 
     def _run(self) -> None:
-        next_cleaning_seconds = time.monotonic() + _HOUSEKEEPING_SECONDS
         wait_seconds = SLO_COUNTS_SECONDS
         while not self._stop.wait(wait_seconds):
             begin_seconds = time.monotonic()
             self.refresh()
             took_seconds = time.monotonic() - begin_seconds
             wait_seconds = max(SLO_COUNTS_SECONDS, took_seconds * _REST_FACTOR)
-            if begin_seconds >= next_cleaning_seconds:
-                next_cleaning_seconds = begin_seconds + _HOUSEKEEPING_SECONDS
-                self._clean()
-
-    def _clean(self) -> None:
-        """Removes what no window and no person looks at any more."""
-        try:
-            with self._engine.begin() as connection:
-                letters.trim(connection)
-                oldest = self._clock() - _KEEP_SECONDS
-                connection.execute(delete(slo_events).where(slo_events.c.time < oldest))
-        except SQLAlchemyError as error:
-            _log.warning("cleaning=failed reason=%r", str(error).partition("\n")[0])

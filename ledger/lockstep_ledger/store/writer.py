@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlalchemy import Connection, Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.merge.apply import SETTLED
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.precedence import SETTLED
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
+from lockstep_ledger.store.upgrade import derive_all
 from lockstep_records.events.event import stable_id
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class StoreWriter:
         self._state = WriterState(timeouts or SettleTimeouts(), Counters(clusters))
         with engine.begin() as connection:
             self.counters.load(connection)
+            derive_all(connection, self.counters, self._state.timeouts, clock())
             self.counters.declare(groups, clock())
             self.counters.save(connection)
             self._load_numbers(connection)
@@ -74,7 +76,7 @@ class StoreWriter:
             sqlalchemy.exc.SQLAlchemyError: the store failed; what it holds is stored for good.
         """
         write_isolated(self._write, submissions)
-        self._trim_cache()
+        self._state.memory.trim(_MAX_CACHED_JOBS)
 
     def _write(self, submissions: Sequence[Submission]) -> None:
         state = self._state
@@ -88,7 +90,7 @@ class StoreWriter:
         finally:
             if not is_done:
                 self.counters.rollback()
-                state.cache.clear()
+                state.memory.clear()
                 state.sequence, state.num_jobs = before
                 for submission, refused in zip(submissions, checked, strict=True):
                     submission.stored = submission.duplicates = 0
@@ -101,13 +103,12 @@ class StoreWriter:
         if now < self._settle_from_seconds:
             return 0
         with self._engine.connect() as connection:
-            due = select(jobs.c.cluster, jobs.c.job_id, jobs.c.settle_at).where(
-                jobs.c.settle_at <= now
-            )
+            columns = (jobs.c.cluster, jobs.c.job_id, jobs.c.status, jobs.c.run_begin)
+            due = select(*columns).where(jobs.c.settle_at <= now)
             rows = connection.execute(due.limit(1000)).all()
         batch = [
             LedgerEvent(
-                id=stable_id(SETTLED, row.cluster, row.job_id, row.settle_at),
+                id=stable_id(SETTLED, row.cluster, row.job_id, now),
                 kind=SETTLED,
                 cluster=row.cluster,
                 job_id=row.job_id,
@@ -115,7 +116,7 @@ class StoreWriter:
                 attempt=0,
                 time_seconds=now,
                 received_seconds=now,
-                fields={},
+                fields={"run_begin": None if row.status == "pending" else row.run_begin},
             )
             for row in rows
         ]
@@ -133,8 +134,4 @@ class StoreWriter:
             with self._engine.begin() as connection:
                 own = (jobs.c.cluster == key[0], jobs.c.job_id == key[1])
                 connection.execute(update(jobs).where(*own).values(settle_at=ASIDE_TIME))
-            self._state.cache.pop(key, None)
-
-    def _trim_cache(self) -> None:
-        for key in list(self._state.cache)[: max(0, len(self._state.cache) - _MAX_CACHED_JOBS)]:
-            del self._state.cache[key]
+            self._state.memory.drop(key)

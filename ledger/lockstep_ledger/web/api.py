@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
+from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.web.grants import Tokens
 
 CHOICES = {
     "outcome": OUTCOMES,
     "failure_class": FAILURE_CLASSES,
-    "status": ("pending", "running", "ended", "finished"),
+    "status": STATUSES,
 }
 _PAGING = frozenset({"limit", "after", "since"})
 _DEFAULT_LIMIT = 50

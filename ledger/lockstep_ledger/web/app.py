@@ -1,7 +1,8 @@
 """The application: every path, and what stands before it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 
 from sqlalchemy import Engine
 from starlette.applications import Starlette
@@ -11,10 +12,12 @@ from starlette.routing import Route
 
 from lockstep_catalogue import ledger
 from lockstep_ledger import exposition
+from lockstep_ledger.money.rate_card import RateCard
+from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
-from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import AccessLog, Hosts, RateLimit
 from lockstep_ledger.web.api import Api, Readers
+from lockstep_ledger.web.bills import BillsApi
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.intake import Intake
@@ -42,10 +45,12 @@ class Parts:
     """What the application serves from."""
 
     engine: Engine
-    writer: StoreWriter
+    writer: SharedWriter
     group_commit: GroupCommit
     windows: WindowReader
     clusters: frozenset[str]
+    card: RateCard = field(default_factory=RateCard)
+    zone: tzinfo = UTC
 
 
 class Application:
@@ -64,18 +69,22 @@ class Application:
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
         guard_scrape = Readers(readers, _SCRAPING_THREADS).guard
-        api, pages = Api(parts.engine), Pages(parts.engine, parts.windows)
+        api, bills = Api(parts.engine), BillsApi(parts.engine, parts.card, parts.zone)
+        pages = Pages(parts.engine, parts.windows, bills)
         routes = [
             Route("/api/events", self.intake.deliver, methods=["POST"]),
             Route("/api/jobs", guard(api.jobs)),
             Route("/api/jobs/{job_id:path}", guard(api.job)),
+            Route("/api/costs", guard(bills.costs)),
+            Route("/api/statement", guard(bills.statement)),
             Route("/api/dead-letters", guard(api.dead_letters)),
             Route("/api/openapi.json", guard(lambda _: JSONResponse(document()))),
             Route("/metrics", guard_scrape(self._metrics)),
             Route("/healthz", self._health),
-            Route("/ready", self._health),
+            Route("/ready", self._ready),
             Route("/", guard(pages.jobs)),
             Route("/jobs/{job_id:path}", guard(pages.job)),
+            Route("/costs", guard(pages.costs)),
         ]
         self.paths = tuple(route.path for route in routes)
         app = Starlette(routes=routes)
@@ -90,6 +99,12 @@ class Application:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("the writer has stopped\n", 503)
 
+    async def _ready(self, _request: Request) -> Response:
+        if objection := self._parts.group_commit.objection:
+            return PlainTextResponse(f"{objection}\n", 503)
+        role = "leads" if self._parts.writer.leads else "leaves deliveries for the leader"
+        return PlainTextResponse(f"ok: this ledger {role}\n")
+
     def _metrics(self, request: Request) -> Response:
         is_openmetrics = OPENMETRICS in request.headers.get("accept", "")
         samples = exposition.visible(self._samples(), request.state.limits)
@@ -99,7 +114,9 @@ class Application:
 
     def _samples(self) -> exposition.Samples:
         parts = self._parts
-        samples = self._exposition.counted(parts.writer.counters.snapshot(), time.time())
+        samples = self._exposition.counted(
+            parts.writer.counters.snapshot(), time.time(), parts.writer.bases
+        )
         samples |= exposition.own_work(
             installed_version(), parts.engine.dialect.name, self.intake.refusals
         )
@@ -112,11 +129,17 @@ class Application:
             samples[ledger.EVENTS.name, (name,)] = float(value)
         for status in ledger.HTTP_STATUS.values:
             samples[ledger.REQUESTS.name, (status,)] = float(self.asgi.answers[status])
-        samples[ledger.EVENTS_STORED.name, ()] = float(parts.writer.sequence)
+        samples |= self.intake.feeds.samples()
+        samples[ledger.LEADS.name, ()] = float(parts.writer.leads)
+        samples[ledger.INBOX.name, ()] = float(parts.writer.inbox_size)
         samples |= exposition.histogram(
             ledger.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds
         )
-        counts = parts.windows.counts
+        counts, sequence = parts.windows.counts, parts.writer.sequence
+        # Several ledgers on one store would be summed: what is the store's is the leader's to tell.
+        if not parts.writer.leads or sequence is None:
+            return samples
+        samples[ledger.EVENTS_STORED.name, ()] = float(sequence)
         if counts is not None:
             clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
             samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))

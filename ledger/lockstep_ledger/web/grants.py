@@ -14,7 +14,9 @@ from lockstep_records.shared.token_files import TokenLine, read_token_lines
 WRITER_SCOPES = ("agent", "launcher", "scheduler")
 _MAX_OWNER = 2**32 - 2
 _DESCRIBING = frozenset({"job_submitted", "job_started"})
-_OF_SCHEDULERS = frozenset({"job_submitted", "job_preempted", "job_requeued"})
+_OF_SCHEDULERS = frozenset(
+    {"job_submitted", "job_preempted", "job_requeued", "resources_allocated", "resources_released"}
+)
 _REFUSED_KINDS = {"agent": _OF_SCHEDULERS, "launcher": _OF_SCHEDULERS | {"node_event"}}
 _SCHEDULER_KINDS = EDGE_KINDS | {"node_event"}
 

@@ -12,8 +12,8 @@ from itertools import groupby
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import COMMIT_DURATION
+from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 _MAX_EVENTS = 2000
@@ -23,6 +23,8 @@ _TICK_SECONDS = 1.0
 # share one.
 _GATHER_SECONDS = 0.005
 _STOP_SECONDS = 20.0
+# So long a commit may take before this ledger calls itself unready.
+_SLOW_SECONDS = 5.0
 
 
 class BusyError(RuntimeError):
@@ -49,11 +51,11 @@ class GroupCommit:
             and its supervisor starts it again.
     """
 
-    def __init__(self, writer: StoreWriter, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, writer: SharedWriter, on_end: Callable[[], None] = lambda: None) -> None:
         self._writer, self._on_end = writer, on_end
         self._queue: queue.Queue[_Waiting | None] = queue.Queue(_MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._is_away = False
+        self._failure = ""
         self.stored = self.duplicates = self.refused = 0
         self.commit_counts = [0] * (len(COMMIT_DURATION.buckets) + 1)
         self.commit_seconds = 0.0
@@ -71,6 +73,18 @@ class GroupCommit:
     def is_alive(self) -> bool:
         """Whether the thread still writes."""
         return self._thread.is_alive()
+
+    @property
+    def objection(self) -> str:
+        """Why no event can be stored now; empty where all can."""
+        if not self.is_alive:
+            return "the writer has stopped"
+        if self._failure:
+            return f"the store takes no events: {self._failure}"
+        waiting_seconds = self._writer.waiting_seconds
+        if waiting_seconds > _SLOW_SECONDS:
+            return f"the store has not answered for {waiting_seconds:.0f} s"
+        return ""
 
     async def submit(self, submission: Submission) -> None:
         """Returns once the submission is on the disk.
@@ -139,11 +153,11 @@ class GroupCommit:
             self._writer.settle_due()
         except SQLAlchemyError as error:
             self._log_away(_cause(error))
+        else:
+            self._log_back()
 
     def _count(self, batch: list[_Waiting], seconds: float) -> None:
-        if self._is_away:
-            _log.info("store=back")
-        self._is_away = False
+        self._log_back()
         for waiting in batch:
             self.stored += waiting.submission.stored
             self.duplicates += waiting.submission.duplicates
@@ -153,9 +167,14 @@ class GroupCommit:
         self.commit_seconds += seconds
 
     def _log_away(self, reason: str) -> None:
-        if not self._is_away:
+        if not self._failure:
             _log.error("store=away reason=%r", reason)
-        self._is_away = True
+        self._failure = reason or "no reason"
+
+    def _log_back(self) -> None:
+        if self._failure:
+            _log.info("store=back")
+        self._failure = ""
 
 
 def _answer(futures: list[asyncio.Future[None]], failure: StoreUnavailableError | None) -> None:

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +15,7 @@ from lockstep_ledger.ingest.document import (
     RefusedEvent,
     read_delivery,
 )
+from lockstep_ledger.ingest.feeds import Feeds
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.web.access import BodyTooLargeError, client_of, read_body
@@ -31,6 +32,7 @@ class Intake:
 
     Attributes:
         refusals: number of refused events and requests by reason.
+        feeds: of schedulers, with what they tell of themselves.
     """
 
     group_commit: GroupCommit
@@ -38,9 +40,10 @@ class Intake:
     max_body_bytes: int
     clock: Callable[[], float] = time.time
     refusals: Counter[str] = field(default_factory=Counter)
+    feeds: Feeds = field(default_factory=Feeds)
 
     async def deliver(self, request: Request) -> Response:
-        """The answer to one delivery (docs/event-delivery.md)."""
+        """The answer to one delivery (docs/formats/event-delivery.md)."""
         body = b""
         try:
             grant = self._grant(request)
@@ -50,6 +53,10 @@ class Intake:
                 delivery.events, list(delivery.refused), client_of(request.scope)
             )
             await self.group_commit.submit(submission)
+            # A launcher or an agent that called itself a feed could hide that the feed is away.
+            is_of_cluster = grant.clusters is None or delivery.cluster in grant.clusters
+            if grant.scope in {"", "scheduler"} and is_of_cluster:
+                self.feeds.take(delivery.cluster, delivery.feed)
         except DeliveryError as error:
             return await self._refuse(request, error, body)
         except ClientDisconnect:
@@ -116,7 +123,11 @@ def granted(delivery: Delivery, grant: Grant) -> Delivery:
                 id=event.id,
                 job_id=event.job_id,
                 node=event.node,
-                body=event.body,
+                body=event.letter,
             )
         )
-    return Delivery(events=tuple(events), refused=tuple(refused))
+    is_feed = grant.scope in {"", "scheduler"} and (
+        grant.clusters is None or delivery.cluster in grant.clusters
+    )
+    feed = delivery.feed if is_feed else None
+    return replace(delivery, events=tuple(events), refused=tuple(refused), feed=feed)

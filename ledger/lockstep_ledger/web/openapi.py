@@ -1,10 +1,11 @@
-"""The OpenAPI document of the service; the schema of an event is docs/events.schema.json."""
+"""The OpenAPI document of the service; events.schema.json has the schema of an event."""
 
 from dataclasses import fields
 from typing import Any
 
 from lockstep_ledger.merge.effective_time import Expectation
-from lockstep_ledger.store.queries import FILTERS, MAX_PAGE
+from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, MEASURES
+from lockstep_ledger.store.queries import FILTERS, MAX_PAGE, OWN_COLUMNS
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES
 from lockstep_records.shared.distribution import installed_version
@@ -66,6 +67,12 @@ def document() -> dict[str, Any]:
                     "What was refused and why, the newest first.", _letters(), _parameters()[-3:-1]
                 )
             },
+            "/api/costs": {
+                "get": _get("GPU hours and money of a period, grouped.", _COSTS, _COST_QUERY)
+            },
+            "/api/statement": {
+                "get": _get("Every line of a month, and what is planned.", _STATEMENT, _MONTHLY)
+            },
             "/api/openapi.json": {"get": _get("This document.", {"type": "object"}, [])},
         },
         "components": {
@@ -79,7 +86,7 @@ def document() -> dict[str, Any]:
 
 def job_row() -> dict[str, Any]:
     """Schema of a job in a list."""
-    columns = [column for column in jobs.c if column.name not in {"state", "counted", "settle_at"}]
+    columns = [column for column in jobs.c if column.name not in OWN_COLUMNS]
     properties = {}
     for column in columns:
         kind: dict[str, Any] = dict(_TYPES.get(str(column.type).partition("(")[0], _TEXT))
@@ -157,6 +164,12 @@ def _path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": _TEXT}
 
 
+def _lists(*names: str, **others: dict[str, Any]) -> dict[str, Any]:
+    """An object with lists of objects; amounts in them are decimal texts."""
+    lists = {name: {"type": "array", "items": {"type": "object"}} for name in names}
+    return {"type": "object", "required": [*lists, *others], "properties": {**lists, **others}}
+
+
 def _next() -> dict[str, Any]:
     return {"type": ["integer", "null"], "description": "after of the next page; null on the last"}
 
@@ -183,3 +196,25 @@ def _letters() -> dict[str, Any]:
     letter = {"type": "object", "required": ["refusal", "reason", "received", "body"]}
     properties = {"dead_letters": {"type": "array", "items": letter}, "next": _next()}
     return {"type": "object", "required": ["dead_letters", "next"], "properties": properties}
+
+
+_MONTHLY = [
+    _query("month", "such as 2026-10; the one that runs when left out"),
+    _query("format", "csv for a table", ("json", "csv")),
+]
+_COST_QUERY = [
+    *_MONTHLY,
+    _query("from", "first day, such as 2026-10-05"),
+    _query("to", "last day, which counts too"),
+    _query("by", f"with commas between, some of {', '.join(DIMENSIONS)}"),
+    _query("sort", f"a dimension, or the largest first of {', '.join(MEASURES)}"),
+    *(_query(name, f"only jobs of this {name}") for name in CHOSEN),
+]
+_COSTS = _lists("rows", "totals", **dict.fromkeys(("from", "to", "timezone"), _TEXT))
+_STATEMENT = _lists(
+    *("lines", "totals", "budgets", "capacity", "differences"),
+    checked={"type": "array", "items": _TEXT},
+    month=_TEXT,
+    timezone=_TEXT,
+    closed={"type": ["object", "null"]},
+)

@@ -11,9 +11,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
+from lockstep_ledger.billing.render import cost_rows, sum_differences
+from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, QUESTION, read_question
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.web import api
+from lockstep_ledger.web.bills import BillsApi, read_parameters
 from lockstep_records.shared.durations import format_duration, format_time
 
 _MINUTE_SECONDS = 60.0
@@ -27,7 +30,11 @@ def _environment() -> Environment:
         loader=PackageLoader("lockstep_ledger.web"), autoescape=True, undefined=StrictUndefined
     )
     environment.filters.update(
-        when=format_time, duration=duration, hours=hours, quoted=lambda text: quote(text, safe="")
+        when=format_time,
+        duration=duration,
+        hours=hours,
+        quoted=lambda text: quote(text, safe=""),
+        values_of=lambda row: row.values(),
     )
     return environment
 
@@ -58,6 +65,7 @@ class Pages:
 
     engine: Engine
     windows: WindowReader
+    bills: BillsApi
     _templates: Environment = field(default_factory=_environment)
 
     def jobs(self, request: Request) -> Response:
@@ -82,6 +90,28 @@ class Pages:
         if document is None:
             return HTMLResponse("<p>No such job. <a href='/'>All jobs</a></p>", 404)
         return self._render("job.html", job=document, goodput=_shares(document["goodput"]))
+
+    def costs(self, request: Request) -> Response:
+        """GET /costs: what GPU time cost, by what the query asks for, next to what was planned."""
+        given = read_parameters(request, QUESTION)
+        with self.bills.opened(request) as bills:
+            question = read_question(given, bills.today)
+            found = bills.costs(question)
+            statement = bills.statement(f"{question.first:%Y-%m}")
+        columns, rows = cost_rows(question.by, found.rows)
+        return self._render(
+            "costs.html",
+            question=question,
+            columns=columns,
+            rows=rows,
+            totals=cost_rows(question.by, found.totals)[1],
+            statement=statement,
+            given=given,
+            csv_query=urlencode({**given, "format": "csv"}),
+            dimensions=DIMENSIONS,
+            chosen=CHOSEN,
+            differences=sum_differences(statement["differences"]),
+        )
 
     def _render(self, name: str, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(name).render(**values))

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from sqlalchemy import select
 
 from lockstep_ledger.command import ledger
-from lockstep_ledger.importers.files import parse_offset
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import jobs
@@ -94,7 +93,7 @@ def test_all_logs_of_mlperf_are_one_job_each(tmp_path: Path) -> None:
         (("--from", "nodes"), "is not MILLISECONDS"),
         (("--from", "logs"), "no line with a time"),
         (("--from", "events"), "line 1 is not JSON"),
-        (("--from", "sacct", "--utc-offset", "2"), "'2' is not an offset from UTC"),
+        (("--from", "sacct", "--timezone", "../x"), "'../x' is not a time zone of this machine"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_one_sentence(
@@ -107,30 +106,28 @@ def test_a_file_of_another_kind_is_refused_by_one_sentence(
     assert words in result.output
 
 
-def test_an_offset_is_read() -> None:
-    assert (parse_offset("+02:00"), parse_offset("-05:30")) == (7200, -19_800)
-
-
-def test_slurm_is_followed_into_a_ledger_that_runs(
+def test_slurm_is_followed_into_a_ledger_that_runs_once_its_accounting_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "sacct"
-    start, end = (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - seconds))
-        for seconds in (600, 60)
+    program, begin = tmp_path / "sacct", round(time.time()) - 600
+    row = f"7|COMPLETED|0:0|{begin}|{begin}|{begin + 540}|gres/gpu=8|ada|gpu|"
+    header = "JobID|State|ExitCode|Submit|Start|End|AllocTRES|User|Partition|"
+    program.write_text(
+        "#!/bin/sh\n"
+        'test -e "$0.called" || { : > "$0.called"; echo "Connection refused" >&2; exit 1; }\n'
+        'while [ "$1" != --delimiter ]; do shift; done\n'
+        f"printf '%s\\n' '{header}' '{row}' | sed \"s/|/$2/g\"\n"
     )
-    row = f"7|COMPLETED|0:0|{start}|{start}|{end}|gres/gpu=8|ada|gpu"
-    header = "JobID|State|ExitCode|Submit|Start|End|AllocTRES|User|Partition"
-    program.write_text(f"#!/bin/sh\necho '{header}'\necho '{row}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     store = tmp_path / "ledger.db"
     with ledger_process(store) as service:
         result = run(
             "follow", "slurm", "--url", service.url, "--every", "1s", "--rounds", "2",
-            "--cluster", "east",
+            "--cluster", "east", "--state", str(tmp_path / "state"),
         )  # fmt: skip
     assert result.exit_code == 0, result.output
+    assert "sacct failed and is run again: status 1, Connection refused" in result.output
     [(outcome, status, seconds)] = rows(store)
     assert (outcome, status, seconds) == ("succeeded", "finished", 540 * 8)
 

@@ -6,11 +6,11 @@ from lockstep_catalogue import ledger as counted
 from lockstep_ledger import exposition
 
 from ..stories import Story
-from .test_ledger_merge import Replay
+from .replay import Replay
 
 
 def slo_counts(replay: Replay, slo: str) -> tuple[float, float]:
-    rows = [row for row in replay.effects.slo_rows if row.slo == slo]
+    rows = replay.rows(slo)
     return sum(row.good for row in rows), sum(row.total for row in rows)
 
 

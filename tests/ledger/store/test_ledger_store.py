@@ -1,5 +1,6 @@
 """The store: what is answered is there, once, and the counters equal a recount."""
 
+import json
 import random
 import traceback
 from collections.abc import Iterator
@@ -8,15 +9,21 @@ from contextlib import contextmanager
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import event, select, text
+from sqlalchemy import create_engine, event, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
+from lockstep_catalogue.ledger import COST, JOBS_FINISHED, SLO_WINDOWS
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
-from lockstep_ledger.store.database import StoreError, open_store, writer_lock
-from lockstep_ledger.store.recount import differences, stored_events
-from lockstep_ledger.store.tables import jobs, metadata
+from lockstep_ledger.store.database import (
+    StoreError,
+    migrate,
+    open_store,
+    store_url,
+    writer_lock,
+)
+from lockstep_ledger.store.recount import differences
+from lockstep_ledger.store.tables import counters, events, jobs, metadata
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
@@ -94,9 +101,13 @@ def test_kinds_and_members_that_nobody_knows_are_stored_unharmed(dsn: str) -> No
     story.events[0]["colour"] = "red"
     with opened(dsn) as writer:
         write(writer, story)
-        [(event, _)] = stored_events(writer._engine)
-    expected = {name: v for name, v in story.events[0].items() if name not in {"cluster", "node"}}
-    assert event.document() == expected
+        with writer._engine.connect() as connection:
+            row = connection.execute(select(events)).one()
+    names = ("id", "kind", "attempt", "time")
+    stored = {name: getattr(row, name) for name in names} | json.loads(row.body)
+    columns = {"cluster", "node", "job_id"}
+    expected = {name: v for name, v in story.events[0].items() if name not in columns}
+    assert stored == expected
 
 
 def test_a_transaction_that_fails_leaves_nothing_in_the_store_and_nothing_in_memory(
@@ -210,21 +221,28 @@ def test_both_databases_have_the_tables_of_the_migrations(dsn: str) -> None:
 
 
 def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
-    engine = open_store(dsn)
+    engine = create_engine(store_url(dsn))
+    migrate(engine, "0001")
     with engine.begin() as connection:
-        connection.execute(text("DROP INDEX jobs_by_user"))
-        connection.execute(text("DROP INDEX slo_events_by_time"))
-        connection.execute(text("ALTER TABLE slo_events DROP COLUMN job_class"))
-        connection.execute(text("ALTER TABLE jobs DROP COLUMN owner"))
-        for line in (
-            "CREATE INDEX slo_events_by_time ON slo_events (time, cluster, slo, good, total)",
-            "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)",
-        ):
-            connection.execute(text(line))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        row = "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)"
+        connection.execute(text(row))
+        # A job that cost money, and its counter, from before costs had a currency.
+        connection.execute(
+            text(
+                'INSERT INTO jobs (number, cluster, job_id, project, queue, job_class, "user",'
+                " name, status, updated, gpu_seconds, cost, counted, state)"
+                " VALUES (1, 'c', 'j', '', '', '', '', '', 'finished', 1, 1, 2.5, :yes, :state)"
+            ),
+            {"yes": True, "state": '{"currency": "EUR"}'},
+        )
+        counter = {"number": 1, "name": COST.name, "labels": '["c", "q", "p", ""]', "value": 2.5}
+        connection.execute(insert(counters), {**counter, "created": 0.0})
     engine.dispose()
     engine = open_store(dsn)
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("SELECT job_class FROM slo_events")).scalar() == ""
+        assert connection.execute(text("SELECT currency FROM jobs")).scalar() == "EUR"
+        labels = connection.execute(text("SELECT labels FROM counters")).scalar()
+        assert json.loads(str(labels)) == ["c", "q", "p", "", ""]
     engine.dispose()

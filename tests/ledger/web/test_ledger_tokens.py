@@ -30,8 +30,11 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "rank_ended": {"rank": 0},
     "attempt_ended": {"outcome": "succeeded"},
     "job_finished": {"outcome": "succeeded"},
+    "resources_allocated": {"part": "pod"},
+    "resources_released": {"part": "pod"},
 }
-SCHEDULERS_OWN = {"job_submitted", "job_preempted", "job_requeued"}
+SCHEDULERS_OWN = {"job_submitted", "job_preempted", "job_requeued", "resources_allocated",
+                  "resources_released"}  # fmt: skip
 REFUSED_KINDS = {
     "": set(),
     "agent": SCHEDULERS_OWN,

@@ -1,0 +1,1 @@
+"""Bills of a store: GPU time of its jobs, months that are closed, corrections, what readers get."""

@@ -1,0 +1,178 @@
+"""Follow Slurm's accounting on a schedule; restarts of Slurm and of the ledger are waited out."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep_ledger.commands.follow_options import follow_options
+from lockstep_ledger.commands.import_events import (
+    Document,
+    UnavailableError,
+    deliver,
+    poster,
+    warn,
+)
+from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
+from lockstep_records.shared.durations import parse_duration
+from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.token_files import read_token
+
+_RETRY_SECONDS = 15.0
+_SHOWN_REFUSALS = 10
+
+
+class _Since(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A date, or a duration before now; gives seconds since 1970."""
+
+    name = "since"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds; a date without a zone is UTC."""
+        try:
+            return time.time() - parse_duration(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is neither a duration nor a date; write 24h or 2026-12-01.", param, ctx
+            )
+
+
+@click.command("slurm")
+@follow_options
+@click.option(
+    "--every",
+    "every_seconds",
+    type=DurationRange(1.0),
+    default="5m",
+    show_default=True,
+    help="Time between two runs of sacct.",
+)
+@click.option(
+    "--since",
+    "since_seconds",
+    type=_Since(),
+    help="Tell jobs from then on, again too: a duration before now, or a date; by default from"
+    " where the last feed ended, and 24h at first.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that remembers where the last poll ended; one a cluster under $STATE_DIRECTORY or"
+    " ~/.local/state by default.",
+)
+@click.option(
+    "--partition", "partitions", multiple=True, help="Only jobs of this partition; repeatable."
+)
+@click.option("--cpu-jobs", is_flag=True, help="Jobs that ask for no GPU too.")
+@click.option(
+    "--rounds", type=click.IntRange(1), help="Runs of sacct that succeed; unlimited by default."
+)
+def follow_slurm(
+    *,
+    url: str,
+    token_file: Path | None,
+    cluster: str,
+    every_seconds: float,
+    since_seconds: float | None,
+    state: Path | None,
+    partitions: tuple[str, ...],
+    cpu_jobs: bool,
+    rounds: int | None,
+) -> None:
+    """Deliver what Slurm's accounting knows of its jobs to a ledger, until interrupted."""
+    try:
+        send = _patient(poster(url, read_token(token_file) if token_file else ""))
+        selection = Selection(partitions=frozenset(partitions), has_cpu_jobs=cpu_jobs)
+        feed = SlurmFeed(state or _default_state(cluster), since_seconds, selection, warn)
+        _check_partitions(partitions)
+        completed = 0
+        while completed != rounds:
+            if completed:
+                time.sleep(every_seconds)
+            _poll_once(feed, cluster, send, min(every_seconds, _RETRY_SECONDS))
+            completed += 1
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _poll_once(
+    feed: SlurmFeed, cluster: str, send: Callable[[bytes], Document], retry_seconds: float
+) -> None:
+    """Asks until accounting answers, and delivers what is new."""
+    left_out: list[str] = []
+    last_error = ""
+
+    def note(sentence: str) -> None:
+        left_out.append(sentence)
+        warn(sentence)
+
+    feed.warn = note
+    while True:
+        now = time.time()
+        try:
+            news = list(feed.poll(now))
+            break
+        except subprocess.SubprocessError as error:
+            if str(error) != last_error:
+                last_error = str(error)
+                warn(f"sacct failed and is run again: {error}")
+            time.sleep(retry_seconds)
+    feed_report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
+    documents = (event.document() for event in news)
+    counts, reasons = deliver(documents, cluster, send, {"feed": feed_report})
+    feed.commit()
+    if news:
+        stored, refused = counts["stored"], counts["refused"]
+        click.echo(f"{feed.num_rows} jobs asked: {stored} new events, {refused} refused")
+    for reason in reasons[:_SHOWN_REFUSALS]:
+        warn(f"refused: {reason}")
+
+
+def _patient(post: Callable[[bytes], Document]) -> Callable[[bytes], Document]:
+    """Sends until the ledger is there."""
+
+    def send(body: bytes) -> Document:
+        is_logged = False
+        while True:
+            try:
+                return post(body)
+            except UnavailableError as error:
+                if not is_logged:
+                    warn(f"{error}; waiting for it")
+                is_logged = True
+                time.sleep(1.0)
+
+    return send
+
+
+def _check_partitions(names: tuple[str, ...]) -> None:
+    names_of_slurm = list_partitions() if names else []
+    for name in names:
+        if names_of_slurm and name not in names_of_slurm:
+            listed = ", ".join(names_of_slurm)
+            warn(f"--partition {name!r} does not exist in this Slurm; it has {listed}")
+
+
+def _default_state(cluster: str) -> Path:
+    """The file of this cluster in the folder that systemd or the user's session gives.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    folder = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
+    path = Path(folder) if folder else Path.home() / ".local" / "state" / "lockstep"
+    path.mkdir(parents=True, exist_ok=True)
+    name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in cluster)
+    return path / f"slurm-feed-{name}.json"

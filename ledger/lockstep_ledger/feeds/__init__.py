@@ -1,0 +1,1 @@
+"""Feeds: schedulers that are followed without an end."""

@@ -1,0 +1,1 @@
+"""The feed of Kubernetes: objects and pods of a server become events of jobs."""

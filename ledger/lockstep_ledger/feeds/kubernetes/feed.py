@@ -1,0 +1,284 @@
+"""The feed: follows what there is, tells the ledger what is new, and ends there what is gone."""
+
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+
+from lockstep_ledger.feeds.kubernetes.delivery import Delivery
+from lockstep_ledger.feeds.kubernetes.filters import Filters
+from lockstep_ledger.feeds.kubernetes.follower import Follower
+from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED, PODS, Kind, discover
+from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
+from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient, Remembered
+from lockstep_ledger.feeds.kubernetes.objects import Reference
+from lockstep_ledger.feeds.kubernetes.pods import PodRun
+from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
+from lockstep_ledger.feeds.kubernetes.story import Job, Storyteller
+from lockstep_ledger.feeds.kubernetes.verdicts import unseen
+from lockstep_ledger.feeds.kubernetes.world import World
+from lockstep_records.shared.printable import printable
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.25
+_DISCOVER_SECONDS = 5.0
+_LOST_WAIT_SECONDS = 2.0
+_LAG_SECONDS = 1.5
+_PURGE_SECONDS = 30.0
+_MOST_WAITING, _MOST_LABELS = 200_000, 50_000
+_JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
+_MAX_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    """What a feed is started with.
+
+    Attributes:
+        namespaces: to be followed; all where empty.
+    """
+
+    cluster: str
+    namespaces: tuple[str, ...] = ()
+    filters: Filters = field(default_factory=Filters)
+
+
+class Feed:
+    """One term of following and delivering.
+
+    Attributes:
+        followers: by name of the kind and namespace.
+    """
+
+    def __init__(
+        self, server: ApiServer, ledger: LedgerClient, lease: Lease, options: FeedOptions
+    ) -> None:
+        self.server, self.ledger, self.lease, self.options = server, ledger, lease, options
+        self.world = World(options.filters)
+        self.delivery = Delivery(ledger, server.clock, self._report)
+        self.followers: dict[tuple[str, str], Follower] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._teller = Storyteller(options.cluster)
+        self._labels: dict[str, str] = {}
+        self._begun = server.clock.now()
+        self._discovered, self._purged, self._complaint, self._compared = 0.0, 0.0, "", -1
+        self._foreign: set[str] = set()
+        self._ending = threading.Event()
+        self.evaluated_until = 0.0
+
+    def end(self) -> None:
+        """End this term at the next tick."""
+        self._ending.set()
+
+    def run(self) -> bool:
+        """Follow until the end or until another feed holds the lease; whether it was the end."""
+        self.delivery.start()
+        try:
+            renewed = 0.0
+            while not self._ending.wait(_TICK_SECONDS):
+                if time.monotonic() - renewed > RENEW_SECONDS:
+                    renewed = time.monotonic()
+                    if not self.lease.hold(self._delivered_until()):
+                        _log.warning("lease=lost")
+                        return False
+                try:
+                    self._tick()
+                    self._complaint = ""
+                except (AwayError, ServerError, *Failure) as error:
+                    if not self._complaint:
+                        self._complaint = printable(str(error), 300)
+                        _log.warning("feed=waits reason=%r", self._complaint)
+                    self._ending.wait(1.0)
+            return True
+        finally:
+            for follower in self.followers.values():
+                follower.end()
+            self.delivery.end(5.0)
+            if self._ending.is_set():
+                self.lease.release(self._delivered_until() or self.server.clock.now())
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._discovered > _DISCOVER_SECONDS:
+            self._discover()
+        if self.delivery.waiting > _MOST_WAITING or not self._is_complete():
+            return
+        now = self.server.clock.now()
+        jobs = self.world.collect(now, self._may_come)
+        for number, job in enumerate(jobs):
+            try:
+                self._deliver_new(job, now)
+            except (AwayError, *Failure):
+                for each in jobs[number:]:
+                    self.world.dirty.setdefault(each.uid, now)
+                raise
+        lists = sum(follower.lists for follower in self.followers.values())
+        if lists != self._compared:
+            self._compare(now)
+            self._compared = lists
+        if not self.world.dirty:
+            self.evaluated_until = now - _LAG_SECONDS
+        if now - self._purged > _PURGE_SECONDS:
+            self._purged = now
+            self.world.purge(now)
+
+    def _discover(self) -> None:
+        """Ask for the kinds that there are, and follow the new ones."""
+        self._kinds = discover(self.server)
+        self._discovered = time.monotonic()
+        kinds = [PODS, *(kind for name, kind in self._kinds.items() if name in FOLLOWED)]
+        for kind in kinds:
+            self._follow(kind)
+        for key, follower in list(self.followers.items()):
+            if follower.state == "absent" and not follower.is_alive():
+                del self.followers[key]
+
+    def _follow(self, kind: Kind) -> None:
+        for namespace in self.options.namespaces or ("",):
+            if (kind.name, namespace) not in self.followers:
+                follower = Follower(self.server, kind, namespace, self.world.apply)
+                self.followers[kind.name, namespace] = follower
+                follower.start()
+
+    def _is_complete(self) -> bool:
+        """Whether every kind was listed, or will not be."""
+        return bool(self.followers) and all(
+            follower.lists or follower.is_settled for follower in self.followers.values()
+        )
+
+    def _may_come(self, parent: Reference) -> bool:
+        """Whether an owner that is not there may come; its kind is followed from now on."""
+        found = next(
+            (k for k in self._kinds.values() if (k.group, k.kind) == (parent.group, parent.kind)),
+            None,
+        )
+        if found is None:
+            return False
+        self._follow(found)
+        return any(
+            not (follower.lists or follower.is_settled)
+            for (name, _), follower in self.followers.items()
+            if name == found.name
+        )
+
+    def _deliver_new(self, job: Job, now: float) -> None:
+        """Hand over what is new of a job."""
+        if job.is_seeded and job.is_finished and not job.pods:
+            return
+        self._name(job)
+        if not job.is_seeded:
+            self._seed(job)
+        with self.world.lock:
+            events = self._teller.new_events(job, now)
+        self.delivery.put(events)
+
+    def _name(self, job: Job) -> None:
+        """Give it the id of its label, if no other namespace has that, else one of its own."""
+        label = job.top.job_id if job.top is not None else ""
+        label = label or next((pod.job_id for pod in job.pods.values() if pod.job_id), "")
+        if job.has_label and not label:
+            return  # one that is taken away changes nothing
+        if label and _JOB_ID.fullmatch(label) and self._namespace_of(label, job) == job.namespace:
+            job.job_id, job.has_label = label, True
+        elif not job.job_id:
+            job.job_id = own_id(job)
+
+    def _namespace_of(self, label: str, job: Job) -> str:
+        if len(self._labels) > _MOST_LABELS:
+            self._labels.clear()
+        if label not in self._labels:
+            found = self.ledger.find(label)
+            self._labels[label] = (found.project if found else "") or job.namespace
+            if self._labels[label] != job.namespace:
+                _log.warning(
+                    "job_id=taken id=%s by=%s namespace=%s",
+                    label,
+                    self._labels[label],
+                    job.namespace,
+                )
+        return self._labels[label]
+
+    def _seed(self, job: Job) -> None:
+        """Learn what the ledger has of a job that was there before this feed."""
+        if job.created < self._begun + _LAG_SECONDS:
+            found = self.ledger.find(job.job_id)
+            if found is None and job.has_label:
+                found = self.ledger.find(own_id(job))  # the label may be new
+            if found is not None and found.is_ours:
+                if found.uid == job.uid:
+                    _restore(job, found, self._last_seen(found))
+                elif found.is_open and not self.world.has_object(found.uid):
+                    self._end_missing(job.job_id, found)
+        job.is_seeded = True
+
+    def _last_seen(self, found: Remembered) -> float:
+        until = self.lease.delivered_until
+        return found.updated if until is None else max(found.updated, min(until, self._begun))
+
+    def _compare(self, now: float) -> None:
+        """End what the ledger holds open of this cluster and the server no longer has."""
+        del now
+        with self.world.lock:
+            present = {
+                job.job_id for job in self.world.jobs.values() if job.job_id and not job.is_finished
+            }
+        for job_id in list(self.ledger.list_open()):
+            if job_id in present or job_id in self._foreign:
+                continue
+            found = self.ledger.find(job_id)
+            if found is None or not found.is_ours:
+                self._foreign.add(job_id)
+            elif found.is_open and not self.world.has_object(found.uid) and self._can_see(found):
+                self._end_missing(job_id, found)
+
+    def _can_see(self, found: Remembered) -> bool:
+        """Whether the kind of a job is followed, or has left the server."""
+        states = {f.state for (name, _), f in self.followers.items() if name == found.kind}
+        is_unfollowed = not states and found.kind in self._kinds
+        if is_unfollowed:
+            self._follow(self._kinds[found.kind])
+        if self.options.namespaces and found.project not in self.options.namespaces:
+            return False
+        return not is_unfollowed and states <= {"followed", "absent", "away"}
+
+    def _end_missing(self, job_id: str, found: Remembered) -> None:
+        job = Job(found.uid, found.project, "", found.kind, found.updated, job_id=job_id)
+        last_seen = self._last_seen(found)
+        _restore(job, found, last_seen)
+        job.ending = unseen(last_seen)
+        self.delivery.put(self._teller.new_events(job, last_seen))
+
+    def _report(self) -> dict[str, object]:
+        """What the ledger shows of this feed."""
+        return {"source": "kubernetes", "time": self.evaluated_until, "rows": 0, "left_out": 0}
+
+    def _delivered_until(self) -> float | None:
+        """Until when all that happened is in the ledger; None while that does not move."""
+        if self.delivery.waiting or not self.evaluated_until:
+            return None
+        return self.evaluated_until
+
+
+def own_id(job: Job) -> str:
+    """Namespace, kind and name; of one that is too long the begin, and a part of the uid."""
+    kind = job.kind.partition(".")[0].removesuffix("s") or "job"
+    kind = "vcjob" if job.kind == "jobs.batch.volcano.sh" else kind
+    name = f"{job.namespace}/{kind}/{job.name}"
+    return name if len(name) <= _MAX_ID else f"{name[: _MAX_ID - 9]}@{job.uid[:8]}"
+
+
+def _restore(job: Job, found: Remembered, last_seen: float) -> None:
+    """Give a job back what the ledger has of it; pods that are gone ended unseen."""
+    visible = {run.part for pod in job.pods.values() for run in pod.runs.values()}
+    for part, run in found.runs.items():
+        if part not in visible:
+            job.runs[part] = _close_unseen(run, last_seen)
+    job.sent |= {f"submit {each}" for each in found.ids}
+    job.sent |= {f"start {each}" for each in found.openings}
+    job.described = found.described
+
+
+def _close_unseen(run: PodRun, last_seen: float) -> PodRun:
+    if run.end is None:
+        run.end, run.fate = max(run.begin, last_seen), "unseen"
+    return run

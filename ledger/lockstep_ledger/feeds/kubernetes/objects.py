@@ -1,0 +1,201 @@
+"""What is kept of an object that owns pods: a Job, its operator's object, or a part of one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_ledger.feeds.kubernetes.fields import (
+    Document,
+    asks_in_template,
+    conditions_of,
+    count_claimed,
+    count_of,
+    list_of,
+    part_of,
+    seconds_of,
+    text_of,
+)
+from lockstep_ledger.feeds.kubernetes.kinds import CLAIMS, WORKLOADS, Kind
+from lockstep_records.shared.printable import printable
+
+JOB_ID_LABEL = "lockstep/job-id"
+"""Label or annotation with the id by which ``lockstep run`` knows the job, where that differs."""
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+_SUCCEEDED = frozenset({"Complete", "Completed", "Succeeded", "SUCCEEDED"})
+_FAILED = frozenset({"Failed", "FAILED"})
+_STOPPED = frozenset({"STOPPED", "Aborted", "Terminated"})
+_MAX_MESSAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that controls another."""
+
+    uid: str
+    group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What an object says of its end.
+
+    Attributes:
+        word: Completed, Failed or Deleted, or a reason.
+        time: None where it states none.
+    """
+
+    word: str
+    time: float | None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Owned:
+    """An object that owns pods, or tells of one that does.
+
+    Attributes:
+        kind: name of its kind, as RBAC has it.
+        held: whether it is suspended now.
+        held_since, resumed: when it was suspended and resumed for the last time, where stated.
+        evicted: why a queue took it out, and when.
+        restarts: how often its operator started it anew.
+        asks: whether a template of pods in it asks for accelerators.
+        claimed: accelerators, of a resource claim.
+        gone: when it left the server.
+    """
+
+    uid: str
+    kind: str
+    label: str
+    namespace: str
+    name: str
+    parent: Reference | None
+    labels: Mapping[str, str]
+    job_id: str
+    created: float
+    queue: str = ""
+    job_class: str = ""
+    time_limit: float | None = None
+    held: bool = False
+    held_since: float | None = None
+    resumed: float | None = None
+    evicted: Ending | None = None
+    restarts: int = 0
+    asks: bool = False
+    claimed: int = 0
+    ending: Ending | None = None
+    gone: float | None = None
+
+
+class ObjectError(ValueError):
+    """An object that no controller would write; the text names it."""
+
+
+def parent_of(meta: Document) -> Reference | None:
+    """The controller among the owners of an object, else its only owner."""
+    owners = list_of(meta.get("ownerReferences"))
+    chosen = next((each for each in owners if each.get("controller") is True), None)
+    chosen = chosen or (owners[0] if len(owners) == 1 else None)
+    if chosen is None or not text_of(chosen.get("uid")):
+        return None
+    group, _, version = text_of(chosen.get("apiVersion")).rpartition("/")
+    del version
+    return Reference(
+        text_of(chosen["uid"]), group, text_of(chosen.get("kind")), text_of(chosen.get("name"))
+    )
+
+
+def read_identity(item: Any, kind: str) -> tuple[Document, str, str, str, float]:
+    """Metadata of an object: the whole, uid, namespace, name, and time of creation.
+
+    Raises:
+        ObjectError: one of them is missing.
+    """
+    meta = part_of(item, "metadata")
+    uid, namespace, name = (text_of(meta.get(each)) for each in ("uid", "namespace", "name"))
+    created = seconds_of(meta.get("creationTimestamp"))
+    if not uid or not name or created is None:
+        where = printable(f"{namespace}/{name}", 300)
+        raise ObjectError(f"{kind} {where} has no uid, name or time of creation; it is left out")
+    return meta, uid, namespace, name, created
+
+
+def job_id_of(meta: Document) -> str:
+    """The id that label or annotation give; empty where there is none."""
+    for part in ("labels", "annotations"):
+        if label := text_of(part_of(meta, part).get(JOB_ID_LABEL)):
+            return label
+    return ""
+
+
+def read_object(kind: Kind, item: Any) -> Owned:
+    """What is kept of an object.
+
+    Raises:
+        ObjectError: it has no identity.
+    """
+    meta, uid, namespace, name, created = read_identity(item, kind.name)
+    spec, status = part_of(item, "spec"), part_of(item, "status")
+    policy = part_of(spec, "runPolicy")
+    limit = spec.get("activeDeadlineSeconds") or policy.get("activeDeadlineSeconds")
+    labels = {str(key): str(value) for key, value in part_of(meta, "labels").items()}
+    found = Owned(
+        uid, kind.name, kind.kind, namespace, name, parent_of(meta), labels, job_id_of(meta),
+        created,
+        queue=labels.get(_QUEUE_LABEL, "") or text_of(spec.get("queue")),
+        job_class=labels.get(_PRIORITY_LABEL, "") or text_of(spec.get("priorityClassName")),
+        time_limit=count_of(limit) or None,
+        held=spec.get("suspend") is True or policy.get("suspend") is True,
+        restarts=_count_restarts(status),
+        asks=kind.name not in {WORKLOADS, CLAIMS} and asks_in_template(spec),
+        ending=_read_ending(status),
+    )  # fmt: skip
+    for name, is_true, condition in conditions_of(status):
+        time = seconds_of(condition.get("lastTransitionTime"))
+        if name == "Suspended" and is_true:
+            found.held_since = time
+        elif name == "Suspended":
+            found.resumed = time
+        elif name == "Evicted" and is_true:
+            found.evicted = Ending(text_of(condition.get("reason")), time)
+    if kind.name == WORKLOADS:
+        found.queue = text_of(spec.get("queueName"))
+    elif kind.name == CLAIMS:
+        found.claimed = count_claimed(item)
+    return found
+
+
+def _count_restarts(status: Document) -> int:
+    """How often JobSet or Ray's operator started it anew."""
+    return count_of(status.get("restarts")) or count_of(status.get("failed")) * (
+        "jobDeploymentStatus" in status
+    )
+
+
+def _read_ending(status: Document) -> Ending | None:
+    """The end that conditions or a phase state; None where it goes on."""
+    for name, is_true, condition in conditions_of(status):
+        if is_true and name in _SUCCEEDED | _FAILED:
+            moment = status.get("completionTime") or condition.get("lastTransitionTime")
+            reason = (
+                "Completed" if name in _SUCCEEDED else text_of(condition.get("reason")) or "Failed"
+            )
+            message = printable(text_of(condition.get("message")), _MAX_MESSAGE)
+            return Ending(reason, seconds_of(moment), message)
+    state = status.get("state")
+    phases = (
+        text_of(status.get("jobDeploymentStatus")), text_of(part_of(state).get("phase")),
+        text_of(status.get("phase")),
+    )  # fmt: skip
+    word = next((each for each in phases if each in _SUCCEEDED | _FAILED | _STOPPED), "")
+    if not word:
+        return None
+    word = text_of(status.get("jobStatus")) or word
+    time = seconds_of(status.get("endTime")) or seconds_of(part_of(state).get("lastTransitionTime"))
+    message = printable(text_of(status.get("message")), _MAX_MESSAGE)
+    if word in _SUCCEEDED:
+        return Ending("Completed", time)
+    return Ending("Deleted" if word in _STOPPED else "Failed", time, message)

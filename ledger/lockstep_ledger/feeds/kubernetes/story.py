@@ -1,0 +1,282 @@
+"""What a job's object and pods tell, as events whose ids follow from what happened."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep_ledger.feeds.kubernetes.attempts import Attempt, list_unseen, split_attempts
+from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
+from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun
+from lockstep_ledger.feeds.kubernetes.verdicts import judge_attempt, judge_job
+from lockstep_records.events.bounds import fit
+from lockstep_records.events.event import Event, stable_id
+
+_AHEAD_SECONDS = 0.001
+_DESCRIBED = (
+    "name",
+    "project",
+    "queue",
+    "job_class",
+    "num_nodes",
+    "num_gpus",
+    "time_limit_seconds",
+)
+
+
+Stated = tuple[str, Event | None]
+"""Identity of an event, and the event where it was not handed over yet."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A submission: the object at the top of the owners of some pods, and these pods.
+
+    Attributes:
+        top: the object; None where only its pods are seen, for its kind is forbidden or gone.
+        kind: name of the object's kind.
+        workload: what a queue tells of it.
+        runs: of pods that are no longer there, by name of the part.
+        job_id: in the ledger.
+        has_label: whether that is a label's.
+        described: time of the newest description that the ledger has.
+        sent: identities of the events that were handed over.
+        ending: its end, where its object is gone or the feed judges it.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    kind: str
+    created: float
+    top: Owned | None = None
+    workload: Owned | None = None
+    pods: dict[str, Pod] = field(default_factory=dict)
+    runs: dict[str, PodRun] = field(default_factory=dict)
+    job_id: str = ""
+    has_label: bool = False
+    described: float = 0.0
+    description: dict[str, Any] = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)
+    ending: Ending | None = None
+    is_taken: bool = False
+    is_left_out: bool = False
+    is_seeded: bool = False
+    is_counted: bool = False
+
+    def all_runs(self) -> list[PodRun]:
+        """Runs of its pods that are there, and of those that were."""
+        runs = dict(self.runs)
+        for pod in self.pods.values():
+            runs |= {run.part: run for run in pod.runs.values()}
+        return list(runs.values())
+
+    @property
+    def queue(self) -> str:
+        """Its queue; empty where it has none."""
+        workload, top = self.workload, self.top
+        return (workload.queue if workload else "") or (top.queue if top else "")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is suspended now."""
+        return self.top is not None and self.top.held
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its end was handed over."""
+        return "end" in self.sent
+
+
+class Storyteller:
+    """Makes the events of jobs.
+
+    Args:
+        cluster: of all jobs.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def new_events(self, job: Job, now: float) -> list[dict[str, Any]]:
+        """The events that were not handed over yet, in order; they count as handed over now."""
+        attempts = split_attempts(job.all_runs())
+        if not job.is_counted and attempts and attempts[-1].last_end is None:
+            # As the feed first sees it run; later attempts are seen themselves.
+            job.is_counted = True
+            restarts = job.top.restarts if job.top is not None else 0
+            if unseen := list_unseen(attempts, restarts, job.uid):
+                job.runs |= {run.part: run for run in unseen}
+                attempts = split_attempts(job.all_runs())
+        for attempt in attempts:  # one that was heard of keeps its identity, whoever began with it
+            starts = (run.part for run in attempt.runs if f"start {run.part}" in job.sent)
+            attempt.opening = next(starts, attempt.opening)
+        found = []
+        for identity, event in self._events(job, attempts, now):
+            if event is not None:
+                job.sent.add(identity)
+                found.append(event.document())
+        return found
+
+    def _events(self, job: Job, attempts: list[Attempt], now: float) -> Iterator[Stated]:
+        submitted = _submission(job, attempts)
+        if submitted is None:
+            return
+        yield from self._describe(job, attempts, submitted, now)
+        for number, attempt in enumerate(attempts):
+            stated = {**_names(job), "opening": attempt.opening}
+            yield self._event(
+                job, f"start {attempt.opening}", "job_started", attempt.begin, number, stated
+            )
+            for run in attempt.runs:
+                yield from self._part(job, run, number)
+            if attempt.end is not None:
+                yield from self._requeue(job, attempt, number, attempt.end, "")
+        last = len(attempts) - 1
+        if job.ending is None and attempts and _is_suspended(job, attempts[-1]):
+            attempts[-1].close()
+            time = attempts[-1].end_before(attempts[-1].last_end or now)
+            yield from self._requeue(job, attempts[-1], last, time, _hold_word(job))
+        if job.ending is not None:
+            yield self._end(job, job.ending, attempts, now)
+
+    def _describe(
+        self, job: Job, attempts: list[Attempt], submitted: float, now: float
+    ) -> Iterator[Stated]:
+        fields = _describe(job, attempts)
+        first = f"submit {job.job_id}"
+        if first not in job.sent:
+            # The id of a label is the job's name, also where another one was heard of before.
+            time = submitted - (_AHEAD_SECONDS if job.has_label else 0.0)
+            job.description, job.described = fields, max(job.described, time)
+            stated = {**fields, "submitted_as": job.job_id}
+            yield self._event(job, first, "job_submitted", time, 0, stated)
+        elif fields != job.description and job.ending is None:
+            job.description = fields
+            job.described = max(job.described + _AHEAD_SECONDS, min(now, _newest(job)))
+            values = " ".join(str(fields.get(name)) for name in _DESCRIBED)
+            yield self._event(
+                job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
+            )
+
+    def _part(self, job: Job, run: PodRun, number: int) -> Iterator[Stated]:
+        begun: dict[str, Any] = {
+            "part": run.part, "num_gpus": run.gpus, "node": run.node or None,
+            "pod_created": run.created, "restart": run.restart or None,
+        }  # fmt: skip
+        yield self._event(job, f"take {run.part}", "resources_allocated", run.begin, number, begun)
+        if run.end is not None:
+            over = {"part": run.part, "fate": run.fate}
+            yield self._event(job, f"give {run.part}", "resources_released", run.end, number, over)
+
+    def _requeue(
+        self, job: Job, attempt: Attempt, number: int, time: float, word: str
+    ) -> Iterator[Stated]:
+        judged = judge_attempt(attempt.runs, job.pods, word)
+        over = {**judged, "goes_on": True}
+        yield self._event(job, f"over {attempt.opening}", "job_finished", time, number, over)
+        why = {"reason": word or judged["reason"]}
+        yield self._event(job, f"requeue {attempt.opening}", "job_requeued", time, number, why)
+
+    def _end(self, job: Job, ending: Ending, attempts: list[Attempt], now: float) -> Stated:
+        runs = attempts[-1].runs if attempts else []
+        fields = judge_job(ending, runs, job.pods, has_run=bool(attempts))
+        time = _end_time(ending, attempts, now)
+        return self._event(job, "end", "job_finished", time, max(0, len(attempts) - 1), fields)
+
+    def _event(  # noqa: PLR0917  # what, of which job, when, in which attempt
+        self, job: Job, identity: str, kind: str, time: float, number: int, fields: dict[str, Any]
+    ) -> Stated:
+        if identity in job.sent:
+            return identity, None
+        stated = {name: value for name, value in fields.items() if value is not None}
+        event = Event(
+            kind=kind,
+            job_id=job.job_id,
+            attempt=number,
+            time=time,
+            # By uid: a job that gets another id has the same events.
+            id=stable_id("kubernetes", self._cluster, job.uid, kind, identity),
+            node="",
+            cluster=self._cluster,
+            fields=fit({**stated, "source": "kubernetes", "object_uid": job.uid}),
+        )
+        return identity, event
+
+
+def _names(job: Job) -> dict[str, Any]:
+    """What a start states; sizes are stated by submissions alone, whose newest holds."""
+    return {"project": job.namespace, "aliases": [f"kubernetes:{job.uid}"]}
+
+
+def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
+    top, workload = job.top, job.workload
+    gpus, nodes = _size(job, attempts)
+    pod_class = next((pod.job_class for pod in job.pods.values() if pod.job_class), "")
+    classes = ((workload and workload.job_class), (top and top.job_class), pod_class)
+    return {
+        "name": job.name,
+        "project": job.namespace,
+        "queue": job.queue or None,
+        "job_class": next(filter(None, classes), None),
+        "num_nodes": nodes or None,
+        "num_gpus": gpus if nodes else None,
+        "time_limit_seconds": top.time_limit if top else None,
+        "object_kind": job.kind,
+        "aliases": [f"kubernetes:{job.uid}"],
+    }
+
+
+def _size(job: Job, attempts: list[Attempt]) -> tuple[int, int]:
+    """The most accelerators, and pods with them, that it has at a time in its newest attempt."""
+    since = attempts[-1].begin if attempts else 0.0
+    edges: list[tuple[float, int, int]] = []
+    for pod in job.pods.values():
+        ends = [run.end for run in pod.runs.values()]
+        end = max((e for e in ends if e is not None), default=pod.gone or pod.created)
+        is_open = not pod.is_over
+        if not is_open and end < since:
+            continue
+        edges.append((max(pod.created, since), 1, pod.gpus))
+        if not is_open:
+            edges.append((max(end, since), -1, -pod.gpus))
+    gpus = pods = most_gpus = most_pods = 0
+    has_gpus = any(pod.gpus for pod in job.pods.values())
+    # An end and a begin of one second are a replacement.
+    for _, number, amount in sorted(edges, key=lambda edge: (edge[0], edge[1])):
+        gpus, pods = gpus + amount, pods + (number if amount or not has_gpus else 0)
+        most_gpus, most_pods = max(most_gpus, gpus), max(most_pods, pods)
+    return most_gpus, most_pods
+
+
+def _newest(job: Job) -> float:
+    return max((pod.created for pod in job.pods.values()), default=job.created)
+
+
+def _submission(job: Job, attempts: list[Attempt]) -> float | None:
+    """When it was submitted; None while its owner holds it, and it has not run."""
+    top = job.top
+    if top is None or job.queue:
+        return job.created
+    if top.held and not attempts and job.ending is None and not job.sent:
+        return None
+    was_held = top.resumed is not None and not any(a.begin < top.resumed for a in attempts)
+    return top.resumed if was_held and top.resumed is not None else job.created
+
+
+def _is_suspended(job: Job, attempt: Attempt) -> bool:
+    return job.is_held and attempt.last_end is not None
+
+
+def _hold_word(job: Job) -> str:
+    evicted = job.workload.evicted if job.workload is not None else None
+    return evicted.word if evicted is not None and evicted.word else "Suspended"
+
+
+def _end_time(ending: Ending, attempts: list[Attempt], now: float) -> float:
+    """The end of its last pod where that is over, else what its object states."""
+    last = attempts[-1].last_end if attempts else None
+    time = ending.time
+    if last is not None and (time is None or ending.word == "Completed"):
+        time = last
+    time = now if time is None else time
+    return attempts[-1].end_before(time) if attempts else int(time) - _AHEAD_SECONDS

@@ -1,0 +1,200 @@
+"""Follows Slurm's accounting: each poll gives what is new, and the end of every job heard of.
+
+sacct lists the jobs of a period. A job that was heard open and is in no period any more, because
+the feed was away for days or because it never became eligible, is asked for by its id.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep_ledger.importers.sacct import (
+    as_of,
+    ask_period,
+    ask_sacct,
+    description_of,
+    events_of_job,
+    later_word,
+)
+from lockstep_records.events.event import Event, stable_id
+from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.outcomes.slurm import SlurmJob
+
+# slurmctld tells slurmdbd later what it could not, with times that lie before the last poll.
+_OVERLAP_SECONDS = 3600.0
+_FIRST_SECONDS = 86_400.0
+# sacct leaves out what becomes eligible after the period: jobs with --begin.
+_AHEAD_SECONDS = 366 * 86_400.0
+_CLOCK_SECONDS = 2.0
+_IDS_AT_ONCE = 500
+_ASK_TIMEOUT_SECONDS = 20.0
+_STATE_VERSION = 1
+
+
+@dataclass(slots=True)
+class KnownJob:
+    """What was sent of a job.
+
+    Attributes:
+        sent: ids of events, shortened.
+        word: digest of what Slurm said of it.
+        end: None while it is open.
+        is_missing: whether accounting no longer knows it.
+    """
+
+    sent: set[str] = field(default_factory=set)
+    word: str = ""
+    end: float | None = None
+    is_missing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """Which jobs are fed.
+
+    Attributes:
+        partitions: the only ones; all where empty.
+        has_cpu_jobs: whether jobs without a GPU count too.
+    """
+
+    partitions: frozenset[str] = frozenset()
+    has_cpu_jobs: bool = False
+
+    def takes(self, job: SlurmJob) -> bool:
+        """Whether a job is fed; of an array that waits only the tasks are jobs, once they start."""
+        is_used = self.has_cpu_jobs or bool(job.gpus or any(run.gpus for run in job.earlier))
+        queues = frozenset((job.partition or "").split(","))
+        is_chosen = not self.partitions or bool(queues & self.partitions)
+        return is_used and is_chosen and "[" not in job.job_id
+
+
+class SlurmFeed:
+    """The feed of one Slurm.
+
+    Args:
+        state: file that remembers where the last poll ended and which jobs are open.
+        since_seconds: from when on jobs are told, again too; None goes on as the file says, and
+            begins a day ago without it.
+        selection: of jobs.
+        warn: gets a sentence for each thing that is left out.
+
+    Attributes:
+        num_rows: jobs that the last poll has read.
+        warn: where sentences go.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        since_seconds: float | None,
+        selection: Selection,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._path, self._selection, self.warn = state, selection, warn
+        self._until = time.time() - _FIRST_SECONDS
+        self._jobs: dict[str, KnownJob] = {}
+        self._load()
+        if since_seconds is not None:
+            self._until = min(self._until, since_seconds)
+        self.num_rows = 0
+
+    def poll(self, now_seconds: float) -> Iterator[Event]:
+        """What is new; it counts as sent once ``commit`` is called.
+
+        Raises:
+            NoAccountingError: Slurm has no accounting here.
+            subprocess.SubprocessError: sacct failed; a later call reaches back as far.
+        """
+        begin = max(0.0, self._until - _OVERLAP_SECONDS)
+        found = {j.job_id: j for j in ask_period(begin, now_seconds + _AHEAD_SECONDS, self.warn)}
+        open_ids = {name for name, entry in self._jobs.items() if entry.end is None}
+        other_ids = sorted((open_ids | set(_waiting_ids())) - found.keys())
+        for first in range(0, len(other_ids), _IDS_AT_ONCE):
+            some = ",".join(other_ids[first : first + _IDS_AT_ONCE])
+            found |= {job.job_id: job for job in ask_sacct(("--jobs", some), self.warn)}
+        self._note_missing(open_ids - found.keys())
+        self.num_rows = len(found)
+        for job in found.values():
+            if self._selection.takes(job) or job.job_id in self._jobs:
+                yield from self._news(as_of(job, now_seconds + _CLOCK_SECONDS), now_seconds)
+        self._until = now_seconds
+
+    def commit(self) -> None:
+        """Remembers that everything was sent."""
+        horizon = self._until - 2 * _OVERLAP_SECONDS
+        self._jobs = {
+            name: entry
+            for name, entry in self._jobs.items()
+            if entry.end is None or entry.end > horizon
+        }
+        jobs = {
+            name: {"sent": sorted(entry.sent), "word": entry.word, "end": entry.end}
+            for name, entry in self._jobs.items()
+        }
+        document = {"version": _STATE_VERSION, "until": self._until}
+        write_atomically(self._path, json.dumps(document | {"jobs": jobs}), mode=0o600)
+
+    def _news(self, job: SlurmJob, now_seconds: float) -> Iterator[Event]:
+        entry = self._jobs.setdefault(job.job_id, KnownJob())
+        word = stable_id(*sorted(description_of(job).items()))[:16]
+        is_new_word, entry.word = entry.word not in {"", word}, word
+        news = [event for event in events_of_job(job) if event.id[:16] not in entry.sent]
+        # A start says it anyway.
+        if is_new_word and not any(event.kind == "job_started" for event in news):
+            news.append(later_word(job, min(now_seconds, job.end or now_seconds)))
+        entry.sent |= {event.id[:16] for event in news}
+        entry.end, entry.is_missing = job.end, False
+        yield from sorted(news, key=lambda event: event.time)
+
+    def _note_missing(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            entry = self._jobs[name]
+            if not entry.is_missing:
+                self.warn(
+                    f"accounting does not know job {name} any more (PurgeJobAfter); its end"
+                    " is not told"
+                )
+            entry.is_missing = True
+
+    def _load(self) -> None:
+        """Takes up where the last feed ended."""
+        try:
+            document = json.loads(self._path.read_bytes())
+            jobs: dict[str, dict[str, Any]] = document["jobs"]
+            self._jobs = {
+                name: KnownJob(set(entry["sent"]), str(entry["word"]), entry["end"])
+                for name, entry in jobs.items()
+            }
+            self._until = float(document["until"])
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"--state {self._path} is not the state of a feed ({error}); remove it, and give"
+                " --since the time from which on jobs are to be told again"
+            ) from error
+
+
+def list_partitions() -> list[str]:
+    """Names of Slurm's partitions; empty where it does not say."""
+    return sorted(set(_ask("sinfo", "--noheader", "--format=%R")))
+
+
+def _waiting_ids() -> list[str]:
+    """Jobs in the queue: those that are held or depend on others are in no period."""
+    return _ask("squeue", "--noheader", "--states=PENDING", "--format=%A")
+
+
+def _ask(*command: str) -> list[str]:
+    """Words that a program of Slurm prints; none where slurmctld does not answer."""
+    try:
+        printed = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_ASK_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return printed.stdout.split() if printed.returncode == 0 else []

@@ -1,0 +1,132 @@
+"""What a job adds to counters and windows: a function of its record."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from lockstep_catalogue import Metric, limits
+from lockstep_catalogue import ledger as counted
+from lockstep_ledger.merge.record import Record
+from lockstep_ledger.merge.spans import WindowRow
+
+Checkpoints = Callable[[float], tuple[int, float, float]]
+Counts = dict[tuple[str, ...], float]
+"""Amount by name of the counter and label values behind those of the group."""
+_RESTORES = {"resumed": "ok", "fallback": "fallback", "restore_failed": "failed"}
+_MIN_CHECKPOINTS = 2
+
+
+class Booked(msgspec.Struct):
+    """What counters and windows hold of a job.
+
+    Attributes:
+        rows: of the objectives that follow from the record.
+        observed: histograms that have their one observation.
+    """
+
+    group: tuple[str, str, str, str] = ("", "", "", "")
+    counts: list[tuple[tuple[str, ...], float]] = []
+    rows: list[tuple[float, str, float, float]] = []
+    observed: list[str] = []
+
+
+def counts_of(record: Record) -> Counts:
+    """What a job adds to every counter."""
+    found: Counts = {}
+
+    def add(metric: Metric, amount: float, *labels: str) -> None:
+        if amount:
+            found[metric.name, *labels] = found.get((metric.name, *labels), 0.0) + amount
+
+    for state, seconds in record.goodput.items():
+        add(counted.GPU_SECONDS, seconds, state)
+    add(counted.JOBS_STARTED, float(record.started is not None))
+    add(counted.ATTEMPTS_STARTED, record.attempts)
+    add(counted.COST, record.cost, record.currency)
+    add(counted.PREEMPTIONS, record.preemptions)
+    add(counted.PREEMPTION_LOST, record.lost_gpu_seconds)
+    for run in record.runs:
+        if run.requeued_after:
+            add(counted.REQUEUES, 1.0, run.requeued_after)
+    for name, number in record.checkpoint_counts.items():
+        if name in _RESTORES:
+            add(counted.RESUMES, number, _RESTORES[name])
+        else:
+            add(counted.CHECKPOINTS, number, name)
+    if record.outcome is not None:
+        labels = (record.outcome, record.failure_class or "none")
+        add(counted.JOBS_FINISHED, 1.0, *labels)
+        add(counted.JOBS_FINISHED_GPU_SECONDS, record.gpu_seconds, *labels)
+    met = _met_deadline(record)
+    if met is not None:
+        add(counted.DEADLINES, 1.0, "met" if met else "missed")
+    return found
+
+
+def observations_of(record: Record) -> dict[Metric, float]:
+    """What a job adds to histograms, once."""
+    found = {}
+    if record.queue_wait_seconds is not None:
+        found[counted.QUEUE_WAIT] = record.queue_wait_seconds
+    if record.ended is not None and record.started is not None:
+        found[counted.JOB_DURATION] = max(0.0, record.ended - record.started)
+    return found
+
+
+def rows_of(record: Record, checkpoints: Checkpoints) -> list[WindowRow]:
+    """What a job counts for the objectives of its starts, preemptions and end."""
+    return [
+        row
+        for row in (
+            *_start_rows(record),
+            *_preemption_rows(record, checkpoints),
+            *_end_rows(record),
+        )
+        if row.total
+    ]
+
+
+def _start_rows(record: Record) -> Iterator[WindowRow]:
+    size = record.world_size if record.gpus is None else record.gpus
+    wait, started = record.queue_wait_seconds, record.started
+    if wait is not None and started is not None and size is not None:
+        target = next(seconds for most, seconds in limits.QUEUE_WAIT_TARGETS if size <= most)
+        yield WindowRow(started, "queue_wait", float(wait <= target), 1.0)
+    for run in record.runs:
+        for number, time in enumerate(run.attempts):
+            is_good = number > 0 or run.requeued_after in {"", "user"}
+            yield WindowRow(time, "requeue", float(is_good), 1.0)
+
+
+def _preemption_rows(record: Record, checkpoints: Checkpoints) -> Iterator[WindowRow]:
+    """A preemption may cost an interval of checkpoints and ten minutes."""
+    for run in record.runs:
+        gpus = run.gpus
+        number, first, last = checkpoints(run.end_time) if run.is_preempted else (0, 0.0, 0.0)
+        if number < _MIN_CHECKPOINTS:
+            continue
+        interval_seconds = (last - first) / (number - 1)
+        most = (interval_seconds + limits.PREEMPTION_GRACE_SECONDS) * gpus
+        is_good = run.lost_gpu_seconds <= most
+        yield WindowRow(run.end_time, "preemption_loss", float(is_good), 1.0)
+
+
+def _end_rows(record: Record) -> Iterator[WindowRow]:
+    end = record.ended
+    if end is None:
+        return
+    # Cancelled jobs and those that their owners broke say nothing of the cluster.
+    if record.outcome != "cancelled" and record.failure_class != "user":
+        good, gpu_seconds = float(record.outcome == "succeeded"), record.gpu_seconds
+        yield WindowRow(end, "job_success", good, 1.0)
+        yield WindowRow(end, "job_success_gpu_seconds", good * gpu_seconds, gpu_seconds)
+    met = _met_deadline(record)
+    if met is not None:
+        yield WindowRow(end, "time_to_complete", float(met), 1.0)
+
+
+def _met_deadline(record: Record) -> bool | None:
+    """Whether it succeeded in time; None without a deadline or an end."""
+    if record.deadline is None or record.ended is None or record.outcome == "cancelled":
+        return None
+    return record.outcome == "succeeded" and record.ended <= record.deadline

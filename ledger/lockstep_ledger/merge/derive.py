@@ -1,0 +1,263 @@
+"""The record of a job: a function of its facts and spans, whatever order its events came in."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.gpu_time import cost_of, gpus_of, micros_of, states_of
+from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
+from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
+from lockstep_ledger.merge.record import Record, RunRecord
+from lockstep_ledger.merge.runs import Run, runs_of
+from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
+from lockstep_ledger.merge.spans import PART_PREFIX, Span
+from lockstep_ledger.merge.sweep import Source
+from lockstep_records.outcomes.evidence import NodeEvent
+
+STRUCTURAL = frozenset({
+    "job_submitted", "resources_allocated", "job_started", "attempt_started", "attempt_ended",
+    "job_preempted", "resources_released", "job_finished", "job_requeued", "node_event", SETTLED,
+})  # fmt: skip
+"""Kinds after which a record is derived from its spans anew; others only let a run grow."""
+_NEVER = Verdict(failure_class="unknown", cause="never_started")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is looked up in the events of a job where it is needed.
+
+    Attributes:
+        incidents: of its nodes from a time on and before another.
+        checkpoints: number, first and last time of the durable ones up to a time.
+    """
+
+    incidents: Callable[[float, float], Sequence[NodeEvent]] = lambda _since, _until: ()
+    checkpoints: Callable[[float], tuple[int, float, float]] = lambda _until: (0, 0.0, 0.0)
+
+
+class Derivation:
+    """One derivation of a record.
+
+    Args:
+        facts: of the job.
+        sources: spans of its nodes, of the scheduler and of parts, by name.
+        evidence: on runs that are over.
+        timeouts: how long the ledger waits.
+    """
+
+    def __init__(
+        self,
+        facts: JobFacts,
+        sources: Mapping[str, Source],
+        evidence: Evidence | None = None,
+        timeouts: SettleTimeouts | None = None,
+    ) -> None:
+        self._facts, self._evidence = facts, evidence or Evidence()
+        scheduler = sources[SCHEDULER].spans if SCHEDULER in sources else []
+        nodes = [span for name, source in sources.items() if name[:1] not in {"", PART_PREFIX}
+                 for span in source.spans]  # fmt: skip
+        parts = [span for name, source in sources.items() if name[:1] == PART_PREFIX
+                 for span in source.spans]  # fmt: skip
+        self.runs = runs_of(nodes, scheduler, parts, facts)
+        self._own_start = min((s.begin for s in scheduler if s.has_start), default=None)
+        self._verdicts: dict[int, Verdict] = {}
+        self._settlement = Settlement(facts, self.runs, self._outcome, timeouts or SettleTimeouts())
+
+    def record(self) -> Record:
+        """The record."""
+        facts, runs = self._facts, self.runs
+        record = Record(facts.cluster, facts.canonical_id, facts.number, facts.owner,
+                        sorted({*facts.ids, *facts.aliases}))  # fmt: skip
+        self._describe(record)
+        settle_at = self._settlement.settle_at()
+        is_finished = self._settlement.is_finished(settle_at)
+        is_over = (
+            is_finished
+            or self._settlement.waits_in_queue
+            or (bool(runs) and self._settlement.is_complete)
+        )
+        record.runs = [
+            self._run_record(index, is_over=is_over or index < len(runs) - 1)
+            for index in range(len(runs))
+        ]
+        self._sum(record)
+        self._describe_machines(record)
+        record.settle_at = None if is_finished else settle_at
+        if is_finished:
+            self._end(record)
+        elif runs and not self._settlement.waits_in_queue:
+            record.status = "ended" if runs[-1].has_end else "running"
+        return record
+
+    def update(self, record: Record, changed: Iterable[Span]) -> bool:
+        """Brings the record up to date where spans of a run that goes on have only grown.
+
+        Args:
+            record: of this derivation; it is changed.
+            changed: spans of nodes.
+
+        Returns:
+            Whether that is all that has to be done.
+        """
+        facts, run = self._facts, self.runs[-1] if self.runs else Run()
+        if record.status not in {"running", "ended"} or not record.runs or record.runs[-1].end:
+            return False
+        for span in changed:
+            if (span.node, span.number) not in run.held:
+                return False
+            micros = micros_of(span, run.scheduler_end, facts.gpus_of_node, is_over=False)
+            run.hold(span, micros)
+            if not run.has_end:
+                run.end = max(run.end, span.heard)
+        newest = record.runs[-1]
+        newest.states = states_of(run.micros, run, facts, is_over=False)
+        newest.cost, newest.end_time = cost_of(facts, newest.states), run.end
+        self._count(record)
+        self._sum(record)
+        record.settle_at = self._settlement.settle_at()
+        return True
+
+    def _describe(self, record: Record) -> None:
+        facts = self._facts
+        for name in ("project", "queue", "job_class", "user", "name", "gpu_model", "currency"):
+            setattr(record, name, facts.word(name) or "")
+        record.world_size, record.expected_nodes = facts.word("world_size"), facts.word("num_nodes")
+        record.gpus, record.deadline = facts.word("num_gpus"), facts.word("deadline_time")
+        record.price_per_gpu_hour = facts.word("price_per_gpu_hour")
+        record.declared_tokens = facts.word("declared_tokens")
+        submitted = [time for time in facts.submitted if time is not None]
+        record.submitted = min(submitted, default=None)
+        started = [run.begin for run in self.runs if run.has_start]
+        record.started = started[0] if started else None
+        own = facts.submitted[0]
+        if own is not None and self._own_start is not None:
+            record.queue_wait_seconds = max(0.0, self._own_start - own)
+        elif record.submitted is not None and record.started is not None:
+            record.queue_wait_seconds = max(0.0, record.started - record.submitted)
+        record.disagreements = self._disagreements()
+        self._count(record)
+
+    def _count(self, record: Record) -> None:
+        """Fills in what counts once, and when the job was heard of."""
+        facts = self._facts
+        record.updated = facts.heard
+        if facts.checkpoint is not None:
+            record.last_checkpoint, record.last_checkpoint_step = facts.checkpoint
+        record.checkpoint_counts = dict(sorted(facts.counts.items()))
+        record.checkpoints = facts.counts.get("ok", 0)
+        record.resumes = facts.counts.get("resumed", 0) + facts.counts.get("fallback", 0)
+
+    def _run_record(self, index: int, *, is_over: bool) -> RunRecord:
+        run = self.runs[index]
+        verdict = self._verdict(index) if is_over else None
+        gpus_of_node = self._facts.gpus_of_node
+        for span in run.spans:
+            run.hold(span, micros_of(span, run.scheduler_end, gpus_of_node, is_over=is_over))
+        states = states_of(run.micros, run, self._facts, is_over=is_over)
+        return RunRecord(
+            begin=run.begin,
+            end=run.end if is_over else None,
+            end_time=run.end,
+            has_start=run.has_start,
+            nodes=len(run.newest),
+            gpus=gpus_of(run, self._facts),
+            attempts=run.attempts() if run.has_start else [],
+            outcome=None if verdict is None else verdict.outcome,
+            failure_class=None if verdict is None else verdict.failure_class,
+            cause=None if verdict is None else verdict.cause,
+            requeued_after=self._requeued_after(index),
+            is_preempted=run.is_preempted,
+            lost_gpu_seconds=self._lost(run) if run.is_preempted else 0.0,
+            states=states,
+            cost=cost_of(self._facts, states),
+        )
+
+    def _requeued_after(self, index: int) -> str:
+        """Why a started run was needed; empty of the first."""
+        before = [i for i in range(index) if self.runs[i].has_start]
+        if not before or not self.runs[index].has_start:
+            return ""
+        verdict = self._verdict(before[-1])
+        if verdict.outcome == "preempted":
+            return "preemption"
+        return (
+            (verdict.failure_class or "") if verdict.failure_class in NAMED_CLASSES else "unknown"
+        )
+
+    def _lost(self, run: Run) -> float:
+        """GPU-seconds of a preempted run since its last durable checkpoint or start."""
+        stated = [word.lost_gpu_seconds for word in run.preemptions]
+        values = [value for value in stated if value is not None]
+        if values:
+            return max(values)
+        if not self._evidence.checkpoints(run.end)[0]:
+            return 0.0  # without a durable checkpoint nobody knows what was lost
+        safe = [t for s in run.spans for t in (s.last_start, *s.checkpoints) if t <= run.end]
+        return (run.end - max([run.begin, *safe])) * gpus_of(run, self._facts)
+
+    def _sum(self, record: Record) -> None:
+        runs = record.runs
+        goodput: dict[str, float] = {}
+        for run in runs:
+            for state, seconds in run.states.items():
+                goodput[state] = goodput.get(state, 0.0) + seconds
+        record.goodput = {state: seconds for state, seconds in goodput.items() if seconds}
+        record.gpu_seconds = sum(record.goodput.values())
+        record.cost = sum(run.cost for run in runs)
+        record.run_number = sum(run.has_start for run in runs)
+        record.attempts = sum(len(run.attempts) for run in runs)
+        record.requeues = sum(bool(run.requeued_after) for run in runs)
+        record.preemptions = sum(run.is_preempted for run in runs)
+        record.lost_gpu_seconds = sum(run.lost_gpu_seconds for run in runs)
+
+    def _describe_machines(self, record: Record) -> None:
+        if self.runs:
+            newest = self.runs[-1]
+            record.run_begin = newest.begin
+            record.machines = len(newest.newest)
+            of_node = self._facts.gpus_of_node
+            record.machine_gpus = sum(span.find_gpus(of_node) for span in newest.newest)
+
+    def _end(self, record: Record) -> None:
+        record.status = "finished"
+        verdict = self._verdict(len(self.runs) - 1) if self.runs else _NEVER
+        record.outcome, record.failure_class = verdict.outcome, verdict.failure_class
+        record.cause, record.reason = verdict.cause, verdict.reason
+        record.culprit_node, record.culprit_rank = verdict.node, verdict.rank
+        record.ended = self.runs[-1].end if self.runs else self._facts.heard
+        if self.runs:
+            run = self.runs[-1]
+            record.silent_nodes = silent_nodes(run, run.num_nodes(self._facts))
+
+    def _outcome(self) -> str:
+        return self._verdict(len(self.runs) - 1).outcome
+
+    def _verdict(self, index: int) -> Verdict:
+        """What became of a run, as if nothing more was heard of it."""
+        if index not in self._verdicts:
+            run, later = self.runs[index], self.runs[index + 1 : index + 2]
+            until = later[0].begin if later else float("inf")
+            since = run.begin if index else 0.0
+            self._verdicts[index] = judge(
+                run,
+                run.num_nodes(self._facts),
+                lambda time: self._evidence.incidents(max(time, since), until),
+            )
+        return self._verdicts[index]
+
+    def _disagreements(self) -> list[tuple[str, str, Any]]:
+        """Words of launchers and outcomes that do not hold."""
+        facts = self._facts
+        found = {
+            ("launcher", name, value)
+            for name in COMPARED
+            if facts.scheduler.get(name)
+            for _, value in facts.launchers.get(name, ())
+            if value != facts.word(name)
+        }
+        for index, run in enumerate(self.runs):
+            verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None
+            if verdict is not None and verdict.loser:
+                found.add((verdict.loser, "outcome", verdict.lost))
+        return sorted(found, key=str)

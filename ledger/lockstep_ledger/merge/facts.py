@@ -1,0 +1,154 @@
+"""What the events of a job state of the job as a whole, in whatever order they come."""
+
+from typing import Any
+
+import msgspec
+
+from lockstep_ledger.merge.counted import Booked
+from lockstep_ledger.merge.event import LedgerEvent, Order
+from lockstep_ledger.merge.precedence import NUMBERS, OF_A_RUN, SCHEDULER, SETTLED, TEXTS
+
+Word = tuple[Order, Any]
+_STATING = frozenset({"job_submitted", "job_started"})
+_WHOLE = frozenset({"num_nodes", "world_size"})
+_MAX_VALUES = 20
+
+
+class Preemption(msgspec.Struct, array_like=True):
+    """A word that the job's resources are taken."""
+
+    time: float
+    lost_gpu_seconds: float | None
+
+
+class Settlement(msgspec.Struct, array_like=True):
+    """The ledger's word that it waits no longer for the run that begins at a time.
+
+    Attributes:
+        run_begin: None where it ends the waiting in the queue.
+        time: of the ledger's clock.
+    """
+
+    run_begin: float | None
+    time: float
+
+
+class JobFacts(msgspec.Struct):
+    """What is known of a job beside the spans of its nodes.
+
+    Attributes:
+        ids: by each id of the job, sequence of its first event, and order of the scheduler's.
+        aliases: other names of it.
+        instances: name of the Slurm that its number is of, by node, where that is not the job's.
+        owner: user id of the first who sent events of it from a node; None where nobody has.
+        scheduler: its words by field, the newest last; those of a run are all there.
+        launchers: different words by field, each with its first event.
+        submitted: earliest submission by the scheduler and by others.
+        requeued: newest requeue.
+        requeue_waits: newest requeue by the scheduler without a start or end after it.
+        heard, received: time of the newest event, and newest receipt of one.
+        counts: of checkpoints and restores, by what became of them.
+        checkpoint: newest durable one: time and step.
+        booked: what counters and windows hold of it.
+    """
+
+    cluster: str
+    job_id: str
+    number: int
+    ids: dict[str, tuple[int, Order | None]] = {}
+    aliases: list[str] = []
+    instances: dict[str, str] = {}
+    owner: int | None = None
+    scheduler: dict[str, list[Word]] = {}
+    launchers: dict[str, list[Word]] = {}
+    submitted: list[float | None] = msgspec.field(default_factory=lambda: [None, None])
+    requeued: float | None = None
+    requeue_waits: float | None = None
+    preemptions: list[Preemption] = []
+    settlements: list[Settlement] = []
+    heard: float = 0.0
+    received: float = 0.0
+    counts: dict[str, int] = {}
+    checkpoint: tuple[float, int | None] | None = None
+    booked: Booked = msgspec.field(default_factory=Booked)
+
+    def take(self, event: LedgerEvent) -> None:
+        """Adds what an event states."""
+        if event.kind == SETTLED:
+            begin = event.fields.get("run_begin", event.time_seconds)
+            self.settlements.append(Settlement(begin, event.time_seconds))
+            self.settlements = sorted(self.settlements, key=lambda each: each.time)[-_MAX_VALUES:]
+            return
+        self.heard = max(self.heard, event.time_seconds)
+        self.received = max(self.received, event.received_seconds)
+        if self.owner is None:
+            self.owner = event.owner
+        if event.kind in _STATING:
+            self._describe(event)
+        if event.kind == "job_requeued":
+            self.requeued = max(self.requeued or 0.0, event.time_seconds)
+        elif event.kind == "job_preempted":
+            lost = event.number("lost_gpu_seconds")
+            self.preemptions.append(Preemption(event.time_seconds, lost))
+            self.preemptions.sort(key=lambda each: each.time)
+
+    def word(self, name: str) -> Any:
+        """The scheduler's newest word, else the first of a launcher; None where nobody says."""
+        if words := self.scheduler.get(name):
+            return words[-1][1]
+        words = self.launchers.get(name)
+        return min(words)[1] if words else None
+
+    def scheduler_word(self, name: str, latest: float | None) -> Any:
+        """The scheduler's newest word that is not later than a time; None where it has none."""
+        words = self.scheduler.get(name, ())
+        stated = [word for (time, *_), word in words if latest is None or time <= latest]
+        return stated[-1] if stated else None
+
+    @property
+    def gpus_of_node(self) -> float | None:
+        """GPUs of a node where all have equally many; None where nobody says."""
+        gpus, nodes = self.word("num_gpus"), self.word("num_nodes")
+        return gpus / nodes if gpus is not None and nodes else None
+
+    @property
+    def canonical_id(self) -> str:
+        """The scheduler's id where one speaks of the job, else the one heard of first."""
+        stated = [(order, name) for name, (_, order) in self.ids.items() if order is not None]
+        return min(stated)[1] if stated else min((n, name) for name, (n, _) in self.ids.items())[1]
+
+    def name(self, event: LedgerEvent, sequence: int) -> None:
+        """Notes the id under which an event comes; events of a joined job are stored without."""
+        first, stated = self.ids.get(event.job_id, (sequence, None))
+        if event.node == SCHEDULER:
+            stated = event.order if stated is None else min(stated, event.order)
+        self.ids[event.job_id] = (min(first, sequence), stated)
+
+    def _describe(self, event: LedgerEvent) -> None:
+        is_scheduler = event.node == SCHEDULER
+        uid = event.count("uid")
+        if is_scheduler and uid is not None:
+            self.owner = uid  # whoever was first before may have guessed the id
+        if event.kind == "job_submitted":
+            side = 0 if is_scheduler else 1
+            before = self.submitted[side]
+            time = event.time_seconds
+            self.submitted[side] = time if before is None else min(before, time)
+        for name in (*TEXTS, *NUMBERS):
+            value: Any = event.text(name) if name in TEXTS else event.number(name)
+            if value is None or value == "":
+                continue
+            value = int(value) if name in _WHOLE else value
+            self._state(name, (event.order, value), is_scheduler=is_scheduler)
+
+    def _state(self, name: str, word: Word, *, is_scheduler: bool) -> None:
+        if is_scheduler:
+            words = sorted([*self.scheduler.get(name, ()), word])
+            self.scheduler[name] = words if name in OF_A_RUN else words[-1:]
+            return
+        words = self.launchers.setdefault(name, [])
+        position = next((i for i, (_, value) in enumerate(words) if value == word[1]), None)
+        if position is not None:
+            words[position] = min(words[position], word)
+        elif len(words) < _MAX_VALUES:
+            words.append(word)

@@ -1,0 +1,48 @@
+"""Whose word holds, and in which order events count; all of the merge that is a table.
+
+========================================== ===================== =====================
+field                                      first                 then
+========================================== ===================== =====================
+time and state on a node                   launcher, agent       scheduler
+allocation, queue, project, user, class,   scheduler's newest    launchers' first
+name, model, number of nodes and GPUs
+submission, requeue                        scheduler             launcher
+outcome, class, cause, culprit             evidence of the nodes scheduler, as below
+========================================== ===================== =====================
+"""
+
+from typing import Literal
+
+Weight = Literal["strong", "bare"]
+SCHEDULER = ""
+"""The node of a scheduler's word on the whole job."""
+SETTLED = "ledger_settled"
+"""The ledger's own event: the wait for missing ends of a run is over."""
+_FIRST_KINDS = ("job_submitted", "resources_allocated", "job_started", "attempt_started")
+_LAST_KINDS = (
+    "attempt_ended", "job_preempted", "resources_released", "job_finished", "job_requeued", SETTLED,
+)  # fmt: skip
+_RANKS = {kind: rank for rank, kind in enumerate(_FIRST_KINDS)} | {
+    kind: rank + len(_FIRST_KINDS) + 1 for rank, kind in enumerate(_LAST_KINDS)
+}
+TEXTS = ("name", "user", "queue", "project", "job_class", "gpu_model", "currency")
+NUMBERS = (
+    "num_nodes", "num_gpus", "world_size", "price_per_gpu_hour", "deadline_time", "declared_tokens",
+)  # fmt: skip
+"""What ``job_submitted`` and ``job_started`` state of the whole job."""
+OF_A_RUN = frozenset({"num_nodes", "num_gpus"})
+"""Words that may be others in each run."""
+COMPARED = (*TEXTS[:6], "num_nodes", "num_gpus")
+"""Words that are kept as disagreements where scheduler and launchers differ."""
+CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})
+"""Causes of ends that another node caused: they decide only when no other end exists."""
+NAMED_CLASSES = frozenset({"infra", "user"})
+STRONG_OUTCOMES = frozenset({"time_limit", "cancelled", "preempted"})
+"""A scheduler's ends that decide, as a failure with a named class does, over a node's preempted, a
+failure without a named class, and a launcher's cancelled, which saw only the signal. Over unknown
+nodes, said or for silence, any word of the scheduler decides; any other end of a node stands."""
+
+
+def rank_of(kind: str) -> int:
+    """Place of a kind among events of one time and attempt: starts, all others, ends."""
+    return _RANKS.get(kind, len(_FIRST_KINDS))

@@ -1,0 +1,121 @@
+"""The record of one job, as readers get it; it is saved as JSON with the job's row."""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+Status = Literal["pending", "running", "ended", "finished"]
+"""``ended``: some nodes or all have ended, and the outcome may still change."""
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class RunRecord(msgspec.Struct):
+    """One run of a job.
+
+    Attributes:
+        end, outcome: None while it goes on.
+        end_time: the latest end that was stated, else the last event.
+        nodes: how many have spans in it.
+        requeued_after: why it was needed; empty of the first.
+        states: its GPU-seconds by goodput state.
+    """
+
+    begin: float
+    end: float | None
+    end_time: float
+    has_start: bool
+    nodes: int
+    gpus: float
+    attempts: list[float]
+    outcome: str | None
+    failure_class: str | None
+    cause: str | None
+    requeued_after: str
+    is_preempted: bool
+    lost_gpu_seconds: float
+    states: dict[str, float]
+    cost: float
+
+
+class Record(msgspec.Struct):
+    """What became of a job: a function of the set of its events.
+
+    Attributes:
+        ids: all by which it is found.
+        expected_nodes: how many nodes the job has by its own word; None where nobody says.
+        run_begin: of the newest run.
+        machines, machine_gpus: nodes of the newest run, and their GPUs.
+        settle_at: ledger's wall clock at which the outcome is settled with what is there.
+        disagreements: source, field and value of words that do not hold.
+        booked: whether the counters hold its end.
+    """
+
+    cluster: str
+    job_id: str
+    number: int
+    owner: int | None
+    ids: list[str]
+    project: str = ""
+    queue: str = ""
+    job_class: str = ""
+    user: str = ""
+    name: str = ""
+    world_size: int | None = None
+    gpu_model: str = ""
+    expected_nodes: int | None = None
+    gpus: float | None = None
+    price_per_gpu_hour: float | None = None
+    currency: str = ""
+    deadline: float | None = None
+    declared_tokens: float | None = None
+    status: Status = "pending"
+    outcome: str | None = None
+    failure_class: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    culprit_rank: int | None = None
+    culprit_node: str | None = None
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    updated: float = 0.0
+    queue_wait_seconds: float | None = None
+    run_number: int = 0
+    run_begin: float | None = None
+    machines: int = 0
+    machine_gpus: float = 0.0
+    attempts: int = 0
+    requeues: int = 0
+    preemptions: int = 0
+    resumes: int = 0
+    checkpoints: int = 0
+    checkpoint_counts: dict[str, int] = {}
+    last_checkpoint: float | None = None
+    last_checkpoint_step: int | None = None
+    gpu_seconds: float = 0.0
+    lost_gpu_seconds: float = 0.0
+    cost: float = 0.0
+    goodput: dict[str, float] = {}
+    settle_at: float | None = None
+    silent_nodes: list[str] = []
+    disagreements: list[tuple[str, str, Any]] = []
+    runs: list[RunRecord] = []
+
+    @property
+    def counted(self) -> bool:
+        """Whether the counters hold its end."""
+        return self.status == "finished"
+
+    @property
+    def group(self) -> tuple[str, str, str, str]:
+        """Label values by which it is counted."""
+        return self.cluster, self.queue, self.project, self.job_class
+
+    def to_json(self) -> str:
+        """The record as text."""
+        return _encode(self).decode()
+
+
+_encode = msgspec.json.Encoder().encode
+record_of_json = msgspec.json.Decoder(Record).decode
+"""The record that the store holds."""

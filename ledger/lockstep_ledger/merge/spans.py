@@ -1,0 +1,119 @@
+"""Spans: from a start to an end of a node, of the scheduler, or of a part of the allocation."""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+import msgspec
+
+from lockstep_ledger.merge.event import Order
+
+PART_PREFIX = "\n"
+"""Begins the name under which a part of an allocation has its spans; no node has it in its own."""
+
+
+class End(msgspec.Struct):
+    """What a ``job_finished`` states."""
+
+    order: Order
+    outcome: str
+    failure_class: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    culprit_node: str | None = None
+    rank: int | None = None
+
+
+class Span(msgspec.Struct):
+    """From a start to an end; the state of a node is its newest one.
+
+    Attributes:
+        last: order of the newest event that is swept.
+        begin: of a span with an unknown start, its end.
+        end: None where nobody stated it.
+        bound: begin of the next span of this node, which ends this one at the latest.
+        ending: None also where a requeue ended it.
+        end_received: first receipt of its end.
+        after_requeue: of an end without a start: when the job went back to the queue before.
+        heard, alive: newest event, and newest one that is no ``job_finished``.
+        is_launched: whether ``job_started`` opened it.
+        starts: earliest start of each attempt.
+        checkpoints: newest durable ones.
+        gpus_started, gpus_reported: of ``attempt_started`` and of ``goodput``, the newest.
+        gap: end of the last attempt, until the next begins.
+        gpus: by which its goodput was counted.
+        goodput: highest GPU-seconds of each attempt by state.
+        counted: GPU-seconds in the windows.
+    """
+
+    node: str
+    number: int
+    attempt: int
+    begin: float
+    last: Order
+    has_start: bool = True
+    end: float | None = None
+    bound: float | None = None
+    ending: End | None = None
+    end_received: float | None = None
+    after_requeue: float | None = None
+    heard: float = 0.0
+    alive: float = 0.0
+    is_launched: bool = False
+    starts: dict[int, float] = {}
+    last_start: float = 0.0
+    checkpoints: list[float] = []
+    num_nodes: int | None = None
+    gpus_started: float | None = None
+    gpus_reported: float | None = None
+    num_ranks: float | None = None
+    gpu_model: str = ""
+    gap: float | None = None
+    recovery_seconds: float = 0.0
+    gpus: float | None = None
+    goodput: dict[int, dict[str, float]] = {}
+    counted: float = 0.0
+    is_preempted: bool = False
+
+    def find_gpus(self, gpus_of_node: float | None) -> float:
+        """GPUs of the node by the best source that states them; 0 where none does."""
+        if self.gpus_started is not None:
+            return self.gpus_started
+        if self.gpus_reported is not None:
+            return self.gpus_reported
+        return (self.num_ranks or 0.0) if gpus_of_node is None else gpus_of_node
+
+    def is_of(self, frame: "Frame", before: "Span | None") -> bool:
+        """Whether a sweep would give it in this frame too, by its GPUs, begin and restarts."""
+        is_counted = bool(self.goodput) or self.recovery_seconds > 0
+        if is_counted and self.gpus != self.find_gpus(frame.gpus_of_node):
+            return False
+        zone = frame.zone(self.begin)
+        if before is not None and before.end is None and frame.zone(before.begin) == zone:
+            return self.is_launched
+        restarts = (*self.starts.values(), self.last_start)
+        return all(time < self.begin or frame.zone(time) == zone for time in restarts)
+
+
+class Frame(NamedTuple):
+    """What the spans of nodes take from the whole job.
+
+    Attributes:
+        gpus_of_node: of a node that does not state its own.
+        zones: from when on what begins belongs to each of the scheduler's runs.
+    """
+
+    gpus_of_node: float | None = None
+    zones: tuple[float, ...] = ()
+
+    def zone(self, time: float) -> int:
+        """Number of the scheduler's runs that have begun by a time."""
+        return bisect_right(self.zones, time)
+
+
+class WindowRow(NamedTuple):
+    """What counts for an objective at a time."""
+
+    time: float
+    slo: str
+    good: float
+    total: float

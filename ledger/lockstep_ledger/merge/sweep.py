@@ -1,0 +1,169 @@
+"""A sweep over the starts and ends of a node, of the scheduler, or of a part: its spans.
+
+The state after a sweep is a function of the set of events. What comes in order goes on from there;
+what comes late is swept anew with all events of its node.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.growth import count, note
+from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
+
+_OF_NODES = frozenset({
+    "job_started", "attempt_started", "attempt_ended", "job_finished", "goodput"
+})  # fmt: skip
+_OF_SCHEDULERS = frozenset({"job_started", "job_finished", "job_requeued"})
+_OF_PARTS = {"resources_allocated": "job_started", "resources_released": "job_finished"}
+_STARTS = frozenset({"job_started", "attempt_started"})
+_MAX_REASON, _MAX_RANK = 500, 1 << 31
+_NUM_CHECKPOINTS = 8
+
+
+class Source:
+    """The spans of a node, of the scheduler, or of a part.
+
+    Attributes:
+        requeue_waits: time of a scheduler's requeue without a start or end after it.
+        changed: numbers of the spans to be saved.
+    """
+
+    def __init__(
+        self, name: str, spans: Iterable[Span] = (), final_gpus: Sequence[float] = ()
+    ) -> None:
+        self.name, self.spans, self._final_gpus = name, list(spans), final_gpus
+        self.requeue_waits: float | None = None
+        self.changed: set[int] = set()
+
+    def sweeps(self, event: LedgerEvent) -> bool:
+        """Whether the place of an event among the others matters."""
+        if self.name == SCHEDULER:
+            return event.kind in _OF_SCHEDULERS
+        return event.kind in (_OF_PARTS if self.name.startswith(PART_PREFIX) else _OF_NODES)
+
+    def is_late(self, event: LedgerEvent) -> bool:
+        """Whether an event that is swept belongs before others that are there.
+
+        With the first span all that was heard of the node is placed; so it is with a new span
+        that begins before the newest event.
+        """
+        if not self.spans or event.order <= tuple(self.spans[-1].last):
+            return True
+        return event.kind in _STARTS and event.time_seconds <= self.spans[-1].heard
+
+    def is_of(self, frame: Frame) -> bool:
+        """Whether a sweep would give the same spans in this frame."""
+        befores = (None, *self.spans)
+        return all(s.is_of(frame, before) for s, before in zip(self.spans, befores, strict=False))
+
+    def take(self, event: LedgerEvent, frame: Frame) -> Iterator[WindowRow]:
+        """Adds an event, in order if its place matters; what it adds to the windows."""
+        if not self.sweeps(event):
+            self._note_event(event)
+            return
+        kind = _OF_PARTS.get(event.kind, event.kind)
+        span = self.spans[-1] if self.spans else None
+        is_open = span is not None and span.end is None
+        is_restart = (
+            is_open
+            and span is not None
+            and (frame.zone(span.begin) == frame.zone(event.time_seconds))
+        )
+        if kind == "job_started" or (kind == "attempt_started" and not is_restart):
+            self._open(event)
+        elif kind == "job_finished" and span is not None and is_open:
+            _close(span, event)
+        elif kind == "job_finished" and (span is None or self.requeue_waits is not None):
+            self._end_without_start(event)
+        elif kind == "job_requeued":
+            if span is not None and is_open:
+                span.end, span.end_received = event.time_seconds, event.received_seconds
+            self.requeue_waits = event.time_seconds
+        self._note_event(event)
+        if self.spans:
+            span = self.spans[-1]
+            span.last = event.order
+            if self.name != SCHEDULER:
+                note(span, event)
+                final = self._final_gpus[span.number : span.number + 1]
+                gpus = final[0] if final else span.find_gpus(frame.gpus_of_node)
+                yield from count(span, event, gpus)
+
+    def find(self, time: float) -> Span | None:
+        """The newest span that begins at or before a time."""
+        return next((span for span in reversed(self.spans) if span.begin <= time), None)
+
+    def _open(self, event: LedgerEvent, *, has_start: bool = True) -> Span:
+        span = Span(
+            node=self.name, number=len(self.spans), attempt=event.attempt, last=event.order,
+            begin=event.time_seconds, has_start=has_start, gpu_model=event.text("gpu_model"),
+            is_launched=event.kind == "job_started",
+        )  # fmt: skip
+        if event.kind == "job_started":
+            span.num_nodes, span.num_ranks = (
+                event.count("num_nodes"),
+                event.number("nproc_per_node"),
+            )
+        if self.spans:
+            self.spans[-1].bound = span.begin
+            self.changed.add(span.number - 1)
+        self.spans.append(span)
+        self.requeue_waits = None
+        return span
+
+    def _end_without_start(self, event: LedgerEvent) -> None:
+        requeued = self.requeue_waits
+        span = self._open(event, has_start=False)
+        _close(span, event)
+        span.after_requeue = requeued
+
+    def _note_event(self, event: LedgerEvent) -> None:
+        span = self.find(event.time_seconds)
+        if span is None:
+            return
+        self.changed.add(span.number)
+        span.heard = max(span.heard, event.time_seconds)
+        if event.kind != "job_finished":
+            span.alive = max(span.alive, event.time_seconds)
+        if event.kind == "checkpoint_durable":
+            span.checkpoints = sorted([*span.checkpoints, event.time_seconds])[-_NUM_CHECKPOINTS:]
+        if event.kind in {"attempt_ended", "job_finished"}:
+            span.is_preempted |= event.fields.get("outcome") == "preempted"
+
+
+def sweep(name: str, events: Iterable[LedgerEvent], frame: Frame) -> tuple[Source, list[WindowRow]]:
+    """The spans of all events of a node, and what they add to the windows."""
+    ordered = sorted(events, key=lambda event: event.order)
+    source, rows = _sweep(Source(name), ordered, frame)
+    if not source.is_of(frame):
+        # The newest word on the GPUs of a span holds for all of it.
+        final = [span.find_gpus(frame.gpus_of_node) for span in source.spans]
+        source, rows = _sweep(Source(name, final_gpus=final), ordered, frame)
+    return source, rows
+
+
+def _sweep(
+    source: Source, ordered: list[LedgerEvent], frame: Frame
+) -> tuple[Source, list[WindowRow]]:
+    rows: list[WindowRow] = []
+    for is_swept in (True, False):
+        for event in ordered:
+            if source.sweeps(event) == is_swept:
+                rows += source.take(event, frame)
+    return source, rows
+
+
+def _close(span: Span, event: LedgerEvent) -> None:
+    reason, ranks = event.fields.get("reason"), event.fields.get("culprit_ranks")
+    rank = ranks[0] if isinstance(ranks, list) and ranks else None
+    span.end, span.end_received = event.time_seconds, event.received_seconds
+    span.ending = End(
+        order=event.order,
+        outcome=event.text("outcome") or "unknown",
+        failure_class=event.text("failure_class") or None,
+        cause=event.text("cause") or None,
+        reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
+        culprit_node=event.text("culprit_node") or None,
+        rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
+    )

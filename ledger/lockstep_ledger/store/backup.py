@@ -1,0 +1,120 @@
+"""Copies a store into a file and back; the file is an SQLite store, whatever the store is.
+
+A copy is of one moment and holds up no writer: SQLite's online backup, PostgreSQL's snapshot.
+"""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    create_engine,
+    delete,
+    func,
+    insert,
+    select,
+)
+
+from lockstep_ledger.store.database import (
+    StoreError,
+    disposing,
+    explained,
+    list_revisions,
+    migrate,
+    new_engine,
+    store_url,
+    writer_lock,
+)
+from lockstep_ledger.store.tables import counters
+from lockstep_ledger.store.upkeep_tables import counter_bases
+
+_ROWS = 5000
+_VERSIONS = "alembic_version"
+
+
+def back_up(engine: Engine, path: Path) -> None:
+    """Writes a store into a file, which is there when all of it is.
+
+    Raises:
+        StoreError: the file cannot be written there.
+    """
+    if path.exists():
+        raise StoreError(f"file {path} is there already; choose another name")
+    if not path.parent.is_dir():
+        raise StoreError(f"folder {path.parent} does not exist; create it first")
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, explained(engine):
+        temporary = Path(folder, "copy.db")
+        with disposing(new_engine(store_url(str(temporary)))) as target:
+            _copy(engine, target)
+        with closing(sqlite3.connect(temporary)) as copied:
+            copied.execute("PRAGMA journal_mode=DELETE")
+            [finding] = copied.execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            raise StoreError(f"the copy in {path.parent} is damaged ({finding}); check the disk")
+        temporary.chmod(0o600)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def restore(path: Path, dsn: str) -> None:
+    """Fills an empty store from a file of ``back_up``, of this version or an earlier one.
+
+    Its counters are served from 0 on: increase() takes every fall for a fall to 0.
+
+    Raises:
+        StoreError: the file holds no ledger, or the store is not empty.
+    """
+    url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
+    with disposing(create_engine(url)) as source, disposing(new_engine(store_url(dsn))) as target:
+        if not list_revisions(source)[0]:
+            raise StoreError(f"file {path} holds no ledger; give one of lockstep ledger backup")
+        with writer_lock(target), explained(target):
+            if list_revisions(target)[0]:
+                raise StoreError("the store is a ledger's; restore into a new file or database")
+            _copy(source, target)
+            migrate(target, is_locked=True)
+            with target.begin() as connection:
+                connection.execute(delete(counter_bases))
+                query = select(counters.c.number, counters.c.value)
+                connection.execute(insert(counter_bases).from_select(["counter", "base"], query))
+
+
+def _copy(source: Engine, target: Engine) -> None:
+    """Copies all tables as they are at one moment, with the version that they have."""
+    if source.dialect.name == target.dialect.name == "sqlite":
+        with (
+            closing(source.raw_connection()) as reading,
+            closing(target.raw_connection()) as writing,
+        ):
+            assert reading.driver_connection is not None
+            reading.driver_connection.backup(writing.driver_connection)
+        return
+    for revision in list_revisions(source)[0]:
+        migrate(target, revision, is_locked=True)
+    level = "REPEATABLE READ" if source.dialect.name == "postgresql" else "SERIALIZABLE"
+    snapshot = source.execution_options(isolation_level=level)
+    with snapshot.connect() as reading, target.begin() as writing:
+        _copy_rows(reading, writing)
+
+
+def _copy_rows(reading: Connection, writing: Connection) -> None:
+    tables = MetaData()
+    tables.reflect(bind=writing)
+    for table in tables.sorted_tables:
+        if table.name == _VERSIONS:
+            continue
+        rows = reading.execution_options(yield_per=_ROWS).execute(select(table))
+        for part in rows.mappings().partitions():
+            writing.execute(insert(table), [dict(row) for row in part])
+        for column in table.c:
+            if column.server_default is not None and column.autoincrement is True:
+                # What is numbered next has to be beyond what is copied.
+                sequence = func.pg_get_serial_sequence(table.name, column.name)
+                writing.execute(select(func.setval(sequence, func.max(column))))

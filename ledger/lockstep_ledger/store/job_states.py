@@ -1,0 +1,145 @@
+"""What the writer keeps of a job between transactions, in memory and in the store."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lockstep_ledger.merge.derive import Derivation
+from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.record import Record, record_of_json
+from lockstep_ledger.merge.runs import SLACK_SECONDS
+from lockstep_ledger.merge.spans import Frame, Span
+from lockstep_ledger.merge.sweep import Source
+from lockstep_ledger.store.tables import jobs, marks, spans
+
+_decode_facts = msgspec.json.Decoder(JobFacts).decode
+_decode_span = msgspec.json.Decoder(Span).decode
+_encode = msgspec.json.Encoder().encode
+_SPANS = select(spans).where(spans.c.job == bindparam("number")).order_by(spans.c.number)
+_ADD_JOBS = insert(jobs)
+_CHANGE_JOBS = (
+    update(jobs)
+    .where(jobs.c.number == bindparam("job_number"))
+    .values({c.name: bindparam(c.name) for c in jobs.c if c.name != "number"})
+)
+_RECORD_COLUMNS = tuple(c.name for c in jobs.c if c.name not in {"state", "facts"})
+_record_values = attrgetter(*_RECORD_COLUMNS)
+
+
+@dataclass(slots=True)
+class JobState:
+    """A job in the writer's memory.
+
+    Attributes:
+        record: as it was last saved; None of a job that is new.
+        pending: events of this transaction.
+        derivation: of the record, while nothing but the growth of its newest run has changed.
+        touched: names of sources that have spans to be saved.
+        begins_anew: whether it is derived from all of its events, after it was joined.
+    """
+
+    facts: JobFacts
+    sources: dict[str, Source] = field(default_factory=dict)
+    record: Record | None = None
+    pending: list[LedgerEvent] = field(default_factory=list)
+    derivation: Derivation | None = None
+    touched: set[str] = field(default_factory=set)
+    begins_anew: bool = False
+
+    @property
+    def frame(self) -> Frame:
+        """What the spans of nodes take from the whole job."""
+        scheduler = self.sources.get(SCHEDULER)
+        begins = [span.begin for span in scheduler.spans if span.has_start] if scheduler else []
+        zones = tuple(begin - SLACK_SECONDS for begin in begins)
+        return Frame(self.facts.gpus_of_node, zones)
+
+    @property
+    def number(self) -> int:
+        """Number of the job's row."""
+        return self.facts.number
+
+
+def load(connection: Connection, row: Row[Any]) -> JobState:
+    """The state of a job from its rows.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
+    if not row.facts:
+        raise ValueError(f"job {row.job_id} was not brought up to date")
+    state = JobState(_decode_facts(row.facts), record=record_of_json(row.state))
+    by_node: dict[str, list[Span]] = defaultdict(list)
+    for span in connection.execute(_SPANS, {"number": row.number}):
+        by_node[span.node].append(_decode_span(span.state))
+    state.sources = {name: Source(name, found) for name, found in by_node.items()}
+    if SCHEDULER in state.sources:
+        state.sources[SCHEDULER].requeue_waits = state.facts.requeue_waits
+    return state
+
+
+def remove(connection: Connection, number: int) -> None:
+    """Removes the spans and marks of a job."""
+    for table in (spans, marks):
+        connection.execute(delete(table).where(table.c.job == number))
+
+
+def save(connection: Connection, states: Collection[JobState], new: Collection[int]) -> None:
+    """Writes what changed of jobs; their records are there already."""
+    changed = [
+        {"job": s.number, "node": source.name, "number": n, "state": _text(source.spans[n])}
+        for s in states
+        for source, n in changed_spans(s)
+    ]
+    upsert(connection, spans, ("job", "node", "number"), changed)
+    for state in states:
+        for name in state.touched:
+            state.sources[name].changed.clear()
+        state.touched.clear()
+    rows = [_job_row(state) for state in states]
+    added = [row for row in rows if row["number"] in new]
+    changed_rows = [
+        {**row, "job_number": row["number"]} for row in rows if row["number"] not in new
+    ]
+    if added:
+        connection.execute(_ADD_JOBS, added)
+    if changed_rows:
+        connection.execute(_CHANGE_JOBS, changed_rows)
+
+
+def changed_spans(state: JobState) -> Iterator[tuple[Source, int]]:
+    """Source and number of each span that is to be saved."""
+    for name in sorted(state.touched):
+        source = state.sources[name]
+        for number in sorted(source.changed):
+            yield source, number
+
+
+def upsert(connection: Connection, table: Any, key: Sequence[str], rows: list[Any]) -> None:
+    """Adds rows, or replaces those of the same key."""
+    if not rows:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement: Any = dialect.insert(table)
+    values = {c.name: statement.excluded[c.name] for c in table.c if c.name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
+
+
+def _text(value: object) -> str:
+    return _encode(value).decode()
+
+
+def _job_row(state: JobState) -> dict[str, Any]:
+    record = state.record
+    assert record is not None
+    row = dict(zip(_RECORD_COLUMNS, _record_values(record), strict=True))
+    cause = record.cause and record.cause[:64]
+    return {**row, "cause": cause, "state": _text(record), "facts": _text(state.facts)}

@@ -1,0 +1,270 @@
+"""Brings the record of a job up to date with new events of it."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, delete, func, select, text
+
+from lockstep_ledger.merge.derive import STRUCTURAL, Derivation, Evidence
+from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.marks import Mark, group_of, mark_of, tally
+from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.record import Record
+from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.merge.spans import PART_PREFIX, Frame, WindowRow
+from lockstep_ledger.merge.sweep import Source, sweep
+from lockstep_ledger.store.job_states import JobState, changed_spans, remove, upsert
+from lockstep_ledger.store.tables import events, marks, spans
+from lockstep_records.outcomes.evidence import NodeEvent
+
+_MAX_INCIDENTS = 200
+_OF_JOB = select(events).where(events.c.job == bindparam("number"))
+_OF_NODE = _OF_JOB.where(events.c.node == bindparam("node_name"))
+# As text: SQLite takes a partial index only for the very words of its condition.
+_INCIDENTS = (
+    select(events.c.node, events.c.time, events.c.body)
+    .where(
+        events.c.job == bindparam("number"),
+        text("kind = 'node_event'"),
+        events.c.time >= bindparam("since"),
+        events.c.time < bindparam("until"),
+    )
+    .order_by(events.c.time, events.c.id)
+    .limit(_MAX_INCIDENTS)
+)
+_CHECKPOINTS = select(func.count(), func.min(marks.c.time), func.max(marks.c.time)).where(
+    marks.c.job == bindparam("number"),
+    marks.c.what == "checkpoint",
+    marks.c.time <= bindparam("until"),
+)
+_MARKS = select(marks).where(marks.c.job == bindparam("number"))
+
+
+class JobWork:
+    """Brings one job up to date with its pending events, which are stored already."""
+
+    def __init__(
+        self,
+        state: JobState,
+        connection: Connection,
+        effects: Effects,
+        timeouts: SettleTimeouts | None = None,
+    ) -> None:
+        self._state, self._connection, self._effects = state, connection, effects
+        self._timeouts = timeouts or SettleTimeouts()
+        self._new = {event.id for event in state.pending}
+        self._rows: list[WindowRow] = []
+        self._is_growth = False
+
+    def run(self) -> Record:
+        """Applies the events and derives the record; counters are booked by the caller."""
+        state = self._state
+        if state.begins_anew:
+            self._begin_anew()
+        else:
+            self._apply()
+        if SCHEDULER in state.sources:
+            state.facts.requeue_waits = state.sources[SCHEDULER].requeue_waits
+        state.pending = []
+        record = self._derive()
+        group = state.facts.booked.group
+        self._effects.count(group if group[0] else record.group, self._rows)
+        if group[0] and group[3] != record.job_class:
+            rows = self.stream_rows()
+            self._effects.count(group, rows, sign=-1)
+            self._effects.count(record.group, rows)
+        return record
+
+    def _apply(self) -> None:
+        state = self._state
+        before = state.frame
+        self._is_growth = not any(event.kind in STRUCTURAL for event in state.pending)
+        by_source: dict[str, list[LedgerEvent]] = defaultdict(list)
+        for event in state.pending:
+            state.facts.take(event)
+            for name in _sources_of(event):
+                by_source[name].append(event)
+        # The scheduler's spans are swept first: they tell a node's restarts from its later runs.
+        for name in sorted(by_source, key=lambda name: name != SCHEDULER):
+            self._add(name, by_source[name], before)
+        if before != state.frame:
+            for name in sorted(state.sources.keys() - by_source.keys()):
+                self._add(name, [], before)
+        self._count_marks(state.pending)
+
+    def _begin_anew(self) -> None:
+        """Derives the job from all of its stored events."""
+        state, old = self._state, self._state.facts
+        state.facts = facts = JobFacts(
+            old.cluster, old.job_id, old.number, old.ids, old.aliases, old.instances, old.owner
+        )
+        facts.booked, state.sources, state.begins_anew = old.booked, {}, False
+        state.touched.clear()
+        remove(self._connection, facts.number)
+        names: set[str] = set()
+
+        def taken() -> Iterator[LedgerEvent]:
+            for row in self._connection.execute(_OF_JOB, {"number": facts.number}):
+                event = event_of_row(row, facts)
+                facts.take(event)
+                names.update(_sources_of(event))
+                yield event
+
+        self._count_marks(taken())
+        for name in sorted(names, key=lambda name: (name != SCHEDULER, name)):
+            source, rows = sweep(name, self._read(name), state.frame)
+            self._put(source)
+            self._rows += rows
+
+    def _derive(self) -> Record:
+        """The record as the facts tell it now."""
+        state = self._state
+        changed = [source.spans[number] for source, number in changed_spans(state)]
+        derivation, record = state.derivation, state.record
+        if self._is_growth and derivation is not None and record is not None:
+            record = msgspec.structs.replace(record, runs=[*record.runs])
+            if record.runs:
+                record.runs[-1] = msgspec.structs.replace(record.runs[-1])
+            if not record.preemptions and derivation.update(record, changed):
+                return record
+        evidence = Evidence(self._incidents, self.checkpoints)
+        state.derivation = Derivation(state.facts, state.sources, evidence, self._timeouts)
+        return state.derivation.record()
+
+    def checkpoints(self, until: float) -> tuple[int, float, float]:
+        """Number, first and last time of the durable checkpoints up to a time."""
+        values = {"number": self._state.number, "until": until}
+        number, first, last = self._connection.execute(_CHECKPOINTS, values).one()
+        return number, first or 0.0, last or 0.0
+
+    def _add(self, name: str, added: list[LedgerEvent], before: Frame) -> None:
+        """Adds events to a source, or sweeps all of it anew; ``before`` is the frame until now."""
+        source, frame = self._state.sources.get(name) or Source(name), self._state.frame
+        added.sort(key=lambda event: event.order)
+        rows: list[WindowRow] = []
+        is_late = False
+        for event in added:
+            is_late = source.sweeps(event) and source.is_late(event)
+            if is_late:
+                break
+            rows += source.take(event, frame)
+        if is_late or not source.is_of(frame):
+            stored = list(self._read(name))
+            swept, rows = sweep(name, stored, frame)
+            old = [event for event in stored if event.id not in self._new]
+            _, old_rows = sweep(name, old, before)
+            rows += [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
+            self._forget(name, len(swept.spans), len(source.spans))
+            source, self._is_growth = swept, False
+        self._put(source)
+        self._rows += rows
+
+    def _put(self, source: Source) -> None:
+        if source.spans or source.requeue_waits is not None:
+            self._state.sources[source.name] = source
+            self._state.touched.add(source.name)
+
+    def _forget(self, name: str, count: int, count_before: int) -> None:
+        if count < count_before:
+            own = (spans.c.job == self._state.number, spans.c.node == name)
+            self._connection.execute(delete(spans).where(*own, spans.c.number >= count))
+
+    def _read(self, name: str) -> Iterable[LedgerEvent]:
+        """All stored events of a source."""
+        node = SCHEDULER if name.startswith(PART_PREFIX) else name
+        values = {"number": self._state.number, "node_name": node}
+        for row in self._connection.execute(_OF_NODE, values):
+            event = event_of_row(row, self._state.facts)
+            if name in _sources_of(event):
+                yield event
+
+    def _count_marks(self, added: Iterable[LedgerEvent]) -> None:
+        """Counts what is counted once, where it is new or was reported earlier than before."""
+        reported: dict[Mark, dict[int, float]] = defaultdict(dict)
+        facts = self._state.facts
+        for event in added:
+            found = mark_of(event)
+            if found is None:
+                continue
+            times, number = reported[group_of(found)], found[2]
+            times[number] = min(event.time_seconds, times.get(number, event.time_seconds))
+            if found[0] == "checkpoint":
+                newest = (event.time_seconds, event.count("step"))
+                facts.checkpoint = max(facts.checkpoint or newest, newest, key=lambda c: c[0])
+        for group, times in reported.items():
+            query = _MARKS.where(marks.c.what == group[0], marks.c.attempt == group[1])
+            if group[0] == "checkpoint":
+                query = query.where(marks.c.number == group[2])
+            rows = self._connection.execute(query, {"number": self._state.number})
+            old = {row.number: row.time for row in rows}
+            earlier = {n: time for n, time in times.items() if time < old.get(n, float("inf"))}
+            if earlier:
+                self._count(group, old, sign=-1)
+                self._count(group, {**old, **earlier}, sign=1)
+                self._save_marks(group, earlier)
+
+    def _count(self, group: Mark, times: dict[int, float], sign: int) -> None:
+        counts, rows = tally(group, times)
+        held = self._state.facts.counts
+        for name, number in counts.items():
+            held[name] = held.get(name, 0) + sign * number
+        self._rows += [WindowRow(r.time, r.slo, sign * r.good, sign * r.total) for r in rows]
+
+    def _save_marks(self, group: Mark, times: dict[int, float]) -> None:
+        rows = [
+            {"job": self._state.number, "what": group[0], "attempt": group[1], "number": number,
+             "time": time}
+            for number, time in times.items()
+        ]  # fmt: skip
+        upsert(self._connection, marks, ("job", "what", "attempt", "number"), rows)
+
+    def stream_rows(self) -> list[WindowRow]:
+        """The rows in the windows that follow from events: goodput, checkpoints, resumes."""
+        rows: list[WindowRow] = []
+        facts = self._state.facts
+        for name in self._state.sources:
+            rows += sweep(name, self._read(name), self._state.frame)[1]
+        groups: dict[Mark, dict[int, float]] = defaultdict(dict)
+        for row in self._connection.execute(_MARKS, {"number": facts.number}):
+            groups[group_of((row.what, row.attempt, row.number))][row.number] = row.time
+        for group, times in groups.items():
+            rows += tally(group, times)[1]
+        return rows
+
+    def _incidents(self, since: float, until: float) -> Sequence[NodeEvent]:
+        values = {"number": self._state.number, "since": since, "until": until}
+        return [
+            _incident(row.node, row.time, json.loads(row.body)["fields"])
+            for row in self._connection.execute(_INCIDENTS, values)
+        ]
+
+
+def _sources_of(event: LedgerEvent) -> Iterator[str]:
+    if event.node == SCHEDULER and event.kind.startswith("resources_"):
+        yield f"{PART_PREFIX}{event.text('part')}"
+    yield event.node
+
+
+def _incident(node: str, time: float, fields: dict[str, Any]) -> NodeEvent:
+    ranks = fields.get("ranks")
+    numbers = tuple(ranks[:256]) if isinstance(ranks, list) else ()
+    sign, detail = fields.get("sign"), str(fields.get("detail") or "")[:300]
+    return NodeEvent(
+        sign=sign if isinstance(sign, str) else "", node=node or None, ranks=numbers,
+        detail=detail, time=time,
+    )  # fmt: skip
+
+
+def event_of_row(row: Row[Any], facts: JobFacts) -> LedgerEvent:
+    """A stored event."""
+    body = json.loads(row.body)
+    return LedgerEvent(
+        id=row.id, kind=row.kind, cluster=facts.cluster, job_id=facts.job_id, node=row.node,
+        attempt=row.attempt, time_seconds=row.time, received_seconds=row.received,
+        fields=body.pop("fields"), extra=body,
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""Ids that share an alias are one job; one number of two schedulers is two."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+
+from lockstep_ledger.merge.counted import Booked
+from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.event import LedgerEvent, is_printable
+from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.spans import WindowRow
+from lockstep_ledger.store import job_states
+from lockstep_ledger.store.job_states import JobState
+from lockstep_ledger.store.job_work import JobWork
+from lockstep_ledger.store.known_jobs import ID_PREFIX, Key, KnownJobs
+from lockstep_ledger.store.tables import aliases, amendments, events, jobs
+
+_STATING = frozenset({"job_submitted", "job_started"})
+_MAX_ALIASES = 20
+_CHUNK = 400
+
+
+def aliases_of(event: LedgerEvent) -> list[str]:
+    """Other names of the job: of a start or submission, and of any word of a scheduler."""
+    stated = event.fields.get("aliases")
+    if not isinstance(stated, list) or (event.node and event.kind not in _STATING):
+        return []
+    names = [name for name in stated if isinstance(name, str) and name and is_printable(name)]
+    return names[:_MAX_ALIASES]
+
+
+def instance_of(event: LedgerEvent) -> str:
+    """Name of the Slurm that the job's own number is of; empty where nobody says."""
+    for alias in aliases_of(event):
+        scheme, _, rest = alias.partition(":")
+        name, _, number = rest.partition(":")
+        if scheme == "slurm" and number == event.job_id:
+            return name
+    return ""
+
+
+class Joins:
+    """Finds the job of an event, and joins and parts jobs in a transaction.
+
+    Args:
+        memory: jobs in memory and in the store.
+        connection: of the transaction.
+        effects: of the transaction.
+        changed: jobs that the transaction changes, by number.
+        rows: of events that it will store.
+    """
+
+    def __init__(
+        self,
+        memory: KnownJobs,
+        connection: Connection,
+        effects: Effects,
+        changed: dict[int, JobState],
+        rows: list[dict[str, Any]],
+    ) -> None:
+        self._jobs, self._connection, self._effects = memory, connection, effects
+        self._changed, self._rows = changed, rows
+
+    def locate(self, event: LedgerEvent) -> LedgerEvent:
+        """The event under the id of its job: the second scheduler with one number has its name."""
+        job = self._jobs.get(event.key)
+        if job is None:
+            return event
+        instances = job.facts.instances
+        own = instances.get(SCHEDULER)
+        instance = instance_of(event) or (instances.get(event.node, "") if event.node else "")
+        if event.node and instance and instance != own:
+            instances[event.node] = instance
+        if not instance or own in {None, instance}:
+            return event
+        twin = replace(event, job_id=f"{event.job_id}@{instance}")
+        is_there = self._jobs.find(self._connection, twin.key) is not None
+        return twin if is_there or event.node == SCHEDULER else event
+
+    def note(self, job: JobState, event: LedgerEvent) -> JobState:
+        """Notes the names that an event states; the job that it is of then."""
+        instance, names = instance_of(event), aliases_of(event)
+        twin_id, _, twin_instance = event.job_id.rpartition("@")
+        if event.node == SCHEDULER and instance:
+            same = {n for n, i in job.facts.instances.items() if i == instance}
+            for node in same:
+                del job.facts.instances[node]
+            job.facts.instances.setdefault(SCHEDULER, instance)
+        elif instance and instance != job.facts.instances.get(SCHEDULER):
+            job.facts.instances[event.node] = instance
+        elif twin_id and names:
+            plain = self._jobs.find(self._connection, (event.cluster, twin_id))
+            if plain is not None:
+                self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)
+                instances = plain.facts.instances
+                of_twin = {n for n, i in instances.items() if n and i == twin_instance}
+                self._part(plain, job, of_twin if event.node == SCHEDULER else {event.node})
+        for alias in names:
+            job = self._claim(job, (event.cluster, alias))
+        return job
+
+    def _claim(self, job: JobState, alias: Key) -> JobState:
+        holder = self._jobs.holder(self._connection, alias)
+        if holder is None and len(job.facts.aliases) < _MAX_ALIASES:
+            self._jobs.claim(self._connection, alias, job.number)
+            job.facts.aliases.append(alias[1])
+        elif holder is not None and holder != job.number:
+            other = self._jobs.find_number(self._connection, holder)
+            if _may_join(job.facts, other.facts):
+                return self._join(*sorted((job, other), key=lambda each: each.number))
+        return job
+
+    def _part(self, plain: JobState, twin: JobState, nodes: Collection[str]) -> None:
+        """Gives nodes to the second scheduler's job, once it and they have named it."""
+        if not any(self._has_events(plain, node) for node in nodes):
+            return
+        self._begin_anew(plain, twin)
+        for start in range(0, len(nodes), _CHUNK):
+            own = (events.c.job == plain.number, events.c.node.in_(sorted(nodes)[start:][:_CHUNK]))
+            self._connection.execute(update(events).where(*own).values(job=twin.number))
+        self._renumber(plain.number, twin.number, nodes)
+        twin.pending += [event for event in plain.pending if event.node in nodes]
+        plain.pending = [event for event in plain.pending if event.node not in nodes]
+
+    def _hand_over(self, alias: str, plain: JobState, twin: JobState) -> None:
+        """Gives the twin the alias that its nodes stated before it was known."""
+        if alias in plain.facts.aliases:
+            plain.facts.aliases.remove(alias)
+            twin.facts.aliases.append(alias)
+            self._jobs.claim(self._connection, (plain.facts.cluster, alias), twin.number)
+            self._changed[plain.number] = plain
+
+    def _has_events(self, job: JobState, node: str) -> bool:
+        query = select(events.c.id).where(events.c.job == job.number, events.c.node == node)
+        is_pending = any(event.node == node for event in job.pending)
+        return is_pending or self._connection.execute(query.limit(1)).first() is not None
+
+    def _begin_anew(self, *states: JobState) -> None:
+        """Takes back what follows from the stored events of jobs that are to be derived anew."""
+        for state in states:
+            if not state.begins_anew:
+                rows = JobWork(state, self._connection, self._effects).stream_rows()
+                self._effects.count(state.facts.booked.group, rows, sign=-1)
+            state.begins_anew = True
+            self._changed[state.number] = state
+
+    def _renumber(self, old: int, new: int, nodes: Collection[str] | None = None) -> None:
+        for row in self._rows:
+            if row["job"] == old and (nodes is None or row["node"] in nodes):
+                row["job"] = new
+
+    def _join(self, state: JobState, gone: JobState) -> JobState:
+        """Makes two jobs one; its record is derived from all events of both."""
+        facts, other = state.facts, gone.facts
+        self._begin_anew(state, gone)
+        for table in (events, amendments, aliases):
+            own = table.c.job == gone.number
+            self._connection.execute(update(table).where(own).values(job=state.number))
+        job_states.remove(self._connection, gone.number)
+        self._connection.execute(delete(jobs).where(jobs.c.number == gone.number))
+        self._jobs.replace(gone, state)
+        facts.owner = other.owner if facts.owner is None else facts.owner
+        facts.ids = {**other.ids, **facts.ids}
+        facts.aliases += other.aliases
+        facts.instances = {**other.instances, **facts.instances}
+        facts.booked = self._join_booked(facts.booked, other.booked)
+        for name in facts.ids:
+            alias = (facts.cluster, f"{ID_PREFIX}{name}")
+            if self._jobs.holder(self._connection, alias) is None:
+                self._jobs.claim(self._connection, alias, state.number)
+        state.pending += gone.pending
+        self._renumber(gone.number, state.number)
+        self._changed.pop(gone.number, None)
+        return state
+
+    def _join_booked(self, booked: Booked, other: Booked) -> Booked:
+        """What both have booked, where it is one group; else the other's is taken back."""
+        self._effects.count(other.group, map(WindowRow._make, other.rows), sign=-1)
+        observed = sorted({*booked.observed, *other.observed})
+        counts = dict(booked.counts)
+        if not counts:
+            return Booked(other.group, other.counts, booked.rows, observed)
+        for key, amount in other.counts:
+            if booked.group == other.group:
+                counts[key] = counts.get(key, 0.0) + amount
+            else:
+                self._effects.amend(key[0], other.group, amount)
+        return Booked(booked.group, list(counts.items()), booked.rows, observed)
+
+
+def _may_join(facts: JobFacts, other: JobFacts) -> bool:
+    """Whether two jobs can be one: of one owner, and of one scheduler's number."""
+    owners = {owner for each in (facts, other) if (owner := each.owner) is not None}
+    return len(owners) <= 1

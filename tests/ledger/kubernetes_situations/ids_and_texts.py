@@ -1,0 +1,167 @@
+"""Part 6: ids belong to the first namespace, runs follow runs, and any text is a text."""
+
+from .manifests import OPT_IN, job, pod
+from .scenario import Cluster, ExpectedJob, Manifest, situation
+
+LONG = "i05-" + "long" * 40  # the API admits 253 characters as a name of a Job, 63 as a label
+
+
+def in_second(c: Cluster, manifest: Manifest) -> Manifest:
+    """Put an object into the second namespace."""
+    manifest["metadata"]["namespace"] = c.second_namespace
+    return manifest
+
+
+@situation(
+    "Another namespace sets the id that a running job has: the first job goes on, with its id.",
+    ExpectedJob("i01-shared", is_open=True, attempts=1, num_gpus=2, namespace="own"),
+    notes="What the second becomes is not decided (refused, or an id of its own with its "
+    "namespace); it neither ends nor changes the first. A second record is admitted.",
+)
+def id_of_another_namespace(c: Cluster) -> None:
+    c.apply(job("i01-first", 2, labels={OPT_IN: "i01-shared"}))
+    c.wait_pods("i01-first", 1)
+    c.wait_recorded("i01-shared")
+    c.apply(in_second(c, job("i01-second", 1, run=2, labels={OPT_IN: "i01-shared"})))
+    c.wait_pods("i01-second", 1, "Succeeded")
+    c.wait(2)
+
+
+@situation(
+    "The same name in two namespaces, without a label: two jobs.",
+    ExpectedJob("i02-same", "succeeded", num_gpus=1, gpu_seconds=2, namespace="own"),
+    ExpectedJob("i02-same", "failed", num_gpus=2, gpu_seconds=6, namespace="second"),
+)
+def id_by_name_in_two_namespaces(c: Cluster) -> None:
+    c.apply(job("i02-same", 1, run=2))
+    other = job("i02-same", 2, run=3, lab={"exit-code": 1})
+    c.apply(in_second(c, other))
+    c.wait_pods("i02-same", 1, "Succeeded")
+    c.wait_pods("i02-same", 1, "Failed")
+
+
+@situation(
+    "Submitted again by its name after it failed: the next run of the same job.",
+    ExpectedJob("i03-again", "succeeded", attempts=2, gpu_seconds=8),
+)
+def id_submitted_again(c: Cluster) -> None:
+    c.apply(job("i03-again", 2, run=2, lab={"exit-code": 1}))
+    c.wait_condition("Job", "i03-again", "Failed")
+    c.wait_recorded("i03-again", is_open=False)
+    c.delete("Job", "i03-again")
+    c.wait_gone("Job", "i03-again")
+    c.wait_pods("i03-again", 0, "Failed")
+    c.apply(job("i03-again", 2, run=2))
+    c.wait_condition("Job", "i03-again", "Complete")
+
+
+@situation(
+    "A label that comes while the job runs renames it: the new id has all its time, the old none.",
+    ExpectedJob("i04-after", "succeeded", attempts=1, pods="i04-before",
+                gpu_seconds=lambda d: d.gpu_seconds("i04-before")),
+    absent=("i04-before",),
+)  # fmt: skip
+def id_by_late_label(c: Cluster) -> None:
+    c.apply(job("i04-before", 2))
+    (only,) = c.wait_pods("i04-before", 1)
+    c.wait_recorded("i04-before")
+    c.wait(3)
+    c.patch("Job", "i04-before", {"metadata": {"labels": {OPT_IN: "i04-after"}}})
+    c.wait(3)
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "i04-before", "Complete")
+
+
+@situation(
+    "A pod's name of 164 characters (253 are admitted) is recorded and readable.",
+    ExpectedJob(LONG, "succeeded", gpu_seconds=4),
+)
+def id_that_is_long(c: Cluster) -> None:
+    c.apply(pod(LONG, 2, lab={"run-seconds": 2}))
+    c.wait_pods(LONG, 1, "Succeeded")
+
+
+@situation(
+    "A pod's name of 253 characters, the most that there is.",
+    ExpectedJob("i06-" + "m" * 249, "succeeded"),
+)
+def id_of_253_characters(c: Cluster) -> None:
+    c.apply(pod("i06-" + "m" * 249, 1, lab={"run-seconds": 2}))
+    c.wait_pods("i06-", 1, "Succeeded")
+
+
+@situation(
+    "A pod fails with a message of 20,000 characters of any alphabet: recorded, cut or whole.",
+    ExpectedJob("i07-message", "failed", "unknown", "segfault"),
+)
+def text_of_any_length(c: Cluster) -> None:
+    c.apply(pod("i07-message", 1))
+    c.wait_pods("i07-message", 1)
+    c.wait(1)
+    message = "\u5931\u6557 \u041e\u0448\u0438\u0431\u043a\u0430 \U0001f525 " * 1500
+    c.end_pod("i07-message", 139, message=message)
+    c.wait_pods("i07-message", 1, "Failed")
+
+
+@situation(
+    "A message with control characters, line feeds and what looks like markup is a text.",
+    ExpectedJob("i08-markup", "preempted", cause="eviction"),
+)
+def text_with_control_characters(c: Cluster) -> None:
+    c.apply(pod("i08-markup", 1))
+    c.wait_pods("i08-markup", 1)
+    c.wait(1)
+    message = "<script>alert(1)</script>\x1b[31m\x07\r\n{{7*7}}\t'; DROP TABLE jobs; --"
+    c.end_pod("i08-markup", 137, pod_reason="Evicted", message=message)
+    c.wait_pods("i08-markup", 1, "Failed")
+
+
+@situation(
+    "Annotations and a user's name in any alphabet do not lose the job.",
+    ExpectedJob("i09-alphabet", "succeeded"),
+)
+def text_in_any_alphabet(c: Cluster) -> None:
+    manifest = job("i09-alphabet", 1, run=2)
+    cyrillic, katakana = "\u041e\u0431\u0443\u0447\u0435\u043d\u0438\u0435", "\u30e2\u30c7\u30eb"
+    note = {"description": f"{cyrillic} {katakana} \U0001f525"}
+    manifest["metadata"]["annotations"] = note
+    c.apply(manifest)
+    c.wait_condition("Job", "i09-alphabet", "Complete")
+
+
+@situation(
+    "The launcher said not_converged of the id that the label gives: its word stands.",
+    ExpectedJob("i10-launcher", "not_converged", owned_by_launcher=True, pods="i10-object"),
+)
+def launcher_has_the_word(c: Cluster) -> None:
+    c.apply(job("i10-object", 1, run=4, labels={OPT_IN: "i10-launcher"}))
+    c.wait_pods("i10-object", 1)
+    c.report_from_launcher("i10-launcher", "not_converged")
+    c.wait_condition("Job", "i10-object", "Complete")
+
+
+@situation(
+    "The launcher said out of memory, the Job says BackoffLimitExceeded: the launcher's cause.",
+    ExpectedJob("i11-launcher", "failed", "user", "gpu_oom", owned_by_launcher=True,
+                pods="i11-object"),
+)  # fmt: skip
+def launcher_knows_the_cause(c: Cluster) -> None:
+    lab = {"exit-code": 1}
+    c.apply(job("i11-object", 1, run=4, lab=lab, labels={OPT_IN: "i11-launcher"}))
+    c.wait_pods("i11-object", 1)
+    c.report_from_launcher("i11-launcher", "failed", "user", "gpu_oom")
+    c.wait_condition("Job", "i11-object", "Failed")
+
+
+@situation(
+    "The label is taken from a running job: one job, under one of both ids, and no third.",
+    ExpectedJob("i12", "succeeded", attempts=1, pods="i12-object"),
+)
+def id_label_is_removed(c: Cluster) -> None:
+    c.apply(job("i12-object", 1, labels={OPT_IN: "i12-label"}))
+    (only,) = c.wait_pods("i12-object", 1)
+    c.wait_recorded("i12-label")
+    c.patch("Job", "i12-object", {"metadata": {"labels": {OPT_IN: None}}})
+    c.wait(3)
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "i12-object", "Complete")

@@ -1,0 +1,144 @@
+"""Objects as people and operators write them, as short as the server admits."""
+
+from typing import Any
+
+from .scenario import Manifest
+
+GPU = "nvidia.com/gpu"
+OPT_IN = "lockstep/job-id"
+
+# Kind: path of its group and version, plural.
+PATHS = {
+    "Pod": ("api/v1", "pods"),
+    "ServiceAccount": ("api/v1", "serviceaccounts"),
+    "Job": ("apis/batch/v1", "jobs"),
+    "CronJob": ("apis/batch/v1", "cronjobs"),
+    "Deployment": ("apis/apps/v1", "deployments"),
+    "StatefulSet": ("apis/apps/v1", "statefulsets"),
+    "DaemonSet": ("apis/apps/v1", "daemonsets"),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
+    "ResourceClaim": ("apis/resource.k8s.io/v1", "resourceclaims"),
+    "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
+    "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "TrainJob": ("apis/trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    "PyTorchJob": ("apis/kubeflow.org/v1", "pytorchjobs"),
+    "TFJob": ("apis/kubeflow.org/v1", "tfjobs"),
+    "XGBoostJob": ("apis/kubeflow.org/v1", "xgboostjobs"),
+    "PaddleJob": ("apis/kubeflow.org/v1", "paddlejobs"),
+    "JAXJob": ("apis/kubeflow.org/v1", "jaxjobs"),
+    "MPIJob": ("apis/kubeflow.org/v2beta1", "mpijobs"),
+    "RayJob": ("apis/ray.io/v1", "rayjobs"),
+    "RayCluster": ("apis/ray.io/v1", "rayclusters"),
+    "LeaderWorkerSet": ("apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
+    "VolcanoJob": ("apis/batch.volcano.sh/v1alpha1", "jobs"),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta1", "workloads"),
+    "Trainium": ("apis/example.com/v1", "trainiums"),
+}
+CLUSTER_PATHS = {
+    "Node": ("api/v1", "nodes"),
+    "PriorityClass": ("apis/scheduling.k8s.io/v1", "priorityclasses"),
+    "DeviceClass": ("apis/resource.k8s.io/v1", "deviceclasses"),
+    "ResourceSlice": ("apis/resource.k8s.io/v1", "resourceslices"),
+}
+
+
+def container(
+    gpus: int | dict[str, int] = 1, name: str = "train", image: str = "train"
+) -> Manifest:
+    """Return a container with GPUs of NVIDIA, or with other resources by name."""
+    limits = {GPU: gpus} if isinstance(gpus, int) else gpus
+    asks = {key: str(count) for key, count in limits.items() if count}
+    return {"name": name, "image": image} | ({"resources": {"limits": asks}} if asks else {})
+
+
+def template(
+    gpus: int | dict[str, int] = 1,
+    *,
+    lab: dict[str, Any] | None = None,
+    node: str = "",
+    labels: dict[str, str] | None = None,
+    restart: str = "Never",
+    **spec: Any,
+) -> Manifest:
+    """Return a pod template; `lab` has the annotations that direct the pod's life."""
+    directed = {f"lab/{key}": str(value) for key, value in (lab or {}).items()}
+    chosen = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    return {
+        "metadata": {"annotations": directed, "labels": labels or {}},
+        "spec": {"restartPolicy": restart, "containers": [container(gpus)]} | chosen | spec,
+    }
+
+
+def job(
+    name: str,
+    gpus: int | dict[str, int] = 1,
+    *,
+    pods: int = 1,
+    run: float | tuple[float, ...] | None = None,
+    lab: dict[str, Any] | None = None,
+    labels: dict[str, str] | None = None,
+    template_spec: dict[str, Any] | None = None,
+    node: str = "",
+    **spec: Any,
+) -> Manifest:
+    """Return an indexed Job; `run` has the seconds of its pods, which run for ever without it."""
+    directed = dict(lab or {})
+    if isinstance(run, tuple):
+        directed |= {f"run-seconds-{index}": seconds for index, seconds in enumerate(run)}
+        directed["run-seconds"] = run[0]
+    elif run is not None:
+        directed["run-seconds"] = run
+    body = {
+        "completions": pods,
+        "parallelism": pods,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": template(gpus, lab=directed, node=node, **(template_spec or {})),
+    }
+    return manifest("batch/v1", "Job", name, body | spec, labels)
+
+
+def pod(
+    name: str,
+    gpus: int | dict[str, int] = 1,
+    *,
+    lab: dict[str, Any] | None = None,
+    labels: dict[str, str] | None = None,
+    node: str = "",
+    **spec: Any,
+) -> Manifest:
+    """Return a single pod."""
+    body = template(gpus, lab=lab, node=node, labels=labels, **spec)
+    body["metadata"]["name"] = name
+    return {"apiVersion": "v1", "kind": "Pod", **body}
+
+
+def manifest(
+    version: str, kind: str, name: str, spec: Manifest, labels: dict[str, str] | None = None
+) -> Manifest:
+    """Return an object."""
+    metadata: Manifest = {"name": name}
+    if labels:
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def custom(
+    kind: str, name: str, spec: Manifest | None = None, labels: dict[str, str] | None = None
+) -> Manifest:
+    """Return an object of a kind that an operator would serve; Volcano's is VolcanoJob here."""
+    version = PATHS[kind][0].removeprefix("apis/")
+    return manifest(version, kind.removeprefix("Volcano"), name, spec or {}, labels)
+
+
+def condition(name: str, status: str = "True", reason: str = "", message: str = "") -> Manifest:
+    """Return a condition without its time, which the cluster fills in."""
+    return {"type": name, "status": status, "reason": reason or name, "message": message}
+
+
+def workload(name: str, queue: str, priority: str = "") -> Manifest:
+    """Return a Kueue Workload of a local queue."""
+    spec: Manifest = {"queueName": queue, "podSets": [{"name": "main", "count": 1}]}
+    if priority:
+        spec |= {"priorityClassName": priority, "priority": 1000}
+    return custom("Workload", name, spec)

@@ -1,0 +1,224 @@
+"""Part 5: the API server restarts, compacts, forbids and defines anew; clocks are off."""
+
+from .manifests import condition, custom, job, manifest, pod
+from .scenario import Between, Cluster, ExpectedJob, outage, waited
+
+
+@outage(
+    "The API server is away for 5 s while a job runs on: one job, its time unbroken.",
+    ExpectedJob("r01-restart", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("r01-restart")),
+)  # fmt: skip
+def server_restarts(c: Cluster) -> None:
+    c.apply(job("r01-restart", 2))
+    (only,) = c.wait_pods("r01-restart", 1)
+    c.wait_recorded("r01-restart")
+    c.stop("apiserver")
+    c.wait(5)
+    c.start("apiserver")
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "r01-restart", "Complete")
+
+
+@outage(
+    "The server restarts three times within seconds: still one job, one attempt.",
+    ExpectedJob("r02-thrice", "succeeded", attempts=1),
+)
+def server_restarts_thrice(c: Cluster) -> None:
+    c.apply(job("r02-thrice", 2))
+    (only,) = c.wait_pods("r02-thrice", 1)
+    for _ in range(3):
+        c.stop("apiserver")
+        c.start("apiserver")
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "r02-thrice", "Complete")
+
+
+@outage(
+    "A live watch meets 410: the feed lists anew, ends what is gone, and keeps what runs.",
+    ExpectedJob("r03-stays", is_open=True, attempts=1),
+    ExpectedJob("r03-goes", refused=("failed", "succeeded")),
+)
+def server_answers_410(c: Cluster) -> None:
+    for name in ("r03-stays", "r03-goes"):
+        c.apply(job(name, 2))
+        c.wait_pods(name, 1)
+        c.wait_recorded(name)
+    c.compact()
+    c.delete("Job", "r03-goes")
+    c.wait_gone("Job", "r03-goes")
+    c.compact()
+    c.wait_recorded("r03-goes", is_open=False)
+
+
+@outage(
+    "The server is killed and its store with it; both come back and the feed with them.",
+    ExpectedJob("r04-store", is_open=True, attempts=1),
+)
+def server_and_store_are_killed(c: Cluster) -> None:
+    c.apply(job("r04-store", 2))
+    c.wait_pods("r04-store", 1)
+    c.wait_recorded("r04-store")
+    c.kill("apiserver")
+    c.kill("kine")
+    c.wait(2)
+    c.start("kine")
+    c.start("apiserver")
+    c.wait(3)
+
+
+@outage(
+    "The feed starts while there is no server: it waits and then takes what runs.",
+    ExpectedJob("r05-later", is_open=True, num_gpus=2, queue_wait_seconds=waited("r05-later")),
+)
+def feed_before_server(c: Cluster) -> None:
+    c.stop("feed")
+    c.apply(job("r05-later", 2))
+    c.wait_pods("r05-later", 1)
+    c.stop("apiserver")
+    c.start("feed")
+    c.wait(3)
+    c.start("apiserver")
+    c.wait_recorded("r05-later")
+
+
+@outage(
+    "The feed's clock is two minutes behind: begins, ends and waits are the server's.",
+    ExpectedJob("r06-behind", "succeeded", gpu_seconds=6, queue_wait_seconds=waited("r06-behind"),
+                started=lambda d: d.first_start("r06-behind"),
+                ended=lambda d: d.last_end("r06-behind")),
+)  # fmt: skip
+def clock_behind(c: Cluster) -> None:
+    c.set_clock_offset("feed", -120)
+    c.apply(job("r06-behind", 2, run=3))
+    c.wait_condition("Job", "r06-behind", "Complete")
+    c.wait_recorded("r06-behind", is_open=False)
+    c.set_clock_offset("feed", 0)
+
+
+@outage(
+    "The feed's clock is two minutes ahead, and the job is deleted: it ends when it was deleted.",
+    ExpectedJob("r07-ahead", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("r07-ahead"),
+                ended=Between(lambda d: d.at["deleted"] - 1, lambda d: d.at["gone"] + 1)),
+)  # fmt: skip
+def clock_ahead(c: Cluster) -> None:
+    c.set_clock_offset("feed", 120)
+    c.apply(job("r07-ahead", 2))
+    c.wait_pods("r07-ahead", 1)
+    c.wait_recorded("r07-ahead")
+    c.note("deleted")
+    c.delete("Job", "r07-ahead")
+    c.wait_gone("Job", "r07-ahead")
+    c.note("gone")
+    c.wait_recorded("r07-ahead", is_open=False)
+    c.set_clock_offset("feed", 0)
+
+
+@outage(
+    "A clock an hour ahead while the job vanishes unseen: its end is not in the future.",
+    ExpectedJob("r08-vanishes", refused=("failed",),
+                ended=Between(lambda d: d.first_start("r08-vanishes"),
+                              lambda d: d.at["back"] + 10)),
+)  # fmt: skip
+def clock_ahead_and_unseen(c: Cluster) -> None:
+    c.apply(job("r08-vanishes", 2))
+    c.wait_pods("r08-vanishes", 1)
+    c.wait_recorded("r08-vanishes")
+    c.stop("feed")
+    c.delete("Job", "r08-vanishes")
+    c.wait_gone("Job", "r08-vanishes")
+    c.set_clock_offset("feed", 3600)
+    c.start("feed")
+    c.note("back")
+    c.wait_recorded("r08-vanishes", is_open=False)
+    c.set_clock_offset("feed", 0)
+
+
+@outage(
+    "A kind is defined while the feed runs: its first job is seen.",
+    ExpectedJob("r09-new-kind", "succeeded", gpu_seconds=8, num_gpus=2),
+)
+def kind_comes_later(c: Cluster) -> None:
+    c.remove_kind("mpijobs.kubeflow.org")
+    c.wait(2)
+    c.add_kind("mpijobs.kubeflow.org")
+    owner = c.apply(custom("MPIJob", "r09-new-kind"))
+    c.apply(pod("r09-new-kind-worker-0", 2, lab={"run-seconds": 4}), owner=owner)
+    c.wait_pods("r09-new-kind", 1, "Succeeded")
+    done = condition("Succeeded", reason="MPIJobSucceeded")
+    c.patch("MPIJob", "r09-new-kind", {"status": {"conditions": [done]}}, status=True)
+
+
+@outage(
+    "A kind is deleted with its running job: that job ends, never failed; others go on.",
+    ExpectedJob("r10-old-kind", refused=("failed", "succeeded")),
+    ExpectedJob("r10-stays", is_open=True),
+)
+def kind_goes(c: Cluster) -> None:
+    owner = c.apply(custom("PaddleJob", "r10-old-kind"))
+    c.apply(pod("r10-old-kind-worker-0", 2), owner=owner)
+    c.apply(job("r10-stays", 1))
+    c.wait_pods("r10", 2)
+    c.wait_recorded("r10-old-kind")
+    c.remove_kind("paddlejobs.kubeflow.org")
+    c.wait_pods("r10-old-kind", 0)
+    c.wait_recorded("r10-old-kind", is_open=False)
+    c.add_kind("paddlejobs.kubeflow.org")
+
+
+@outage(
+    "A kind comes back after it went: its next job is seen again.",
+    ExpectedJob("r11-returns", is_open=True, num_gpus=2),
+)
+def kind_comes_back(c: Cluster) -> None:
+    c.remove_kind("xgboostjobs.kubeflow.org")
+    c.wait(3)
+    c.add_kind("xgboostjobs.kubeflow.org")
+    owner = c.apply(custom("XGBoostJob", "r11-returns"))
+    c.apply(pod("r11-returns-worker-0", 2), owner=owner)
+    c.wait_pods("r11-returns", 1)
+
+
+@outage(
+    "An account that may not list one kind: it is said once, and all others are followed.",
+    ExpectedJob("r12-seen", "succeeded", gpu_seconds=6),
+    logged_once=r"(?i)rayjobs.*(forbidden|may not)|(forbidden|may not).*rayjobs",
+)
+def kind_is_forbidden(c: Cluster) -> None:
+    c.forbid("rayjobs.ray.io")
+    c.kill("feed")
+    c.start("feed")
+    c.apply(job("r12-seen", 2, run=3))
+    c.wait_condition("Job", "r12-seen", "Complete")
+    c.wait_recorded("r12-seen", is_open=False)
+    c.wait(5)
+    c.allow("rayjobs.ray.io")
+
+
+@outage(
+    "The right to a kind is taken while its job runs and given back: the job did not end.",
+    ExpectedJob("r13-unseen", is_open=True, attempts=1),
+)
+def right_is_taken_for_a_while(c: Cluster) -> None:
+    owner = c.apply(custom("JAXJob", "r13-unseen"))
+    c.apply(pod("r13-unseen-worker-0", 2), owner=owner)
+    c.wait_pods("r13-unseen", 1)
+    c.wait_recorded("r13-unseen")
+    c.forbid("jaxjobs.kubeflow.org")
+    c.kill("feed")
+    c.start("feed")
+    c.wait(5)
+    c.allow("jaxjobs.kubeflow.org")
+    c.wait(3)
+
+
+@outage(
+    "A kind of which no importer was ever told is defined later: judged by its conditions.",
+    ExpectedJob("r14-other", "failed", "unknown", "segfault", gpu_seconds=6),
+)
+def unheard_kind_comes_later(c: Cluster) -> None:
+    owner = c.apply(manifest("example.com/v1", "Trainium", "r14-other", {}))
+    c.apply(pod("r14-other-0", 2, lab={"run-seconds": 3, "exit-code": 139}), owner=owner)
+    c.wait_pods("r14-other", 1, "Failed")
+    failed = condition("Failed", reason="WorkerFailed")
+    c.patch("Trainium", "r14-other", {"status": {"conditions": [failed]}}, status=True)

@@ -1,0 +1,246 @@
+"""The stage of situations: a lab, a ledger and its feeds, each a process of its own."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from .cluster import open_client, run_lab
+from .scenario import Manifest
+
+REPOSITORY = Path(__file__).parents[3]
+CLUSTER = "east"
+ACCOUNT = "lockstep-ledger-feed"
+HOME = "lockstep"
+LEASES = {"quiet": "another-feed"}
+"""A Lease that the account may not have: that feed works by itself."""
+TRAINIUM = {"apiGroups": ["example.com"], "resources": ["trainiums"], "verbs": ["list", "watch"]}
+TOKENS = {
+    "readers": "reader-token-of-the-tests scope=reader\n",
+    "writers": "feed-token-of-the-tests scope=scheduler\n"
+    "launcher-token-of-tests scope=launcher owner=1042\n",
+    "feed": "feed-token-of-the-tests\n",
+}
+WAIT_SECONDS = 45.0
+_START_SECONDS = 30.0
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Program:
+    """A process that can be stopped, killed and started again; its log goes on."""
+
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, before: tuple[str, ...] = ()) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*before, *self.command], stdout=log, stderr=log)
+
+    def end(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = None
+
+
+@dataclass
+class Stage:
+    """Everything that situations need.
+
+    Attributes:
+        work_name: folder of its ledger and feeds in that of the lab.
+        options: of the feed, beyond the usual ones.
+        offsets: how far ahead the clock of a feed is, by its name.
+    """
+
+    folder: Path
+    work_name: str = "lockstep"
+    options: tuple[str, ...] = ()
+    offsets: dict[str, float] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    def open(self) -> "Stage":
+        """Start ledger and feed on a lab that runs."""
+        self.client = open_client(self.folder / "kubeconfig")
+        self.grant(self.read_rules())
+        self.token_number, self.token_file = 0, self.folder / f"feed-token-{self.work_name}"
+        self.renew_token()
+        self.ledger_port, self.work = find_free_port(), self.folder / self.work_name
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir()
+        for name, text in TOKENS.items():
+            (self.work / name).write_text(text)
+        self._write_kubeconfig()
+        self.programs["ledger"] = Program(self._describe_ledger(), self.work / "ledger.log")
+        self.metrics = {name: find_free_port() for name in ("feed", "feed-2")}
+        for name, port in self.metrics.items():
+            command = self._describe_feed(name, port)
+            self.programs[name] = Program(command, self.work / f"{name}.log")
+        self.start("ledger")
+        self.start("feed")
+        return self
+
+    def _describe_ledger(self) -> list[str]:
+        options = {
+            "--store": self.work / "ledger.db", "--cluster": CLUSTER,
+            "--listen": f"127.0.0.1:{self.ledger_port}", "--max-rate": 1000,
+            "--requeue-wait": "1s", "--node-wait": "1s",
+            "--writer-tokens": self.work / "writers", "--reader-tokens": self.work / "readers",
+        }  # fmt: skip
+        serve = [sys.executable, "-m", "lockstep_cli.main", "ledger", "serve"]
+        return [*serve, *(str(word) for pair in options.items() for word in pair)]
+
+    def _describe_feed(self, name: str, port: int) -> list[str]:
+        options = {
+            "--url": self.url, "--cluster": CLUSTER, "--identity": name,
+            "--token-file": self.work / "feed", "--reader-token-file": self.work / "readers",
+            "--kubeconfig": self.work / "kubeconfig", "--metrics-listen": f"127.0.0.1:{port}",
+            "--lease": f"{HOME}/{LEASES.get(self.work_name, ACCOUNT)}",
+        }  # fmt: skip
+        words = (str(word) for pair in options.items() for word in pair)
+        return ["ledger", "follow", "kubernetes", *words, *self.options]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.ledger_port}"
+
+    def read_rules(self) -> list[Manifest]:
+        """The rules of the shipped Role, and one for the kind that only the lab has."""
+        text = (REPOSITORY / "deploy/kubernetes/feed.yaml").read_text(encoding="utf-8")
+        self.shipped = [each for each in yaml.safe_load_all(text) if each["kind"] != "Deployment"]
+        role = next(each for each in self.shipped if each["kind"] == "ClusterRole")
+        return [*role["rules"], TRAINIUM]
+
+    def grant(self, rules: list[Manifest]) -> None:
+        """Create the shipped account with these rules, or change them."""
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
+        for each in (namespace, *self.shipped):
+            group, kind = each["apiVersion"], each["kind"]
+            body = each | ({"rules": rules} if kind == "ClusterRole" else {})
+            base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+            where = each["metadata"].get("namespace")
+            plural = kind.lower() + "s"
+            path = f"{base}/namespaces/{where}/{plural}" if where else f"{base}/{plural}"
+            answer = self.client.post(path, json=body)
+            if answer.status_code == 409 and kind == "ClusterRole":
+                answer = self.client.put(f"{path}/{each['metadata']['name']}", json=body)
+            if answer.status_code not in {200, 201, 409}:
+                raise AssertionError(f"{path}: {answer.text}")
+        self.rules = rules
+
+    def renew_token(self) -> None:
+        """Make a token that ends with a secret of its own."""
+        self.token_number += 1
+        holder = f"feed-{self.token_number}-{time.monotonic_ns()}"
+        base = f"/api/v1/namespaces/{HOME}"
+        body: Manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": holder}}
+        uid = self.client.post(f"{base}/secrets", json=body).json()["metadata"]["uid"]
+        reference = {"kind": "Secret", "apiVersion": "v1", "name": holder, "uid": uid}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                   "spec": {"boundObjectRef": reference, "expirationSeconds": 7200}}  # fmt: skip
+        answer = self.client.post(f"{base}/serviceaccounts/{ACCOUNT}/token", json=request).json()
+        self.before, self.holder = getattr(self, "holder", ""), holder
+        self.token_file.write_text(answer["status"]["token"])
+
+    def end_token(self, holder: str) -> None:
+        self.client.delete(f"/api/v1/namespaces/{HOME}/secrets/{holder}")
+
+    def _write_kubeconfig(self) -> None:
+        config = json.loads((self.folder / "kubeconfig").read_text(encoding="utf-8"))
+        config["users"] = [{"name": "feed", "user": {"tokenFile": str(self.token_file)}}]
+        config["contexts"] = [{"name": "feed", "context": {"cluster": "lab", "user": "feed"}}]
+        config["current-context"] = "feed"
+        (self.work / "kubeconfig").write_text(json.dumps(config), encoding="utf-8")
+
+    def start(self, name: str, *, is_waited_for: bool = True) -> None:
+        """Start ledger or a feed, and wait until it serves."""
+        program = self.programs[name]
+        if name == "ledger":
+            program.start()
+            self.until(lambda: self.is_serving(f"{self.url}/ready"), "the ledger serves")
+            return
+        offset = str(self.offsets.get(name, 0.0))
+        program.start((sys.executable, str(Path(__file__).parent / "offset_clock.py"), offset))
+        port = self.metrics[name]
+        if is_waited_for:
+            url = f"http://127.0.0.1:{port}/healthz"
+            self.until(lambda: self.is_serving(url), f"{name} serves")
+
+    def is_serving(self, url: str) -> bool:
+        try:
+            return httpx.get(url, timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def until(self, is_so: Any, what: str, seconds: float = _START_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"after {seconds:.0f} s not so: {what}")
+            time.sleep(0.1)
+
+    def measure(self, family: str, feed: str = "feed") -> float:
+        """The sum of a metric of a feed; 0 where it has none."""
+        text = httpx.get(f"http://127.0.0.1:{self.metrics[feed]}/metrics", timeout=5).text
+        found = re.findall(rf"^{family}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(float(value) for value in found)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All records."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = self.read(f"/api/jobs?limit=500{after}")
+            found += page["jobs"]
+            if page["next"] is None:
+                return found
+            after = f"&after={page['next']}"
+
+    def read(self, path: str) -> Any:
+        headers = {"Authorization": "Bearer reader-token-of-the-tests"}
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=10).json()
+
+    def close(self) -> None:
+        """End ledger and feeds."""
+        self.client.close()
+        for name in ("feed", "feed-2", "ledger"):
+            if name in self.programs:
+                self.programs[name].end(signal.SIGKILL)
+
+
+def program_is_built(name: str) -> bool:
+    """Whether the lab has a program."""
+    cache = os.environ.get("LOCKSTEP_KUBERNETES_LAB", "~/.cache/lockstep-kubernetes-lab")
+    return (Path(cache).expanduser() / "bin" / name).exists()
+
+
+def open_lab(folder: Path) -> None:
+    """Start a lab with all kinds."""
+    run_lab("up", str(folder), "--nodes", "6", "--gpus", "8", "--kinds")
+
+
+def close_lab(folder: Path) -> None:
+    """Stop it."""
+    run_lab("down", str(folder))

@@ -1,0 +1,160 @@
+"""The situations on a real control plane, with a ledger and a feed under the shipped Role.
+
+`make kubernetes-lab` builds what they need; a quarter of an hour of tests.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lockstep_ledger.feeds.kubernetes.lease import Lease
+from lockstep_ledger.feeds.kubernetes.server import ApiServer
+
+from .cluster import run_lab
+from .every_situation import SITUATIONS
+from .kubelets import ControlPlane
+from .manifests import job, manifest, pod
+from .perform import Findings, is_alone, perform_alone, perform_together, perform_way
+from .scenario import Situation
+from .stage import ACCOUNT, HOME, REPOSITORY, Stage, close_lab, open_lab, program_is_built
+from .ways_away import WAYS
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.cluster,
+    # Watches of the diary are cut off as their server is stopped.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.skipif(
+        not program_is_built("kube-apiserver"),
+        reason="the control plane is not built; make kubernetes-lab builds it",
+    ),
+]
+TOGETHER = [each for each in SITUATIONS if not is_alone(each)]
+ALONE = [each for each in SITUATIONS if is_alone(each) and not each.way]
+
+
+@pytest.fixture(name="stage", scope="module")
+def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("lab")
+    open_lab(folder)
+    stage = Stage(folder)
+    try:
+        yield stage.open()
+    finally:
+        stage.close()
+        close_lab(folder)
+
+
+def wrong(found: Findings) -> Findings:
+    """Those with a finding."""
+    return {name: findings for name, findings in found.items() if findings}
+
+
+@pytest.mark.timeout(900)
+def test_situations_that_share_a_lab(stage: Stage) -> None:
+    assert wrong(perform_together(TOGETHER, stage)) == {}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("situation", ALONE, ids=lambda each: each.name)
+def test_situation_that_stops_parts(stage: Stage, situation: Situation) -> None:
+    assert wrong(perform_alone(situation, stage)) == {}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", WAYS, ids=lambda each: each.word)
+def test_all_that_can_become_of_a_job_in_an_outage(stage: Stage, way: object) -> None:
+    chosen = [each for each in SITUATIONS if each.way == way.word]  # type: ignore[attr-defined]  # a Way
+    assert wrong(perform_way(chosen, stage)) == {}
+
+
+@pytest.mark.parametrize("wrong_part", ["token", "authority"])
+def test_a_server_that_refuses_or_is_not_trusted_is_named_once(
+    stage: Stage, tmp_path: Path, wrong_part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = json.loads((stage.folder / "kubeconfig").read_text(encoding="utf-8"))
+    if wrong_part == "token":
+        config["users"][0]["user"] = {"token": "wrong"}
+    else:
+        config["clusters"][0]["cluster"]["certificate-authority"] = str(
+            stage.folder / "clients.crt"
+        )
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    lease = Lease(ApiServer(path), "default", "feed", "me")
+    assert [lease.hold(None) for _ in range(3)] == [False] * 3
+    [record] = [each for each in caplog.records if each.name.startswith("lockstep")]
+    assert {"token": "401", "authority": "CERTIFICATE_VERIFY_FAILED"}[
+        wrong_part
+    ] in record.getMessage()
+
+
+def read_granted() -> set[tuple[str, str, str]]:
+    """Verb, group and resource of all that the shipped roles grant."""
+    text = (REPOSITORY / "deploy/kubernetes/feed.yaml").read_text(encoding="utf-8")
+    return {
+        (verb, group, resource)
+        for document in yaml.safe_load_all(text)
+        for rule in document.get("rules", [])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def read_requests(log: Path) -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
+    """What the feed's account has requested for, and what of it was forbidden."""
+    requested, forbidden = set(), set()
+    for line in log.read_text(encoding="utf-8").splitlines():
+        request = json.loads(line)
+        target = request.get("objectRef")
+        if target is not None and "resource" in target:
+            key = (request["verb"], target.get("apiGroup", ""), target["resource"])
+            requested.add(key)
+            if request.get("responseStatus", {}).get("code") == 403:
+                forbidden.add(key)
+    return requested, forbidden
+
+
+@pytest.mark.timeout(300)
+def test_the_shipped_role_is_enough_and_no_more(tmp_path: Path) -> None:
+    """A log of the server's requests says what the feed requested for: each verb, and no other."""
+    log, policy = tmp_path / "audit.log", tmp_path / "policy.json"
+    account = f"system:serviceaccount:{HOME}:{ACCOUNT}"
+    rules = [
+        {"level": "Metadata", "users": [account], "omitStages": ["RequestReceived"]},
+        {"level": "None"},
+    ]
+    policy.write_text(
+        json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules})
+    )
+    folder = tmp_path / "lab"
+    flags = [
+        f"--apiserver-flag=--audit-policy-file={policy}",
+        f"--apiserver-flag=--audit-log-path={log}",
+    ]
+    run_lab("up", str(folder), "--nodes", "2", "--gpus", "8", "--kinds", *flags)
+    stage = Stage(folder)
+    try:
+        stage.open()
+        cluster = ControlPlane(folder, "role")
+        labels = {"app": "role"}
+        template = pod("any", 1, labels=labels, restart="Always")
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        cluster.apply(manifest("apps/v1", "Deployment", "role-deployment", spec))
+        cluster.apply(manifest("apps/v1", "StatefulSet", "role-set", spec | {"serviceName": "x"}))
+        cluster.apply(job("role-job", 1, run=2))
+        cluster.wait_condition("Job", "role-job", "Complete")
+        granted = read_granted()
+        stage.until(lambda: granted <= read_requests(log)[0], "every verb was used", 60)
+        requested, forbidden = read_requests(log)
+        assert forbidden == set()
+        assert requested == granted
+        cluster.close()
+    finally:
+        stage.close()
+        close_lab(folder)

@@ -1,0 +1,239 @@
+"""Part 1: GPU-seconds and queue wait are those of the pods, whatever the object says."""
+
+from .manifests import GPU, container, job, pod
+from .scenario import Between, Cluster, ExpectedJob, situation, waited
+
+
+@situation(
+    "Two pods of 4 GPUs that run 3 s and 5 s cost 32 GPU-seconds, not twice the Job's 5 s.",
+    ExpectedJob("g01-two", "succeeded", attempts=1, gpu_seconds=32, num_gpus=8),
+)
+def time_two_lengths(c: Cluster) -> None:
+    c.apply(job("g01-two", 4, pods=2, run=(3, 5)))
+    c.wait_condition("Job", "g01-two", "Complete")
+
+
+@situation(
+    "A Job whose pods never find GPUs has not started: it is in the queue and costs nothing.",
+    ExpectedJob("g02-none", gpu_seconds=0, is_open=True),
+    notes="A state of 'queued' is right; 'running' is not.",
+)
+def time_never_scheduled(c: Cluster) -> None:
+    c.apply(job("g02-none", 8, node="no-such-node"))
+    c.wait_pods("g02-none", 1, "Pending")
+    c.wait(6)
+
+
+@situation(
+    "A Job that waits 4 s for its node and then runs 3 s waited 4 s and costs 3 s of 2 GPUs.",
+    ExpectedJob("g03-wait", "succeeded", gpu_seconds=6, queue_wait_seconds=waited("g03-wait")),
+)
+def time_waits_for_node(c: Cluster) -> None:
+    c.apply(job("g03-wait", 2, node="g03-node", run=3))
+    c.wait(4)
+    c.add_node("g03-node", 2)
+    c.wait_condition("Job", "g03-wait", "Complete")
+
+
+@situation(
+    "A pod that is bound but pulls its image for 4 s is pending: that is wait, and not billed.",
+    ExpectedJob("g04-pull", "succeeded", gpu_seconds=24, queue_wait_seconds=waited("g04-pull")),
+)
+def time_pulls_image(c: Cluster) -> None:
+    c.apply(job("g04-pull", 8, run=3, lab={"start-seconds": 4}))
+    c.wait_condition("Job", "g04-pull", "Complete")
+
+
+@situation(
+    "A Job grows from one pod to four: each pod counts from its own start.",
+    ExpectedJob("g05-grow", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("g05-grow")),
+    notes="About 2 GPUs x (7 s + 3 x 4 s) = 38 GPU-seconds.",
+)
+def time_grows(c: Cluster) -> None:
+    c.apply(job("g05-grow", 2, pods=1, completionMode="Indexed"))
+    c.wait_pods("g05-grow", 1)
+    c.wait(3)
+    c.patch("Job", "g05-grow", {"spec": {"parallelism": 4, "completions": 4}})
+    c.wait_pods("g05-grow", 4)
+    c.wait(4)
+    c.delete("Job", "g05-grow")
+    c.wait_gone("Job", "g05-grow")
+
+
+@situation(
+    "A Job shrinks from three pods to one: what was given back is no longer billed.",
+    ExpectedJob("g06-shrink", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g06-shrink")),
+    notes="About 2 GPUs x (3 + 3 + 6 s) = 24 GPU-seconds; the pods taken away are no failure.",
+)
+def time_shrinks(c: Cluster) -> None:
+    manifest = job("g06-shrink", 2, pods=3, completions=None, completionMode="NonIndexed")
+    c.apply(manifest)
+    c.wait_pods("g06-shrink", 3)
+    c.wait(3)
+    c.patch("Job", "g06-shrink", {"spec": {"parallelism": 1}})
+    (last,) = c.wait_pods("g06-shrink", 1)
+    c.wait(3)
+    c.end_pod(last["metadata"]["name"])
+    c.wait_condition("Job", "g06-shrink", "Complete")
+
+
+@situation(
+    "What its owner holds suspended does not wait: the wait begins when the owner resumes it.",
+    ExpectedJob(
+        "g07-held", "succeeded", gpu_seconds=6, queue_wait_seconds=waited("g07-held", "resumed")
+    ),
+)
+def time_held_by_owner(c: Cluster) -> None:
+    c.apply(job("g07-held", 2, run=3, suspend=True, lab={"start-seconds": 2}))
+    c.wait(5)
+    c.note("resumed")
+    c.patch("Job", "g07-held", {"spec": {"suspend": False}})
+    c.wait_condition("Job", "g07-held", "Complete")
+
+
+@situation(
+    "Suspended in the midst and resumed: 3 s and 3 s of 4 GPUs are billed, the pause is not.",
+    ExpectedJob("g08-pause", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g08-pause")),
+    notes="About 24 GPU-seconds, and the 4 s of the pause cost nothing.",
+)
+def time_paused(c: Cluster) -> None:
+    c.apply(job("g08-pause", 4))
+    c.wait_pods("g08-pause", 1)
+    c.wait(3)
+    c.patch("Job", "g08-pause", {"spec": {"suspend": True}})
+    c.wait_pods("g08-pause", 0)
+    c.wait(4)
+    c.patch("Job", "g08-pause", {"spec": {"suspend": False}})
+    (again,) = c.wait_pods("g08-pause", 1)
+    c.wait(3)
+    c.end_pod(again["metadata"]["name"])
+    c.wait_condition("Job", "g08-pause", "Complete")
+
+
+@situation(
+    "A container that crashes and backs off for 4 s: two runs of 2 s are billed, not 8 s.",
+    ExpectedJob("g09-crash", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g09-crash")),
+    notes="GPUs x (2 + 2) s = 8 GPU-seconds: back-off costs nothing.",
+)
+def time_back_off_of_container(c: Cluster) -> None:
+    c.apply(job("g09-crash", 2, template_spec={"restart": "OnFailure"}, backoffLimit=3))
+    (only,) = c.wait_pods("g09-crash", 1)
+    name = only["metadata"]["name"]
+    c.wait(2)
+    c.restart_container(name, exit_code=1, pause=4)
+    c.wait(2)
+    c.end_pod(name)
+    c.wait_condition("Job", "g09-crash", "Complete")
+
+
+@situation(
+    "The back-off of a Job between its pods (10 s) costs nothing.",
+    ExpectedJob("g10-between", "succeeded", attempts=2, gpu_seconds=8),
+)
+def time_back_off_of_job(c: Cluster) -> None:
+    c.apply(job("g10-between", 2, backoffLimit=2))
+    (first,) = c.wait_pods("g10-between", 1)
+    c.wait(2)
+    c.end_pod(first["metadata"]["name"], 1)
+    c.wait_pods("g10-between", 0)
+    (second,) = c.wait_pods("g10-between", 1)
+    c.wait(2)
+    c.end_pod(second["metadata"]["name"])
+    c.wait_condition("Job", "g10-between", "Complete")
+
+
+@situation(
+    "A MIG slice is a requested accelerator: 2 slices for 4 s are 8 GPU-seconds.",
+    ExpectedJob("g11-mig", "succeeded", gpu_seconds=8, num_gpus=2),
+)
+def time_mig(c: Cluster) -> None:
+    _add_sized_node(c, "g11-node", {"nvidia.com/mig-1g.10gb": "7"})
+    c.apply(job("g11-mig", {"nvidia.com/mig-1g.10gb": 2}, node="g11-node", run=4))
+    c.wait_condition("Job", "g11-mig", "Complete")
+
+
+@situation(
+    "AMD's GPUs have another name and count alike.",
+    ExpectedJob("g12-amd", "succeeded", gpu_seconds=12, num_gpus=4),
+)
+def time_amd(c: Cluster) -> None:
+    _add_sized_node(c, "g12-node", {"amd.com/gpu": "8"})
+    c.apply(job("g12-amd", {"amd.com/gpu": 4}, node="g12-node", run=3))
+    c.wait_condition("Job", "g12-amd", "Complete")
+
+
+@situation(
+    "Accelerators of two other vendors count too.",
+    ExpectedJob("g13-gaudi", "succeeded", gpu_seconds=24, num_gpus=8),
+    ExpectedJob("g13-tpu", "succeeded", gpu_seconds=12, num_gpus=4),
+)
+def time_other_vendors(c: Cluster) -> None:
+    _add_sized_node(c, "g13-node", {"habana.ai/gaudi": "8", "google.com/tpu": "4"})
+    c.apply(job("g13-gaudi", {"habana.ai/gaudi": 8}, node="g13-node", run=3))
+    c.apply(job("g13-tpu", {"google.com/tpu": 4}, node="g13-node", run=3))
+    c.wait_condition("Job", "g13-gaudi", "Complete")
+    c.wait_condition("Job", "g13-tpu", "Complete")
+
+
+def _add_sized_node(c: Cluster, name: str, size: dict[str, str]) -> None:
+    c.add_node(name, 0)
+    more = size | {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    c.patch("Node", name, {"status": {"allocatable": more, "capacity": more}}, status=True)
+
+
+@situation(
+    "A sidecar without GPUs and a second container with them: the pod's GPUs are the sum.",
+    ExpectedJob("g14-pair", "succeeded", gpu_seconds=12, num_gpus=4),
+)
+def time_containers_of_a_pod(c: Cluster) -> None:
+    manifest = job("g14-pair", 1, run=3)
+    manifest["spec"]["template"]["spec"]["containers"] = [
+        container(1), container(3, "second"), container(0, "logs"),
+    ]  # fmt: skip
+    c.apply(manifest)
+    c.wait_condition("Job", "g14-pair", "Complete")
+
+
+@situation(
+    "A single pod with GPUs has no owner and is a job of its own.",
+    ExpectedJob("g15-alone", "succeeded", attempts=1, gpu_seconds=12, num_gpus=4),
+)
+def time_single_pod(c: Cluster) -> None:
+    c.apply(pod("g15-alone", 4, lab={"run-seconds": 3}))
+    c.wait_pods("g15-alone", 1, "Succeeded")
+
+
+@situation(
+    "A running job costs by now what its pods have run, and it goes on.",
+    ExpectedJob("g16-goes-on", is_open=True, num_gpus=4, gpu_seconds=Between(0, 10_000)),
+)
+def time_still_runs(c: Cluster) -> None:
+    c.apply(job("g16-goes-on", 4))
+    c.wait_pods("g16-goes-on", 1)
+    c.wait(3)
+
+
+@situation(
+    "An init container that takes a GPU does not add to the containers after it: 2 GPUs, not 3.",
+    ExpectedJob("g17-init", "succeeded", num_gpus=2, gpu_seconds=6),
+)
+def time_init_container(c: Cluster) -> None:
+    manifest = job("g17-init", 2, run=3)
+    first = container({GPU: 1}, "fetch")
+    manifest["spec"]["template"]["spec"]["initContainers"] = [first]
+    c.apply(manifest)
+    c.wait_condition("Job", "g17-init", "Complete")
+
+
+@situation(
+    "One of two pods waits for a node: it is not billed while the other runs.",
+    ExpectedJob("g18-half", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("g18-half")),
+    notes="4 GPUs of one pod for about 5 s = 20 GPU-seconds, not 40.",
+)
+def time_half_scheduled(c: Cluster) -> None:
+    c.add_node("g18-node", 4)
+    c.apply(job("g18-half", 4, pods=2, node="g18-node"))
+    c.wait_pods("g18-half", 1)
+    c.wait(5)
+    c.delete("Job", "g18-half")
+    c.wait_gone("Job", "g18-half")

@@ -1,0 +1,96 @@
+"""Ids that share an alias are one job, within one owner and one scheduler."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep_catalogue.ledger import JOBS_STARTED
+from lockstep_ledger.store import queries
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.writer import StoreWriter
+
+from ..stories import BEGIN, Story, checked
+from .replay import Replay
+
+ALIAS = ["slurm:alpha:4242"]
+
+
+def scheduler_story(**fields: Any) -> Story:
+    story = Story(job_id="4242").add("job_submitted", None, queue="gpu", aliases=ALIAS, **fields)
+    return story.after(10).add("job_started", None, num_gpus=8, num_nodes=1, aliases=ALIAS)
+
+
+def launcher_story() -> Story:
+    return Story(job_id="run-7", now=BEGIN + 11).start(num_nodes=1, num_gpus=8, aliases=ALIAS)
+
+
+@pytest.mark.parametrize("is_launcher_first", [True, False])
+def test_a_launchers_id_and_slurms_number_are_one_job_under_the_number(
+    is_launcher_first: bool,
+) -> None:
+    stories = [scheduler_story(), launcher_story().after(60).end()]
+    replay = Replay(*(reversed(stories) if is_launcher_first else stories))
+    for job_id in ("run-7", "4242", "slurm:alpha:4242"):
+        with replay.engine.connect() as connection:
+            [row] = queries.find_job(connection, job_id, "east")
+            assert row.job_id == "4242"
+            assert queries.job_document(connection, row)["num_events"] == 6
+    late = Story(job_id="run-7", now=BEGIN + 40).add("checkpoint_durable", step=7)
+    replay.apply(late)
+    replay.key = ("east", "4242")
+    assert (replay.job.checkpoints, replay.job.queue, replay.job.run_number) == (1, "gpu", 1)
+    assert replay.totals[JOBS_STARTED.name,] - replay.amended(JOBS_STARTED) == 1
+
+
+def test_an_earlier_id_answers_after_a_restart(dsn: str) -> None:
+    engine = open_store(dsn)
+    for story in (launcher_story(), scheduler_story(), Story(job_id="run-7").after(90).end()):
+        writer = StoreWriter(engine, clock=lambda: BEGIN)
+        writer.write([Submission(checked(story))])
+    with engine.connect() as connection:
+        [row] = queries.find_job(connection, "run-7", "east")
+        assert (row.job_id, row.status) == ("4242", "finished")
+    engine.dispose()
+
+
+def test_nobody_joins_a_job_of_another_user() -> None:
+    own = [replace(event, owner=1001) for event in checked(launcher_story())]
+    thief = Story(job_id="mine", now=BEGIN + 12).start(aliases=ALIAS)
+    theft = [replace(event, owner=1002) for event in checked(thief)]
+    replay = Replay(scheduler_story())
+    for batch in (own, theft):
+        replay.writer.write([Submission(batch)])
+    with replay.engine.connect() as connection:
+        [row] = queries.find_job(connection, "4242", "east")
+        assert (row.owner, row.number) == (1001, 1)
+        [other] = queries.find_job(connection, "mine", "east")
+        assert (other.owner, other.job_id) == (1002, "mine")
+
+
+def test_a_user_that_the_scheduler_names_has_the_job_before_all_others() -> None:
+    """Ids of a scheduler can be guessed; who guesses one first gets nothing by it."""
+    thief = Story(job_id="4242", now=BEGIN + 5).add("node_event", sign="xid")
+    theft = [replace(event, owner=1002) for event in checked(thief)]
+    own = [replace(event, owner=1001) for event in checked(launcher_story())]
+    replay = Replay(scheduler_story(uid=1001))
+    refused, taken = Submission(theft), Submission(own)
+    replay.writer.write([refused])
+    replay.writer.write([taken])
+    assert [letter.refusal for letter in refused.refused] == ["owner"]
+    assert taken.stored == 2
+    replay.key = ("east", "4242")
+    assert replay.job.ids == ["4242", "run-7", "slurm:alpha:4242"]
+
+
+def test_one_number_of_two_schedulers_is_two_jobs() -> None:
+    other = ["slurm:beta:4242"]
+    second = Story(job_id="4242", now=BEGIN + 1).add("job_submitted", None, aliases=other)
+    second.add("job_started", None, num_gpus=2, aliases=other).after(100)
+    second.add("job_finished", None, outcome="succeeded", aliases=other)
+    replay = Replay(scheduler_story(), second)
+    replay.key = ("east", "4242@beta")
+    assert (replay.job.outcome, replay.job.gpu_seconds) == ("succeeded", 200)
+    replay.key = ("east", "4242")
+    assert replay.job.status == "running"

@@ -1,0 +1,1 @@
+"""An independent model of the ledger, and histories with a known truth to try both on."""

@@ -1,0 +1,178 @@
+"""A situation's turn in a lab: its actions on Slurm, and the ids that its jobs got."""
+
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .accounting import AccountingRow
+from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
+
+_WAIT_SECONDS = 200.0
+_DONE = ("", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE")
+_WAITING = ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT", "CONFIGURING")
+_JOB_ID = re.compile(r"jobid (\d+)")
+
+
+@dataclass
+class Turn:
+    """A situation's turn in a lab: performs its actions, and knows the ids of its jobs."""
+
+    lab: Lab
+    name: str
+    ids: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    port: int = 0
+    restart_feed: bool = False
+
+    def text(self, template: str) -> str:
+        """The template with what stands for its names."""
+        assert self.lab.ledger is not None
+        if "{port}" in template and not self.port:
+            self.port = _free_port()
+        stem = re.sub(r"\W", "-", self.name)
+        values = {
+            **self.ids, "train": f"{sys.executable} {TRAIN}", "script": str(TRAIN),
+            "lockstep": str(self.lab.lockstep), "deploy": str(self.lab.deploy),
+            "n1": NODES["n1"], "n2": NODES["n2"], "port": str(self.port),
+            "ledger": self.lab.ledger.url.removeprefix("http://"),
+            "out": str(self.lab.folder / "out" / stem), "empty": str(self.lab.folder / "empty"),
+            "feed_options": shlex.join(self.lab.feed_options()), "gpu_map": GPU_MAP,
+            "logind_clean_ipc": f"{sys.executable} {Path(__file__).with_name('clean_ipc.py')}",
+        }  # fmt: skip
+        for name, value in values.items():
+            template = template.replace("{" + name + "}", value)
+        return template
+
+    def submit(self, job: str, body: str, options: tuple[str, ...]) -> None:
+        path = self.lab.folder / "jobs" / f"{re.sub(chr(92) + 'W', '-', self.name)}-{job}.sh"
+        script = self.text(body)
+        if any(option.startswith("--uid") for option in options):
+            # The interpreter of the tests may lie in a home that no other user may enter.
+            script = script.replace(sys.executable, "/usr/bin/python3")
+        path.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        output = ["-o", str(self.lab.folder / "out" / "%A-%a.out")]
+        given = [self.text(option) for option in options]
+        done = self.lab.run(["sbatch", "--parsable", *output, *given, str(path)])
+        self.ids[job] = done.stdout.strip().splitlines()[-1].partition(";")[0]
+
+    def srun(self, job: str, body: str, options: tuple[str, ...]) -> None:
+        given = [self.text(option) for option in options]
+        log = self.lab.folder / "log" / f"srun-{re.sub(chr(92) + 'W', '-', self.name)}-{job}.log"
+        with log.open("wb") as file:
+            self.processes[job] = subprocess.Popen(
+                ["srun", "-v", *given, *shlex.split(self.text(body))], env=self.lab.environment,
+                cwd=self.lab.folder / "out", stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
+
+        def is_known() -> bool:
+            match = _JOB_ID.search(log.read_text(errors="replace"))
+            if match:
+                self.ids[job] = match[1]
+            return match is not None
+
+        wait_until(is_known, 60, f"srun of {self.name}")
+
+    def interrupt(self, job: str) -> None:
+        for _ in range(2):
+            self.processes[job].send_signal(signal.SIGINT)
+            time.sleep(0.2)
+
+    def wait(self, job: str, state: str) -> None:
+        name, _, task = job.partition("_")
+        job_id = self.ids[name] + (f"_{task}" if task else "")
+        chosen = {"END": _DONE, "PENDING": _WAITING}.get(state, (state,))
+
+        def is_there() -> bool:
+            states = self.states(job_id)
+            if states is None:
+                return False
+            if state == "END":
+                return all(each in _DONE for each in states)
+            return any(each in chosen for each in states)
+
+        wait_until(is_there, _WAIT_SECONDS, f"{job} {state} in {self.name}")
+        if state == "END" and job in self.processes:
+            self.processes[job].wait(60)
+
+    def states(self, job_id: str) -> list[str] | None:
+        """States of a job, its tasks and components in the queue; None without an answer."""
+        try:
+            done = self.lab.run(["squeue", "-h", "-t", "all", "-o", "%T", "-j", job_id],
+                                check=False, timeout=8)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None
+        if done.returncode and "Invalid job id" not in done.stdout:
+            return None
+        return [] if done.returncode else done.stdout.split()
+
+    def slurm(self, command: str) -> None:
+        done = self.lab.run(["bash", "-c", self.text(command)], check=False)
+        # A node that was set down may be up again before somebody resumes it.
+        if done.returncode and "Invalid node state" not in done.stdout:
+            raise RuntimeError(f"{command}: {done.stdout[-300:]}")
+
+    def stop(self, daemon: str) -> None:
+        daemon = self.text(daemon)
+        if daemon == "feed":
+            self.lab.stop_feed()
+        elif daemon == "ledger":
+            assert self.lab.ledger is not None
+            self.lab.ledger.stop()
+        else:
+            self.lab.lab("stop", daemon)
+
+    def start(self, daemon: str) -> None:
+        daemon = self.text(daemon)
+        if daemon == "feed":
+            self.lab.start_feed(())
+        elif daemon == "ledger":
+            assert self.lab.ledger is not None
+            self.lab.ledger.start()
+        else:
+            self.lab.lab("start", daemon)
+            if daemon.startswith("slurmd@"):
+                node = daemon.partition("@")[2]
+                if self.lab.agents.get(node) is None or self.lab.agents[node].poll() is not None:
+                    self.lab.restart_agent(node)
+
+    def crash(self, node: str) -> None:
+        self.lab.lab("crash", self.text(node))
+
+    def on_node(self, node: str, command: str) -> None:
+        done = self.lab.lab("on", self.text(node), "sh", "-c", self.text(command), check=False)
+        if "rm -rf /run/lockstep" in command or "tmpfiles" in command:
+            self.lab.restart_agent(self.text(node)) if "rm " not in command else None
+        if done.returncode:
+            raise RuntimeError(f"{command}: {done.stdout[-300:]}")
+
+    def account(self, rows: tuple[AccountingRow, ...]) -> None:
+        self.accounting_sql(";\n".join(row.insert_sql() for row in rows))
+
+    def accounting_sql(self, statement: str) -> None:
+        self.lab.run(["mariadb", "-S", str(self.lab.folder / "data" / "socket"), "lab_acct", "-e",
+                      self.text(statement)], timeout=120)  # fmt: skip
+
+    def feed(self, options: tuple[str, ...]) -> None:
+        self.restart_feed = True
+        self.lab.stop_feed()
+        self.lab.start_feed(tuple(self.text(option) for option in options))
+
+    def poll(self) -> None:
+        begin = time.time()
+        wait_until(lambda: self.lab.asked_seconds() > begin, 120, f"a poll in {self.name}")
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,141 @@
+"""What was refused is kept whole and can be delivered again; an old store is brought up to date."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import delete, select, text, update
+
+from lockstep_catalogue.ledger import AMENDED, ATTEMPTS_STARTED, JOBS_FINISHED
+from lockstep_ledger.command import ledger
+from lockstep_ledger.ingest.document import DeliveryError, read_delivery
+from lockstep_ledger.store.recount import differences
+from lockstep_ledger.store.tables import (
+    counters,
+    dead_letters,
+    jobs,
+    marks,
+    slo_events,
+    spans,
+)
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.windows import count_windows
+from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender
+from lockstep_records.delivery.spool import EventSpool
+from lockstep_records.events.event import Event
+
+from ..stories import BEGIN, Story, checked, delivery
+from .open_writer import NOW, opened
+from .test_ledger_store import job_stories
+
+
+def test_a_letter_holds_the_whole_event_and_is_delivered_again(tmp_path: Path) -> None:
+    store = str(tmp_path / "ledger.db")
+    story = Story().start(num_nodes=1).after(60)
+    story.end("failed", reason="x" * 4000, exception="y" * 4000)
+    with opened(store) as writer:
+        taken = [replace(event, owner=7) for event in checked(story)]
+        writer.write([Submission(taken[:1])])
+        # Somebody else was first under this id, as an operator finds out, who corrects it.
+        with writer._engine.begin() as connection:
+            facts = connection.execute(select(jobs.c.facts)).scalar_one()
+            other = facts.replace('"owner":7', '"owner":8')
+            connection.execute(update(jobs).values(facts=other, owner=8))
+    with opened(store) as writer:
+        refused = Submission(taken[3:])
+        writer.write([refused])
+        assert [letter.refusal for letter in refused.refused] == ["owner"]
+        with writer._engine.begin() as connection:
+            body = connection.execute(select(dead_letters.c.body)).scalar_one()
+            assert json.loads(body)["fields"] == story.events[3]["fields"]
+            connection.execute(update(jobs).values(facts=facts, owner=7))
+    result = CliRunner().invoke(ledger, ["replay", "--store", store, "--refusal", "owner"])
+    assert (result.exit_code, "stored" in result.output) == (0, True), result.output
+    with opened(store) as writer, writer._engine.connect() as connection:
+        assert connection.execute(select(dead_letters)).all() == []
+        assert connection.execute(select(jobs.c.outcome)).scalar_one() == "failed"
+        assert differences(writer._engine) == []
+
+
+def test_what_is_refused_again_stays(tmp_path: Path) -> None:
+    store = str(tmp_path / "ledger.db")
+    bad = {**Story().start().events[0], "time": NOW + 10**9}
+    with opened(store) as writer:
+        read = read_delivery(delivery([bad], node="n1"), NOW)
+        writer.write([Submission(list(read.events), list(read.refused))])
+    result = CliRunner().invoke(ledger, ["replay", "--store", store, "--id", bad["id"]])
+    assert "in the future" in result.output
+    with opened(store) as writer, writer._engine.connect() as connection:
+        assert len(connection.execute(select(dead_letters)).all()) == 1
+
+
+def test_a_node_keeps_what_the_ledger_refused_until_it_is_sent_again(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    spool = EventSpool(tmp_path, path)
+    spool.add([Event(kind="job_finished", job_id="j", attempt=0, id=f"e{n}") for n in range(3)])
+    sent: list[Any] = []
+    answers = iter([{"rejected": [{"id": "e1", "reason": "no"}]}, {"rejected": []}])
+
+    def send(_address: LedgerAddress, body: bytes) -> Answer:
+        sent.append(json.loads(body))
+        return Answer(200, json.dumps(next(answers)).encode())
+
+    sender = Sender(spool, LedgerAddress(url="x"), ("east", "n1"), send, wall_clock=lambda: 5.0)
+    assert sender.run_once()
+    assert (sender.delivered, sender.refused, spool.num_pending) == (2, 1, 0)
+    result = CliRunner().invoke(ledger, ["replay", "--spool", str(path)])
+    assert "1 events" in result.output
+    assert sender.run_once()
+    assert [[event["id"] for event in body["events"]] for body in sent] == [["e0", "e1", "e2"],
+                                                                          ["e1"]]  # fmt: skip
+    assert sent[0]["sent"] == 5.0
+    spool.close()
+
+
+@pytest.mark.parametrize(("offset", "is_corrected"), [(-3600, True), (1.5, False), (40, True)])
+def test_a_wrong_clock_is_corrected_at_the_door(offset: float, is_corrected: bool) -> None:
+    events = Story(now=BEGIN + offset).add("job_started").events
+    message = {**json.loads(delivery(events, node="n1")), "sent": BEGIN + offset + 1}
+    [event] = read_delivery(json.dumps(message).encode(), BEGIN + 1).events
+    assert event.time_seconds == BEGIN + (0 if is_corrected else offset)
+    assert event.extra == ({"node_time": BEGIN + offset} if is_corrected else {})
+
+
+def test_a_time_of_sending_that_is_none_is_refused_in_a_sentence() -> None:
+    message = {**json.loads(delivery([])), "sent": "now"}
+    with pytest.raises(DeliveryError, match="sent 'now' must be the time of sending"):
+        read_delivery(json.dumps(message).encode(), BEGIN)
+
+
+def test_a_store_of_before_is_derived_from_its_events_and_no_counter_falls(dsn: str) -> None:
+    with opened(dsn) as writer:
+        writer.write([Submission([e for s in job_stories(12, seed=4) for e in checked(s)])])
+        windows = count_windows(writer._engine, NOW).slo
+        with writer._engine.begin() as connection:
+            for table in (spans, marks, slo_events):
+                connection.execute(delete(table))
+            connection.execute(update(jobs).values(facts="", state="{}", run_begin=None))
+            # As the earlier merge counted: too many attempts, and too few ends.
+            for name, change in ((ATTEMPTS_STARTED.name, 5), (JOBS_FINISHED.name, -1)):
+                own = (counters.c.name == name) & (counters.c.value > 0)
+                values = {"value": counters.c.value + change}
+                connection.execute(update(counters).where(own).values(values))
+            saved = {
+                (row.name, tuple(json.loads(row.labels))): row.value
+                for row in connection.execute(select(counters))
+            }
+    with opened(dsn) as writer:
+        after = writer.counters.snapshot()
+        assert all(after[series].value >= value for series, value in saved.items())
+        assert differences(writer._engine) == []
+        again = count_windows(writer._engine, NOW).slo
+        assert {key: pytest.approx(pair) for key, pair in windows.items()} == again
+        amended = sum(row.value for (name, _), row in after.items() if name == AMENDED.name)
+        groups = sum(1 for (name, _), value in saved.items() if name == ATTEMPTS_STARTED.name
+                     and value > 0)  # fmt: skip
+        assert amended >= 5 * groups
+        with writer._engine.connect() as connection:
+            assert connection.execute(text("SELECT count(*) FROM spans")).scalar()

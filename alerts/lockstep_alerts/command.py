@@ -116,6 +116,20 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
         )
 
 
+@alerts.command("list")
+@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+def list_alerts(*, spec: Path | None) -> None:
+    """Print the alerts of the spec with their severity."""
+    try:
+        read = read_spec(spec or spec_path(), None)
+    except SpecError as error:
+        raise click.UsageError(str(error)) from error
+    for name, severity in sorted(
+        {(each.alert, each.severity) for each in (*read.symptoms, *read.objective_symptoms)}
+    ):
+        click.echo(f"{name} ({severity})")
+
+
 alerts.add_command(check)
 alerts.add_command(explain)
 alerts.add_command(openslo)

@@ -7,18 +7,15 @@ from pathlib import Path
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 
-_INTERVAL = '''\
-"""The scrape interval that alerts/slos.yaml declares; written by ``make generate``."""
+_LIMITS = '''\
+"""Limits of alerts/slos.yaml by which other programs judge; written by ``make generate``."""
+
+import math
 
 from lockstep_catalogue.windows import ScrapeWindows
 
 DECLARED = ScrapeWindows(scrape_seconds={seconds})
-'''
-_LIMITS = '''\
-"""Limits of alerts/slos.yaml by which ledger and reports judge; written by ``make generate``."""
-
-import math
-
+"""What follows from the scrape interval."""
 QUEUE_WAIT_TARGETS = (
 {queue_wait})
 """Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
@@ -40,8 +37,8 @@ def render(spec: Spec) -> dict[str, str]:
         for each in limits.queue_wait
     )
     return {
-        "scrape_interval.py": _INTERVAL.format(seconds=spec.windows.scrape_seconds),
         "limits.py": _LIMITS.format(
+            seconds=spec.windows.scrape_seconds,
             queue_wait=waits,
             grace=float(limits.preemption_grace.seconds),
             min_wait=limits.min_wait_ratio,

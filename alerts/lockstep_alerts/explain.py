@@ -21,7 +21,7 @@ from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import duration_option
-from lockstep_alerts.routing.inhibition import GRAPH
+from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.symptom import Symptom
@@ -49,9 +49,9 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
         "How soon": [_deadline(spec, symptom)],
-        "False alarms": list(_false_alarms(spec, symptom)),
+        "False alarms": list(_false_alarms(spec, symptom, runbooks)),
         "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
-        "Kept quiet by": list(_inhibitors(symptom)) or ["nothing"],
+        "Kept quiet by": list(inhibitors(symptom)) or ["nothing"],
         "Runbook": [str(runbooks / f"{symptom.alert}.md")],
     }
     lines = [f"# {symptom.alert} ({symptom.severity})", "", _meaning(runbooks, symptom)]
@@ -108,7 +108,7 @@ def _explain_events(spec: Spec, condition: Burn) -> Iterator[str]:
     for job_class, good_ratio in condition.objective.goals.items():
         of_class = f" of class {job_class}" if job_class else ""
         for limit in condition.limits:
-            least = limit.least_bad(1 - good_ratio, total)
+            least = limit.least_bad(1 - good_ratio, limit.events(total))
             recent = f", one of them in the last {limit.recent}" if limit.recent else ""
             burn = f", and {limit.burn_rate:g} times the budget" if limit.burn_rate else ""
             yield (
@@ -164,7 +164,7 @@ def _deadline(spec: Spec, symptom: Symptom) -> str:
     )
 
 
-def _false_alarms(spec: Spec, symptom: Symptom) -> Iterator[str]:
+def _false_alarms(spec: Spec, symptom: Symptom, runbooks: Path) -> Iterator[str]:
     condition = symptom.condition
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
@@ -178,26 +178,24 @@ def _false_alarms(spec: Spec, symptom: Symptom) -> Iterator[str]:
     elif isinstance(condition, GpuSecondBurn):
         yield "not simulated: it counts no rare events; the time that it names was lost"
     else:
-        yield "not simulated; the runbook lists what looks like it and is not"
+        yield from _false_positives(runbooks / f"{symptom.alert}.md")
+
+
+def _false_positives(runbook: Path) -> Iterator[str]:
+    """What looks like it and is not, by its runbook."""
+    text = runbook.read_text(encoding="utf-8") if runbook.is_file() else ""
+    found = re.search(r"^## False positives\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
+    points = re.split(r"^- ", found[1], flags=re.MULTILINE) if found else []
+    yield from (" ".join(point.split()) for point in points if point.strip())
 
 
 def expected_false_alarms(spec: Spec) -> Iterator[str]:
     """A line for each page on events: how often chance alone brings it."""
     for symptom in spec.objective_symptoms:
         if isinstance(symptom.condition, Burn) and symptom.severity == "critical":
-            yield from (f"{symptom.alert}: {line}" for line in _false_alarms(spec, symptom))
-
-
-def _inhibitors(symptom: Symptom) -> Iterator[str]:
-    """The edges of the graph that end in this alert by its name, or by its severity and job."""
-    for edge in GRAPH:
-        same = ", ".join(edge.equal)
-        if symptom.alert in edge.targets:
-            yield f"{', '.join(edge.sources)} with the same {same}"
-        elif not edge.sources and symptom.severity in {"warning", "info"}:
-            is_of_job = "job_id" in edge.equal
-            if is_of_job == symptom.is_of_job and ("slo" in edge.equal or is_of_job):
-                yield f"every page with the same {same}"
+            yield from (
+                f"{symptom.alert}: {line}" for line in _false_alarms(spec, symptom, runbooks_path())
+            )
 
 
 @click.command()

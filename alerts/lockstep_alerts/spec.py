@@ -13,10 +13,12 @@ from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError
 from lockstep_alerts.reading.limits import Limits, read_limits
 from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.overlay import EXTENDS, extended
 from lockstep_alerts.reading.quantities import check_fields, read_quantities
 from lockstep_alerts.reading.size import Size, read_size
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
+from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
@@ -25,7 +27,8 @@ SEVERITIES = ("critical", "warning", "info", "none")
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
 _REQUIRED = ("alert", "severity", "kind", "summary", "description")
-_OPTIONAL = ("failure", "for", "keep_firing_for")
+_OPTIONAL = ("failure", "for", "keep_firing_for", "route")
+_ROUTES = ("owners",)
 _KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "symptoms")
 
 
@@ -77,6 +80,10 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.
     """
     document = load(path)
+    if isinstance(document, Fields) and EXTENDS in document:
+        base = load(spec_path())
+        assert isinstance(base, Fields)
+        document, path = extended(path, document, base), spec_path()
     if not isinstance(document, Fields) or set(document) != set(_KEYS):
         raise SpecError(
             f"{path}: must hold the keys {', '.join(_KEYS[:-1])} and {_KEYS[-1]}, and nothing else"
@@ -141,4 +148,5 @@ def _symptom(entry: Entry) -> Symptom:
         description=entry.text("description"),
         is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
         every_seconds=area.every_seconds,
+        route=entry.choice("route", *_ROUTES) if entry.has("route") else "",
     )

@@ -24,6 +24,7 @@ class Symptom:
         summary: one line for people, a Prometheus template.
         description: more for people, a Prometheus template.
         is_of_job: whether its labels name a job, so that the job's board can be linked.
+        route: ``owners`` for what the owner of the job repairs; empty for operators.
         every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
     """
 
@@ -38,6 +39,12 @@ class Symptom:
     description: str
     is_of_job: bool = True
     every_seconds: int = 0
+    route: str = ""
+
+    @property
+    def names_owner(self) -> bool:
+        """Whether its notification says whose job it is."""
+        return self.is_of_job and self.severity in ("critical", "warning")
 
     def evaluation_seconds(self, windows: ScrapeWindows) -> int:
         """Time between two evaluations of the alert."""
@@ -53,4 +60,9 @@ class Symptom:
         pending = self.pending.seconds if self.pending else 0
         looks_seconds = every * math.ceil(pending / every)
         samples_seconds = self.condition.detection_seconds(windows) + windows.scrape_seconds
-        return samples_seconds + every + looks_seconds + delivery_seconds(self.severity)
+        return (
+            samples_seconds
+            + every
+            + looks_seconds
+            + delivery_seconds(self.severity, windows.evaluation_seconds)
+        )

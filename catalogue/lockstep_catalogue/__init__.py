@@ -1,6 +1,16 @@
 """The catalogue of what Lockstep measures: every metric, label, unit and recorded series, once."""
 
-from lockstep_catalogue import agent, fabric, gpu, host, incidents, ledger, recorded, training
+from lockstep_catalogue import (
+    agent,
+    fabric,
+    feeds,
+    gpu,
+    host,
+    incidents,
+    ledger,
+    recorded,
+    training,
+)
 from lockstep_catalogue.foreign import FOREIGN
 from lockstep_catalogue.metric import (
     Endpoint,
@@ -17,7 +27,7 @@ from lockstep_catalogue.metric import (
 
 METRICS: tuple[Metric, ...] = tuple(
     metric
-    for module in (training, gpu, fabric, host, incidents, agent, ledger)
+    for module in (training, gpu, fabric, host, incidents, agent, ledger, feeds)
     for metric in collect(module, Metric)
 )
 RECORDED: tuple[Recorded, ...] = collect(recorded, Recorded)
@@ -40,6 +50,7 @@ SECTIONS: dict[Metric, str] = {
     agent.AGENT_INFO: "Agent",
     ledger.JOBS_FINISHED: "Jobs, on the ledger's endpoint",
     ledger.LEDGER_INFO: "The ledger itself",
+    feeds.CONTACT: "Feeds of schedulers, on their own endpoint",
 }
 """Titles of the sections of docs/metrics.md, by the first metric of each."""
 

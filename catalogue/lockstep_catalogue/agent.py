@@ -128,7 +128,7 @@ JOBS_SKIPPED = Metric(
 JOBS_CUT = Metric(
     name="lockstep_agent_jobs_cut",
     labels=(BOUND,),
-    help="Jobs that are left out or read in part, since a user has more than one may have.",
+    help="Jobs left out or read in part, because their user exceeds the limit for one user.",
     source="the list of jobs and the exposition",
 )
 EVENTS_PENDING = Metric(
@@ -140,7 +140,7 @@ EVENTS_PENDING = Metric(
 EVENTS_SPOOL_RATIO = Metric(
     name="lockstep_agent_events_spool_ratio",
     labels=(),
-    help="Size of the waiting events, of what the spool may hold; at 1 events are dropped.",
+    help="Share of the spool that waiting events fill; at 1 events are dropped.",
     source="the spool",
 )
 EVENTS = Metric(

@@ -317,7 +317,7 @@ NET_PAUSE_SECONDS = Metric(
 NET_PAUSE_STORMS = Metric(
     name="lockstep_fabric_net_pause_storms_total",
     labels=(DEVICE, STORM),
-    help="Pauses without end that the adapter detected, by severity.",
+    help="Pause storms (pauses that do not end) that the adapter detected, by severity.",
     source="ethtool: tx_pause_storm_warning_events, tx_pause_storm_error_events",
 )
 NET_ECN_MARKED = Metric(

@@ -8,6 +8,7 @@ from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")
+TARGET_JOB = TargetLabel(name="job", help="name under which Prometheus scrapes the target")
 RULE_GROUP = Label(name="rule_group", help="file and name of a group of rules")
 KUBE_CONDITION = Label(
     name="condition",
@@ -35,25 +36,25 @@ _PROMETHEUS, _KUBE = "Prometheus", "kube-state-metrics"
 
 GROUP_DURATION = Foreign(
     name="prometheus_rule_group_last_duration_seconds",
-    labels=(RULE_GROUP,),
+    labels=(CLUSTER, TARGET_INSTANCE, RULE_GROUP),
     help="Duration of the last evaluation of a group of rules.",
     source=_PROMETHEUS,
 )
 GROUP_INTERVAL = Foreign(
     name="prometheus_rule_group_interval_seconds",
-    labels=(RULE_GROUP,),
+    labels=(CLUSTER, TARGET_INSTANCE, RULE_GROUP),
     help="Time between two evaluations of a group of rules.",
     source=_PROMETHEUS,
 )
 GROUP_MISSED = Foreign(
     name="prometheus_rule_group_iterations_missed_total",
-    labels=(RULE_GROUP,),
+    labels=(CLUSTER, TARGET_INSTANCE, RULE_GROUP),
     help="Evaluations of a group of rules that were skipped.",
     source=_PROMETHEUS,
 )
 RULE_FAILURES = Foreign(
     name="prometheus_rule_evaluation_failures_total",
-    labels=(RULE_GROUP,),
+    labels=(CLUSTER, TARGET_INSTANCE, RULE_GROUP),
     help="Evaluations of a rule that failed.",
     source=_PROMETHEUS,
 )
@@ -65,9 +66,27 @@ ALERTS = Foreign(
 )
 KUBE_NODE_CONDITION = Foreign(
     name="kube_node_status_condition",
-    labels=(NODE, KUBE_CONDITION, KUBE_STATUS),
+    labels=(CLUSTER, NODE, KUBE_CONDITION, KUBE_STATUS),
     help="Conditions of a Kubernetes node: 1 on the status that holds.",
     source=_KUBE,
+)
+KUBE_NODE = Foreign(
+    name="kube_node_info",
+    labels=(CLUSTER, NODE),
+    help="Nodes of Kubernetes, always 1.",
+    source=_KUBE,
+)
+KUBE_CORDONED = Foreign(
+    name="kube_node_spec_unschedulable",
+    labels=(CLUSTER, NODE),
+    help="1 on a node that is cordoned or drained.",
+    source=_KUBE,
+)
+UP = Foreign(
+    name="up",
+    labels=(CLUSTER, NODE, TARGET_JOB, TARGET_INSTANCE),
+    help="1 on a target that answered its last scrape, 0 on one that did not.",
+    source=_PROMETHEUS,
 )
 KUBE_POD_REASON = Foreign(
     name="kube_pod_status_reason",
@@ -83,5 +102,8 @@ FOREIGN = (
     RULE_FAILURES,
     ALERTS,
     KUBE_NODE_CONDITION,
+    KUBE_NODE,
+    KUBE_CORDONED,
+    UP,
     KUBE_POD_REASON,
 )

@@ -63,7 +63,7 @@ GPU_DRIVER_INFO = Metric(
 GPU_COUNT = Metric(
     name="lockstep_gpu_devices",
     labels=(COUNTED_BY,),
-    help="GPUs of the node by who counts them; fewer by the driver than on the bus: one is lost.",
+    help="GPUs of the node that driver or bus count; one is lost where the driver counts fewer.",
     source="nvmlDeviceGetCount_v2, /sys/bus/pci/devices",
 )
 GPU_UP = Metric(

@@ -79,7 +79,7 @@ JOB_MEMORY_EVENTS = _metric(
 _SNMP = "/proc/PID/net/snmp of a rank"
 JOB_TCP_SEGMENTS = _metric(
     "lockstep_host_job_tcp_segments_total",
-    "TCP segments sent in the network namespace of the job; without one of its own, by the node.",
+    "TCP segments sent in the network namespace of the job, or by the node where it has none.",
     _SNMP,
     JOB_ID,
 )

@@ -123,11 +123,20 @@ GPU_SECONDS = _counter(
     "Allocated GPU-seconds by goodput state; the states sum to the allocation.",
     "ends of nodes, with the goodput that the job reports",
 )
+CURRENCY = Label(
+    name="currency", help="ISO 4217 code of the money; amounts of two are never added up"
+)
+COUNTED_CURRENCIES = (
+    "", "AED", "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "ILS", "INR",
+    "JPY", "KRW", "MXN", "NOK", "NZD", "PLN", "SAR", "SEK", "SGD", "THB", "TRY", "TWD", "USD",
+    "ZAR",
+)  # fmt: skip
+"""Currencies whose cost is a series, and none; no client invents others. Bills have all."""
 COST = _counter(
     "cost",
-    GROUP,
-    "Money spent on allocated GPU time, in the currency of the price.",
-    "GPU time times the price that the job declares",
+    (*GROUP, CURRENCY),
+    "Money spent on allocated GPU time, by currency.",
+    "GPU time times the price of the rate card, or the price that the job declares",
 )
 DEADLINES = _counter(
     "job_deadlines", (*GROUP, DEADLINE), "Jobs that had a deadline, by whether it was met.",
@@ -155,6 +164,18 @@ CHECKPOINTS = _counter(
     (*GROUP, OUTCOME),
     "Checkpoints of jobs by whether they became durable.",
     "checkpoints",
+)
+AMENDABLE = tuple(each for each in vars().values() if isinstance(each, Metric))
+FAMILY = Label(
+    name="family",
+    help="counter that holds too much",
+    values=tuple(metric.name for metric in AMENDABLE),
+)
+AMENDED = _counter(
+    "amended",
+    (*GROUP, FAMILY),
+    "What a counter holds too much after late events; the counter minus this is exact.",
+    "events that came late",
 )
 JOB_DURATION = Metric(
     name="lockstep_ledger_job_duration_seconds",
@@ -261,6 +282,20 @@ JOBS_ASIDE = Metric(
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
+LEADS = Metric(
+    name="lockstep_ledger_leads",
+    labels=(),
+    help="1 on the leader of the ledgers that share a store, which serves their counters, else 0.",
+    source="the lock of the store",
+    endpoint=Endpoint.LEDGER,
+)
+INBOX = Metric(
+    name="lockstep_ledger_inbox_deliveries",
+    labels=(),
+    help="Deliveries that other ledgers took and the leader has not stored yet.",
+    source="the store, a moment ago",
+    endpoint=Endpoint.LEDGER,
+)
 EVENTS_STORED = Metric(
     name="lockstep_ledger_events_stored",
     labels=(),
@@ -281,6 +316,28 @@ REQUESTS = Metric(
     labels=(HTTP_STATUS,),
     help="HTTP requests by class of answer since the ledger started.",
     source="the access log",
+    endpoint=Endpoint.LEDGER,
+)
+FEED = Label(name="feed", help="what a feed follows", values=("slurm", "kubernetes"))
+FEED_ASKED = Metric(
+    name="lockstep_ledger_feed_asked_timestamp_seconds",
+    labels=(CLUSTER, FEED),
+    help="Wall clock up to which a feed has delivered what its scheduler knows.",
+    source="the feeds' deliveries",
+    endpoint=Endpoint.LEDGER,
+)
+FEED_ROWS = Metric(
+    name="lockstep_ledger_feed_rows_total",
+    labels=(CLUSTER, FEED),
+    help="Jobs that a feed has read of its scheduler since the ledger started.",
+    source="the feeds' deliveries",
+    endpoint=Endpoint.LEDGER,
+)
+FEED_LEFT_OUT = Metric(
+    name="lockstep_ledger_feed_left_out_total",
+    labels=(CLUSTER, FEED),
+    help="Rows of the scheduler that a feed could not read, since the ledger started.",
+    source="the feeds' deliveries",
     endpoint=Endpoint.LEDGER,
 )
 REFRESHED = Metric(

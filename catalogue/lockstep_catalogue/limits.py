@@ -1,7 +1,11 @@
-"""Limits of alerts/slos.yaml by which ledger and reports judge; written by ``make generate``."""
+"""Limits of alerts/slos.yaml by which other programs judge; written by ``make generate``."""
 
 import math
 
+from lockstep_catalogue.windows import ScrapeWindows
+
+DECLARED = ScrapeWindows(scrape_seconds=15)
+"""What follows from the scrape interval."""
 QUEUE_WAIT_TARGETS = (
     (8.0, 900.0),
     (64.0, 3600.0),

@@ -62,6 +62,7 @@ class Endpoint(Enum):
 
     AGENT = "agent"
     LEDGER = "ledger"
+    FEED = "feed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +143,7 @@ class Metric:
     @property
     def exposed_labels(self) -> tuple[Label, ...]:
         """The labels that a series has in Prometheus: also who exposes it."""
-        if self.endpoint is Endpoint.LEDGER:
+        if self.endpoint is not Endpoint.AGENT:
             return self.labels
         return (*(each for each in AGENT_LABELS if each not in self.labels), *self.labels)
 

@@ -3,7 +3,18 @@
 The rule files take them in this order; the PromQL is in ``lockstep_alerts.rules``.
 """
 
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, PHASE, PP, RANK
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    GOODPUT,
+    JOB_ID,
+    NODE,
+    PHASE,
+    PP,
+    PROJECT,
+    QUEUE,
+    RANK,
+)
+from lockstep_catalogue.labels import JOB_CLASS as JOB_CLASS_OF_JOB
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.metric import Label, Recorded
 
@@ -16,6 +27,16 @@ _GROUP = (*_JOB, PP)
 _OF_NODE = (*_JOB, NODE)
 _PLACED_RANK = (*_JOB, NODE, PP, RANK)
 
+JOB_GPUS = Recorded(
+    name="cluster_job_id_project_queue_class:lockstep_train_job:gpus",
+    labels=(*_JOB, PROJECT, QUEUE, JOB_CLASS_OF_JOB),
+    help="Ranks that a job holds, with whose it is; remembered for a quarter of an hour.",
+)
+JOB_QUIET = Recorded(
+    name="cluster_job_id:lockstep_train_job:quiet",
+    labels=_JOB,
+    help="Jobs that wake nobody: 1 below the size of a page, 2 of a class that never pages.",
+)
 PLACEMENT = Recorded(
     name="cluster_job_id_node_pp_rank:lockstep_train_rank_info:newest",
     labels=_PLACED_RANK,
@@ -24,7 +45,7 @@ PLACEMENT = Recorded(
 PHASE_PER_STEP = Recorded(
     name="cluster_job_id_node_pp_rank_phase:lockstep_train_phase_seconds:per_step",
     labels=(*_PLACED_RANK, PHASE),
-    help="Mean seconds per step by rank and phase, over four scrapes, or 5 min for long steps.",
+    help="Mean seconds per step by rank and phase, over four scrapes; 5 or 20 min for long steps.",
 )
 STEP_MEAN = Recorded(
     name="cluster_job_id:lockstep_train_step_seconds:mean",
@@ -54,8 +75,8 @@ EXCESS = Recorded(
 STANDING = Recorded(
     name="cluster_job_id:lockstep_train_standing_seconds:max",
     labels=_JOB,
-    help="Time since the last progress of the rank that stands longest, where that is longer than "
-    "a scrape and three mean steps: who is late then says nothing about who is slow.",
+    help="Time since the last progress of the median rank by its node's clock, where it is longer "
+    "than a scrape and three mean steps: who is late then says nothing about who is slow.",
 )
 UNOBSERVED = Recorded(
     name="cluster_job_id_phase:lockstep_train_unobserved:ratio",
@@ -129,10 +150,15 @@ SLICE_SUSTAINED = Recorded(
     labels=_OF_SLICE,
     help="Median of a job's slices of the last hour, where half an hour of them exists.",
 )
+SLICE_CONFIGURATION = Recorded(
+    name="cluster_job_id:lockstep_train_configuration:tokens",
+    labels=_JOB,
+    help="Tokens a step and rank times the ranks of the job: another value begins a new baseline.",
+)
 SLICE_BASELINE = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:best1d",
     labels=_OF_SLICE,
-    help="A job's best hour of the last day: what its slices are held against.",
+    help="A job's best hour of the last day, with which its slices are compared.",
 )
 SLICE_RATIO = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:ratio",
@@ -251,7 +277,7 @@ CURRENT_BURN_RATE = Recorded(
     name="slo:current_burn_rate:ratio",
     level="slo",
     labels=_OBJECTIVE,
-    help="Times as fast as allowed that the budget is spent: of events over 6 hours, of "
+    help="How many times faster than allowed the budget is spent: of events over 6 hours, of "
     "GPU-seconds over one, of slices in the last five minutes.",
 )
 PERIOD_BURN_RATE = Recorded(

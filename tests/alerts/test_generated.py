@@ -25,7 +25,7 @@ from lockstep_alerts.conditions.synthetic import (
     training_job,
 )
 from lockstep_alerts.output.cases import cases_of
-from lockstep_alerts.output.groups import alert_rule
+from lockstep_alerts.output.groups import UNKNOWN, alert_rule
 from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import runbooks_path, spec_path
@@ -45,10 +45,13 @@ SECTIONS = [
     "Diagnosis",
     "Mitigation",
     "False positives",
+    "Time box",
     "Escalation",
     "Inhibited by",
     "Dashboards",
 ]
+# Labels of an alert on a job that no ledger knows.
+OWNED = {**JOB, "project": UNKNOWN, "queue": UNKNOWN, "class": UNKNOWN}
 GENERATED = Path(__file__).parents[2] / "alerts" / "generated"
 
 
@@ -194,9 +197,10 @@ def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> N
         " the step. Most of its extra time is in the phase data.",
         "runbook_url": "runbooks/TrainStragglerRank.md",
         "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
-        "notified_within": "45s",
+        "notified_within": "55s",
+        "gpus": "",
     }
-    labels = {**JOB, "severity": "critical", "rank": "2", "phase": "data", "node": "n1"}
+    labels = {**OWNED, "severity": "critical", "rank": "2", "phase": "data", "node": "n1"}
     alert = {
         "alertname": "TrainStragglerRank",
         "eval_time": "50s",
@@ -228,12 +232,13 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
         "runbook_url": "runbooks/TrainJobStalled.md",
         "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
         "notified_within": "150s",
+        "gpus": "",
     }
     alert = {
         "alertname": symptom.alert,
         "eval_time": f"{case.at_seconds}s",
         "exp_alerts": [
-            {"exp_labels": {**JOB, "severity": "critical"}, "exp_annotations": annotations}
+            {"exp_labels": {**OWNED, "severity": "critical"}, "exp_annotations": annotations}
         ],
     }
     promtool(tmp_path, case.series, {"alert_rule_test": [alert]})
@@ -253,11 +258,13 @@ def test_a_slow_node_makes_one_page_whatever_its_ranks_differ_by(tmp_path: Path)
 
 
 @pytest.mark.promtool
-def test_a_stage_of_one_rank_that_slows_is_paged_once_and_named(tmp_path: Path) -> None:
+def test_a_stage_of_one_rank_that_slows_is_one_ticket_and_named(tmp_path: Path) -> None:
     symptom = BY_NAME["TrainStragglerStage"]
     case = cases_of(symptom, AT_5_SECONDS.windows)[0]
     alerts_by_name = {
-        "expr": 'count by (alertname, rank, node, phase) (ALERTS{severity="critical"})',
+        # The graph of inhibition keeps TrainStageUneven of the same stage quiet meanwhile.
+        "expr": "count by (alertname, rank, node, phase)"
+        ' (ALERTS{severity=~"critical|warning", alertname!="TrainStageUneven"})',
         "eval_time": f"{case.at_seconds}s",
         "exp_samples": [
             {

@@ -10,6 +10,7 @@ import click
 import pytest
 import yaml
 
+from lockstep_alerts.output.runbook_lines import render
 from lockstep_alerts.shipped import runbooks_path
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED
 
@@ -88,3 +89,16 @@ def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:
         "ledger lettres"
     ]
     assert unknown_commands("       lockstep reprot JOB\n") == ["reprot"]
+
+
+def test_what_keeps_an_alert_quiet_follows_from_the_graph() -> None:
+    assert [path.name for path, text in render().items() if path.read_text() != text] == []
+
+
+def test_a_page_says_how_long_and_whether_it_can_wait() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "## Time box\n" in text, page.name
+        if re.search(r"\bdrain", text, re.IGNORECASE):
+            assert "kubectl drain" in text, page.name
+            assert "scontrol update" in text, page.name

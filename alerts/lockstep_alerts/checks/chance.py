@@ -34,7 +34,10 @@ def false_alerts(
     now, until = 0.0, (months + 1) * period_seconds
     while (now := now + chance.expovariate(bad_per_month / period_seconds)) < until:
         times.append(now)
-    least = [(SLO_WINDOWS[each.window], each.least_bad(1 - good_ratio, total)) for each in limits]
+    least = [
+        (SLO_WINDOWS[each.window], each.least_bad(1 - good_ratio, each.events(total)))
+        for each in limits
+    ]
     num_alerts, last = 0, -_EPISODE_SECONDS
     begins = [0] * len(least)
     for index, moment in enumerate(times):

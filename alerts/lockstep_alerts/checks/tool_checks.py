@@ -14,6 +14,7 @@ from typing import Any
 import click
 import yaml
 
+from lockstep_alerts.output.groups import severity_of
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.routing.route_cases import route_cases
 
@@ -99,7 +100,7 @@ def static_checks(folder: Path, promtools: dict[str, str], amtool: str) -> list[
 def route_check(folder: Path, amtool: str) -> Check:
     """Every alert of the rules reaches the receiver of its severity."""
     severities = [
-        (rule["alert"], rule["labels"]["severity"])
+        (rule["alert"], severity_of(rule))
         for rules_file in _files(folder, _RULES)
         for group in _load(rules_file)["groups"]
         for rule in group["rules"]

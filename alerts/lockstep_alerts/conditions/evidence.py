@@ -7,7 +7,7 @@ from lockstep_catalogue.metric import Label
 _SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
 
 
-def listing(query: str, item: str, *labels: Label) -> str:
+def listing(query: str, item: str, *labels: Label, most: int = 8) -> str:
     """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
 
     Args:
@@ -15,12 +15,13 @@ def listing(query: str, item: str, *labels: Label) -> str:
         item: the phrase, a template over ``$series``, which begins with one of its labels: the
             series come in the order of that label.
         labels: of the alert, in the order of the query's numbers.
+        most: as many are named.
     """
     order = _SERIES_LABEL.search(item)
     assert order is not None, f"{item} names no label"
     values = " ".join(f"$labels.{label.name}" for label in labels)
     return (
-        f'{{{{ with query (printf `topk(8, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
+        f'{{{{ with query (printf `topk({most}, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
         f"{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}."
         "{{ end }}"
     )

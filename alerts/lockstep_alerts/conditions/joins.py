@@ -1,9 +1,22 @@
 """PromQL that several conditions share: which jobs run on a node, who is late, and why."""
 
-from lockstep_catalogue import gpu, recorded, training
+from collections.abc import Callable
+
+from lockstep_catalogue import agent, gpu, recorded, training
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
-from lockstep_catalogue.metric import Label, Recorded
-from lockstep_catalogue.promql import Matcher, by, has, median_by, names, one_of, select
+from lockstep_catalogue.metric import Label, Metric, Recorded
+from lockstep_catalogue.promql import (
+    Matcher,
+    by,
+    eq,
+    has,
+    increase,
+    median_by,
+    names,
+    one_of,
+    select,
+)
+from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_LABELS = (CLUSTER, JOB_ID)
@@ -21,11 +34,60 @@ _PHASE_SECONDS = 60
 _LOADS = ("samples", "tokens", "squares")
 # Own work is not exactly in proportion to the load.
 _LOAD_SLACK = 1.25
+_REMEMBERED = "2h"
+NEVER_PAGES = 2
+"""Value of ``recorded.JOB_QUIET`` for a job of a class that never pages."""
+
+
+def grown(metric: Metric, window: str, *matchers: Matcher, labels: tuple[Label, ...]) -> str:
+    """By how much a counter has grown within the window; what is only seen anew does not count.
+
+    ``increase`` does not see the first increment of a series that is born above zero. It counts
+    where the agent of the node was seen before the window and the series was not, under any
+    instance: after a gap, a restart or in a fresh Prometheus nothing says that it is new.
+    """
+    count = select(metric, *matchers)
+    before = f"[{_REMEMBERED}] offset {window}"
+    per_place = by("max", count, *dict.fromkeys((*labels, NODE)))
+    seen_before = f"present_over_time({count}{before})"
+    watched = f"present_over_time({select(agent.AGENT_INFO)}{before})"
+    on_series = f"on ({names(*dict.fromkeys((*labels, NODE)))})"
+    born = f"{per_place} > 0 unless {on_series} {seen_before} and {ON_MACHINE} {watched}"
+    return f"{increase(metric, window, *matchers)} > 0 or ({born})"
+
+
+def kube_says(places: str, holds: Callable[..., str]) -> str:
+    """Those places of which kube-state-metrics says something, by cluster and node.
+
+    Where its series carry no cluster, nodes whose name is in one cluster only.
+    """
+    machines = by("group", places, CLUSTER, NODE)
+    on_name = f"on ({NODE.name})"
+    ambiguous = f"count by ({NODE.name}) ({machines}) > 1"
+    return (
+        f"({places} and {ON_MACHINE} {holds(has(CLUSTER))}\n"
+        f"or {places} and {on_name} ({holds(eq(CLUSTER, ''))} unless {on_name} ({ambiguous})))"
+    )
+
+
+def select_jobs_without_pages() -> str:
+    """Filter for the right side of ``unless``: jobs at which a person sits."""
+    return f"{ON_JOB} ({select(recorded.JOB_QUIET)} == {NEVER_PAGES})"
 
 
 def num_ranks(*states: str) -> str:
     """Ranks of each job that are in one of the states."""
     return by("sum", select(training.RANKS, one_of(STATE, *states)), *JOB_LABELS)
+
+
+def has_paused(windows: ScrapeWindows) -> str:
+    """Filter for the right side of ``unless``: jobs of which a rank pauses by plan, or just did.
+
+    Recorded series are an evaluation old: what stood in the pause stands in them a moment longer.
+    """
+    ranks = select(training.RANKS, one_of(STATE, *PAUSE_PHASES))
+    lately = by("sum", f"max_over_time({ranks}[{windows.live}])", *JOB_LABELS)
+    return f"{ON_JOB} ({lately} > 0)"
 
 
 def select_training_jobs() -> str:

@@ -5,10 +5,11 @@ objective of 95 % two failures in six hours burn 22 times too fast, and chance b
 nine times a month. So two limits hold at once.
 
 Null hypothesis: bad events are a Poisson process that uses up the budget exactly, with a mean of
-``mu`` in the window. The first limit is ``mu + sigmas * sqrt(mu) + spare``. The assumption is that
-failures are independent; where one cause makes several, they come sooner, which is what a page is
-for. The second limit is ``burn_rate * mu``. It matters where events are many and a small excess is
-certain, but small. Together: docs/decisions/0022-event-objectives.md, ``make bench-alerts``.
+``mu`` among the events that ended in the window. The first limit is ``mu + sigmas * sqrt(k * mu)
++ k * spare``, where one incident makes ``k`` bad events on average (``cluster_size``), so that
+chance is counted in incidents. The second limit is ``burn_rate * mu``. It matters where events are
+many and a small excess is certain, but small. Together: docs/decisions/0022-event-objectives.md,
+``make bench-alerts``.
 """
 
 import math
@@ -37,20 +38,26 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
     """PromQL of a limit; its value is the number of bad events in the window."""
     # The name of an objective on a counter is the spec's own.
     here = (Matcher(SLO, "=", objective.slo), eq(JOB_CLASS, job_class))
-    total = select(TOTAL_EVENTS, *here, eq(WINDOW, objective.period))
+    # Of the events that ended in the window: jobs end by day, and sweeps all at once.
+    total = select(TOTAL_EVENTS, *here, eq(WINDOW, limit.window))
     bad = select(BAD_EVENTS, *here, eq(WINDOW, limit.window))
-    share = limit.allowance(bad_ratio, objective.period)
-    mean = f"{share:.6g} * {total}"
-    by_chance = f"({mean} + {limit.sigmas:g} * sqrt({mean}) + {limit.spare:g})"
+    mean = f"{bad_ratio:.6g} * {total}"
+    deviation = f"sqrt({limit.cluster_size * bad_ratio:.6g} * {total})"
+    by_chance = f"({mean} + {limit.sigmas:g} * {deviation} + {limit.spares:g})"
     # ``group_left`` keeps the labels of the left side, of which one is the window.
     lines = [f"{bad} > {_ON_CLASS} group_left () {by_chance}"]
     if limit.burn_rate is not None:
-        burnt = f"{limit.burn_rate * share:.6g} * {total}"
+        burnt = f"{limit.burn_rate * bad_ratio:.6g} * {total}"
         lines.append(f"and {_ON_CLASS} ({bad} > {_ON_CLASS} ({burnt}))")
     if limit.recent is not None:
         recent = select(BAD_EVENTS, *here, eq(WINDOW, limit.recent))
         lines.append(f"and {_ON_CLASS} ({recent} > 0)")
     return "\n".join(lines)
+
+
+def _least(limit: Limit, bad_ratio: float, total: int) -> int:
+    """Of a case with so many events in the period."""
+    return limit.least_bad(bad_ratio, round(limit.events(total)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,13 +87,13 @@ class Burn(Condition):
             (
                 f"{limit.window} at its limit",
                 _FEW_EVENTS,
-                bad_by_window(limit.window, limit.least_bad(bad_ratio, _FEW_EVENTS)),
+                bad_by_window(limit.window, _least(limit, bad_ratio, _FEW_EVENTS)),
                 limit.window,
             )
             for limit in self.limits
         ]
         fewer, of_many_fewer = (
-            bad_by_window(first.window, first.least_bad(bad_ratio, total) - 1)
+            bad_by_window(first.window, _least(first, bad_ratio, total) - 1)
             for total in (_FEW_EVENTS, _MANY_EVENTS)
         )
         outlines += [
@@ -95,7 +102,7 @@ class Burn(Condition):
             ("nothing ran", 0, {}, None),
         ]
         if first.recent is not None:
-            at_limit = first.least_bad(bad_ratio, _FEW_EVENTS)
+            at_limit = _least(first, bad_ratio, _FEW_EVENTS)
             old = bad_by_window(first.window, at_limit, num_recent=0)
             outlines.append(("the last event is long ago", _FEW_EVENTS, old, None))
         if self.objective.slo != EVENT_SLOS[0]:

@@ -33,6 +33,8 @@ class Limit:
             1e-4 to 2e-3 of all times at 3 and 1.5, and in 2e-4 to 2e-2 at 2 and 1.
         spare: events above the mean in any case: one bad event is never enough.
         burn_rate: times as fast as the budget allows, at least; None where chance alone decides.
+        cluster_size: bad events that one incident makes, on average: a node that dies under two
+            jobs is one incident, as one under a single job. Chance and spare count incidents.
     """
 
     window: SloWindow
@@ -40,16 +42,28 @@ class Limit:
     sigmas: Annotated[float, Number(0, 10)]
     spare: Annotated[float, Number(0, 100)]
     burn_rate: Annotated[float | None, _BURN_RATE] = None
+    cluster_size: Annotated[float, Number(0, 100)] = 1
 
-    def allowance(self, bad_ratio: float, period: str = PERIOD) -> float:
-        """Part of all events in the period that may be bad in this window."""
-        return bad_ratio * SLO_WINDOWS[self.window] / SLO_WINDOWS[period]
+    def events(self, per_period: float, period: str = PERIOD) -> float:
+        """Events that end in the window, where they come evenly."""
+        return per_period * SLO_WINDOWS[self.window] / SLO_WINDOWS[period]
 
-    def least_bad(self, bad_ratio: float, total: float, period: str = PERIOD) -> int:
-        """The fewest bad events that are too many, at so many events in the period."""
-        mean = self.allowance(bad_ratio, period) * total
-        by_chance = mean + self.sigmas * math.sqrt(mean) + self.spare
-        return math.floor(max(by_chance, (self.burn_rate or 0.0) * mean)) + 1
+    def least_bad(self, bad_ratio: float, events: float) -> int:
+        """The fewest bad events that are too many, where so many end in the window."""
+        least = 0
+        while True:
+            # Where few end, the bad ones are among them.
+            mean = bad_ratio * max(events, least)
+            by_chance = mean + self.sigmas * math.sqrt(self.cluster_size * mean)
+            too_many = max(by_chance + self.spares, (self.burn_rate or 0.0) * mean)
+            if least > too_many:
+                return least
+            least = max(least + 1, math.floor(too_many) + 1)
+
+    @property
+    def spares(self) -> float:
+        """Events above the mean in any case."""
+        return self.spare * self.cluster_size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

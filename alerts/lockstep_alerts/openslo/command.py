@@ -39,7 +39,7 @@ def export_objectives(spec: Path | None) -> None:
     "--measure",
     default="M1",
     show_default=True,
-    help="What objectives answer whose documents do not say it.",
+    help="Measure of objectives whose documents name none.",
 )
 def import_documents(file: Path, measure: str) -> None:
     """Print the documents of FILE as entries of slos.yaml; refuse what an entry cannot say."""

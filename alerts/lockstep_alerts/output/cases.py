@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.output.groups import UNKNOWN
 from lockstep_alerts.reading.model import delivery_seconds
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import ScrapeWindows
@@ -13,7 +14,9 @@ _BRIEF_SECONDS = 120
 
 def timing_of(symptom: Symptom, windows: ScrapeWindows) -> Timing:
     """When an alert has to fire."""
-    seconds = symptom.deadline_seconds(windows) - delivery_seconds(symptom.severity)
+    seconds = symptom.deadline_seconds(windows) - delivery_seconds(
+        symptom.severity, windows.evaluation_seconds
+    )
     return Timing(windows=windows, fires_within_seconds=seconds)
 
 
@@ -48,6 +51,10 @@ def promtool_test(symptom: Symptom, case: Case, windows: ScrapeWindows) -> dict[
     expected: list[dict[str, object]] = []
     if case.fires is not None:
         own = {"alertname": symptom.alert, "alertstate": "firing", "severity": symptom.severity}
+        if symptom.route:
+            own["route"] = symptom.route
+        if symptom.names_owner:
+            own |= dict.fromkeys(("project", "queue", "class"), UNKNOWN)
         labels = ", ".join(f'{name}="{value}"' for name, value in {**own, **case.fires}.items())
         expected.append({"labels": f"ALERTS{{{labels}}}", "value": 1})
     outcome = "fires" if expected else "is silent"

@@ -1,6 +1,7 @@
 """Turns symptoms into the groups of a Prometheus rule file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.joins import JOB_LABELS
@@ -8,7 +9,9 @@ from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
 from lockstep_catalogue.metric import Recorded
+from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 
@@ -20,14 +23,59 @@ def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> 
         rule["for"] = symptom.pending.text
     if symptom.keep_firing:
         rule["keep_firing_for"] = symptom.keep_firing.text
-    rule["labels"] = {"severity": symptom.severity}
+    rule["labels"] = _labels(symptom)
     rule["annotations"] = {
         "summary": symptom.summary,
         "description": f"{symptom.description} {symptom.condition.evidence()}".strip(),
         "notified_within": spelled(symptom.deadline_seconds(windows)),
+        **_held(symptom),
         **_links(symptom, delivery),
     }
     return rule
+
+
+UNKNOWN = "unknown"
+"""Project, queue or class of a job that has not named it."""
+
+
+def _labels(symptom: Symptom) -> dict[str, str]:
+    """Whom it wakes, and whose it is: of a job by what Prometheus knows of it at that moment.
+
+    A page needs a node's worth of GPUs, or a class that says so.
+    """
+    labels = {"severity": symptom.severity, **({"route": symptom.route} if symptom.route else {})}
+    if not symptom.names_owner:
+        return labels
+    if symptom.severity == "critical":
+        quiet = _query_of_job(JOB_QUIET.name)
+        labels["severity"] = f"{{{{ with {quiet} }}}}warning{{{{ else }}}}critical{{{{ end }}}}"
+    identity = _query_of_job(JOB_GPUS.name)
+    for label in (PROJECT, QUEUE, JOB_CLASS):
+        # Never empty: ALERTS would hold the text of the template instead.
+        otherwise = f"{{{{ else }}}}{UNKNOWN}{{{{ end }}}}"
+        value = f'{{{{ with . | first | label "{label.name}" }}}}{{{{ . }}}}{otherwise}'
+        labels[label.name] = f"{{{{ with {identity} }}}}{value}{otherwise}"
+    return labels
+
+
+def _held(symptom: Symptom) -> dict[str, str]:
+    """The size of the job: no label, for a job may grow, and stays the same incident."""
+    if not symptom.is_of_job:
+        return {}
+    size = f"{{{{ with {_query_of_job(JOB_GPUS.name)} }}}}{{{{ . | first | value }}}}{{{{ end }}}}"
+    return {"gpus": size}
+
+
+def _query_of_job(series: str) -> str:
+    matchers = ", ".join(f"{label.name}='%s'" for label in JOB_LABELS)
+    values = " ".join(f"$labels.{label.name}" for label in JOB_LABELS)
+    return f'query (printf "{series}{{{matchers}}}" {values})'
+
+
+def severity_of(rule: Mapping[str, Any]) -> str:
+    """The severity of a rule, as the spec has it; a page of a small job is a ticket."""
+    text = str(rule["labels"]["severity"])
+    return "critical" if text.startswith("{{") else text
 
 
 def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Writes the generated files: a rule file, an Alertmanager configuration, and rule tests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -60,6 +61,7 @@ def _rule_tests(
 
 def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None) -> dict[str, str]:
     """The text of every generated file by its name; routes follow the deployment, if any."""
+    delivery = replace(delivery, evaluation_seconds=spec.windows.evaluation_seconds)
     files = {ROUTES_FILE: to_yaml(alertmanager_config(delivery, deployment))}
     for area in AREAS:
         if symptoms := spec.alerts_of(area):

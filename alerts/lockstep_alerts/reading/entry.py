@@ -21,12 +21,14 @@ class Fields(dict[str, object]):
     Attributes:
         line: in which the mapping begins.
         lines: of its keys.
+        paths: files of keys that another file has changed.
     """
 
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
         self.lines: dict[str, int] = {}
+        self.paths: dict[str, Path] = {}
 
 
 class Entry:
@@ -47,7 +49,8 @@ class Entry:
     def location(self, field: str = "") -> str:
         """File, line and position, with which a refusal begins."""
         line = self._fields.lines.get(field, self._fields.line)
-        return f"{self._path}:{line}: {self._position}".removesuffix(": ")
+        path = self._fields.paths.get(field, self._path)
+        return f"{path}:{line}: {self._position}".removesuffix(": ")
 
     def refuse(self, field: str, remedy: str) -> SpecError:
         """The error for a field; the caller raises it."""

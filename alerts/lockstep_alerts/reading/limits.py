@@ -11,6 +11,7 @@ from lockstep_alerts.reading.quantities import (
     Ratio,
     Time,
     Whole,
+    Words,
     check_fields,
     read_quantities,
 )
@@ -42,6 +43,9 @@ class Limits:
         min_wait_ratio: share of the step that some rank of a healthy group waits at least.
         max_other_ratio: share of the step in no marked phase from which on it may hide a slow rank.
         standing, standing_steps: time and mean steps without progress after which a job stands.
+        page_gpus: what a job holds at least that wakes somebody.
+        classes_without_pages, classes_with_pages: classes of jobs that never page, and that do at
+            any size.
     """
 
     queue_wait: tuple[QueueWait, ...]
@@ -56,6 +60,9 @@ class Limits:
     max_other_ratio: Ratio
     standing: Annotated[Duration, Time()]
     standing_steps: Annotated[float, Number(0, 1000)]
+    page_gpus: Annotated[int, Whole(0, 1_000_000)] = 8
+    classes_without_pages: Annotated[tuple[str, ...], Words()] = ("interactive",)
+    classes_with_pages: Annotated[tuple[str, ...], Words()] = ("production",)
 
 
 def read_limits(entry: Entry) -> Limits:

@@ -29,14 +29,22 @@ class Duration:
         return round(parse_duration(self.text))
 
 
-GROUP_WAIT_SECONDS = {"critical": 5, "warning": 15, "info": 15, "none": 15}
-"""By severity: how long Alertmanager waits for more alerts of one incident."""
-_WEBHOOK_SECONDS = 5
+_TICKET_WAIT_SECONDS = 15
+_WEBHOOK_SECONDS = 4
 
 
-def delivery_seconds(severity: str) -> int:
+def group_wait_seconds(severity: str, evaluation_seconds: int) -> int:
+    """How long Alertmanager waits for more alerts of one incident, by severity.
+
+    Longer than an evaluation: the cause of a symptom that fires now may fire at the next.
+    """
+    wait = evaluation_seconds + 1
+    return wait if severity == "critical" else max(_TICKET_WAIT_SECONDS, wait)
+
+
+def delivery_seconds(severity: str, evaluation_seconds: int) -> int:
     """Part of an alert's deadline that belongs to Alertmanager and the webhook."""
-    return GROUP_WAIT_SECONDS[severity] + _WEBHOOK_SECONDS
+    return group_wait_seconds(severity, evaluation_seconds) + _WEBHOOK_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +56,11 @@ class Delivery:
         dashboard_base: prefix of ``/d/...`` in links to boards.
         pager_base: where the webhooks ``/pager`` and ``/tickets`` are.
         group_interval: time before changes of a group that was notified are notified too.
+        evaluation_seconds: time between two evaluations of the rules.
     """
 
     runbook_base: str = "runbooks/"
     dashboard_base: str = ""
     pager_base: str = "http://127.0.0.1:9095"
     group_interval: Duration = Duration("1m")
+    evaluation_seconds: int = 15

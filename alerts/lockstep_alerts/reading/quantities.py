@@ -57,7 +57,16 @@ class Choice:
         return entry.choice(field, *self.allowed)
 
 
-Quantity = Number | Span | Time | Choice
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text, or a list of them."""
+
+    def read(self, entry: Entry, field: str) -> tuple[str, ...]:
+        """The texts."""
+        return entry.texts(field)
+
+
+Quantity = Number | Span | Time | Choice | Words
 Ratio = Annotated[float, Number(0, 1)]
 Window = Annotated[Duration, Span()]
 

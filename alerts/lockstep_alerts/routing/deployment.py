@@ -18,7 +18,9 @@ from lockstep_alerts.routing.time_windows import (
 
 _OPTION = "--deployment"
 _REQUIRED = ("page", "ticket")
-_OPTIONAL = ("watchdog", "alertmanager", "secrets", "cooldown", "office_hours", "maintenance")
+_OPTIONAL = (
+    "owners", "watchdog", "alertmanager", "secrets", "cooldown", "office_hours", "maintenance",
+)  # fmt: skip
 _VERSION = re.compile(r"0\.([0-9]{2})")
 _OLDEST = (0, 25)
 _PAGE_AGAIN, _TICKET_AGAIN, _GROUP_INTERVAL = map(Duration, ("4h", "12h", "5m"))
@@ -45,7 +47,8 @@ class Deployment:
     """Receivers by use, and when they are notified.
 
     Attributes:
-        receivers: of ``page``, ``ticket`` and, if anybody waits for Watchdog, ``watchdog``.
+        receivers: of ``page``, ``ticket``, and, where there are some, ``owners`` of jobs for what
+            they repair themselves, and ``watchdog`` for whoever waits for it.
         cooldown: how long nobody is notified again.
         office_hours: when tickets are notified; None is always.
         maintenance: when pages, tickets or both wait.
@@ -86,7 +89,7 @@ def read_deployment(path: Path) -> Deployment:
     policy = _policy(path, fields)
     receivers: dict[str, tuple[Receiver, ...]] = {
         use: tuple(_each(fields[use], use, lambda entry: read_receiver(entry, policy)))
-        for use in ("page", "ticket", "watchdog")
+        for use in ("page", "ticket", "owners", "watchdog")
         if use in fields
     }
     office = fields.get("office_hours")

@@ -1,13 +1,17 @@
 """Which alerts keep which others quiet: one line an edge, from cause to symptom."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PP
 from lockstep_catalogue.ledger import SLO
 
 MAINTENANCE = "TrainMaintenance"
 """No rule makes it: whoever takes a node, a job or a cluster out of service posts it."""
 INFO_INHIBITOR = "InfoInhibitor"
+EXPLAINED = "TrainJobExplained"
+"""The jobs that a cause of several nodes explains; it notifies nobody."""
 WATCHDOG = "Watchdog"
 
 CRITICAL = 'severity="critical"'
@@ -22,6 +26,7 @@ _STRAGGLERS = (
     "TrainStragglerNodeSlight",
     "TrainStragglerStage",
 )
+_SLOWER = ("TrainStepLatencyRegression", "TrainThroughputLow")
 
 
 def _present(label: str) -> str:
@@ -70,39 +75,45 @@ GRAPH = (
         source_matchers=(CRITICAL,),
         target_matchers=('severity="warning"',),
     ),
-    # Without equal jobs: one fabric carries all jobs of the cluster, and its page names the nodes.
-    Inhibition(
-        sources=("TrainFabricDegraded",),
-        targets=(
-            "TrainJobStalled",
-            "TrainPortFault",
-            "TrainPacketsLost",
-            "TrainJobNodeFault",
-            "TrainJobNodeLost",
-            "TrainNodeFault",
-            "TrainJobCrashLoop",
-            *_STRAGGLERS,
-            "TrainGradSyncSlow",
-            "TrainBusBandwidthLow",
-            "TrainThroughputLow",
-            "TrainThroughputHalved",
-            "TrainStepLatencyRegression",
-            "TrainSLOGoodputBurn",
-            "TrainSLOGoodputSlow",
-            "TrainQueueWaitHigh",
-        ),
-        equal=_BY_CLUSTER,
-    ),
-    Inhibition(
-        sources=("TrainStorageDegraded",),
-        targets=(
-            "TrainCheckpointStale",
-            "TrainCheckpointFailed",
-            "TrainCheckpointsFailing",
-            "TrainResumeFailing",
-            "TrainDataStarved",
-        ),
-        equal=_BY_CLUSTER,
+    # A wide cause has one page without a job. It keeps nothing quiet itself: the jobs that have
+    # ranks on its nodes do, by an alert of their own each.
+    *(
+        Inhibition(
+            sources=(EXPLAINED,),
+            targets=targets,
+            equal=_BY_JOB,
+            source_matchers=(f'cause=~"{causes}"' if "|" in causes else f'cause="{causes}"',),
+        )
+        for causes, targets in (
+            (
+                "nodes|fabric",
+                (
+                    "TrainJobStalled",
+                    "TrainPortFault",
+                    "TrainPacketsLost",
+                    "TrainJobNodeFault",
+                    "TrainJobNodeLost",
+                    "TrainJobCrashLoop",
+                    *_STRAGGLERS,
+                    *_SLOWER,
+                    "TrainGradSyncSlow",
+                    "TrainBusBandwidthLow",
+                    "TrainCheckpointStale",
+                ),
+            ),
+            (
+                "storage",
+                (
+                    "TrainJobStalled",
+                    "TrainCheckpointStale",
+                    "TrainCheckpointFailed",
+                    "TrainDataStarved",
+                    *_STRAGGLERS,
+                    *_SLOWER,
+                ),
+            ),
+            ("power", ("TrainJobGpuDegraded", *_STRAGGLERS, *_SLOWER)),
+        )
     ),
     # One node under several jobs is one page, and its jobs keep their symptoms quiet all the same.
     Inhibition(
@@ -116,7 +127,7 @@ GRAPH = (
             "TrainJobStalled",
             "TrainJobCrashLoop",
             *_STRAGGLERS,
-            "TrainStepLatencyRegression",
+            *_SLOWER,
             "TrainTelemetryMissing",
         ),
         equal=_BY_JOB,
@@ -124,9 +135,7 @@ GRAPH = (
     Inhibition(
         sources=("TrainJobStalled",),
         targets=(
-            "TrainStepLatencyRegression",
-            "TrainThroughputLow",
-            "TrainThroughputHalved",
+            *_SLOWER,
             "TrainJobDeadlineAtRisk",
             "TrainCheckpointStale",
             "GpuAllocatedIdle",
@@ -134,21 +143,11 @@ GRAPH = (
         ),
         equal=_BY_JOB,
     ),
+    # A stage that has just slowed is uneven as well.
+    Inhibition(
+        sources=("TrainStragglerStage",), targets=("TrainStageUneven",), equal=(*_BY_JOB, PP.name)
+    ),
     Inhibition(sources=("TrainLossNotFinite",), targets=("TrainLossAnomaly",), equal=_BY_JOB),
-    Inhibition(
-        sources=("TrainResumeFailing",), targets=("TrainResumeOldCheckpoint",), equal=_BY_CLUSTER
-    ),
-    Inhibition(
-        sources=("TrainTelemetryMissing",), targets=("TrainSLOGoodputBurn",), equal=_BY_CLUSTER
-    ),
-    Inhibition(
-        sources=("TrainLedgerStale",),
-        equal=_BY_CLUSTER,
-        target_matchers=(_present(SLO.name),),
-    ),
-    Inhibition(
-        sources=("TrainLedgerStale",), targets=("TrainTelemetryMissing",), equal=_BY_CLUSTER
-    ),
     Inhibition(sources=(INFO_INHIBITOR,), equal=_BY_JOB, target_matchers=('severity="info"',)),
     *(
         Inhibition(
@@ -171,3 +170,16 @@ GRAPH = (
 def alert_names() -> frozenset[str]:
     """Every alert that the graph names."""
     return frozenset(name for edge in GRAPH for name in edge.sources + edge.targets)
+
+
+def inhibitors(symptom: Symptom) -> Iterator[str]:
+    """The edges of the graph that end in this alert by its name, or by its severity and job."""
+    for edge in GRAPH:
+        same = " and ".join(edge.equal)
+        if symptom.alert in edge.targets:
+            cause = "".join(f" ({each})" for each in edge.source_matchers)
+            yield f"{', '.join(edge.sources)}{cause} with the same {same}"
+            continue
+        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area == "slo"
+        if is_held and not edge.sources and symptom.severity in {"warning", "info"}:
+            yield f"every page with the same {same}"

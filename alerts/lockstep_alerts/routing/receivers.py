@@ -32,6 +32,7 @@ class Use:
 USES = {
     "page": Use(severity="critical", priority="P1"),
     "ticket": Use(severity="warning", priority="P3"),
+    "owners": Use(severity="warning", priority="P3"),
     "watchdog": Use(severity="info", priority="P5"),
 }
 

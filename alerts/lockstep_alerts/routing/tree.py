@@ -1,6 +1,6 @@
 """Alertmanager's configuration: routes by severity and job, receivers, inhibition, times."""
 
-from lockstep_alerts.reading.model import GROUP_WAIT_SECONDS, Delivery
+from lockstep_alerts.reading.model import Delivery, group_wait_seconds
 from lockstep_alerts.routing.deployment import Deployment, webhooks
 from lockstep_alerts.routing.inhibition import (
     CRITICAL,
@@ -10,13 +10,14 @@ from lockstep_alerts.routing.inhibition import (
     WATCHDOG,
 )
 from lockstep_alerts.routing.receivers import KINDS
-from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, PROJECT
 
 PAGER = "pager"
 TICKETS = "tickets"
 NOBODY = "nobody"
 DEAD_MAN = "watchdog"
-_RECEIVERS = {"page": PAGER, "ticket": TICKETS, "watchdog": DEAD_MAN}
+OWNERS = "owners"
+_RECEIVERS = {"page": PAGER, "ticket": TICKETS, "owners": OWNERS, "watchdog": DEAD_MAN}
 _BY_JOB = [CLUSTER.name, JOB_ID.name]
 _BY_ALERT = [CLUSTER.name, "alertname"]
 _HAS_JOB = f'{JOB_ID.name}!=""'
@@ -25,8 +26,8 @@ _WATCHDOG_REPEATS = "5m"
 Route = dict[str, object]
 
 
-def _wait(severity: str) -> str:
-    return f"{GROUP_WAIT_SECONDS[severity]}s"
+def _wait(severity: str, delivery: Delivery) -> str:
+    return f"{group_wait_seconds(severity, delivery.evaluation_seconds)}s"
 
 
 def _timed(route: Route, deployment: Deployment, use: str) -> Route:
@@ -50,11 +51,11 @@ def _times(deployment: Deployment, use: str, cluster: str | None) -> Route:
     return times | ({"active_time_intervals": [office.name]} if office else {})
 
 
-def _routes(deployment: Deployment) -> list[Route]:
+def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
     has_dead_man = "watchdog" in deployment.receivers
     page: Route = {
         "receiver": PAGER,
-        "group_wait": _wait("critical"),
+        "group_wait": _wait("critical", delivery),
         "repeat_interval": deployment.cooldown.page.text,
     }
     return [
@@ -68,11 +69,21 @@ def _routes(deployment: Deployment) -> list[Route]:
         },
         {"receiver": NOBODY, "matchers": [f'alertname=~"{INFO_INHIBITOR}|{MAINTENANCE}"']},
         {"receiver": NOBODY, "matchers": ['severity=~"info|none"']},
+        *_owners(delivery, deployment),
         # The wait is part of each alert's deadline, and long enough for a cause to come as well.
         _timed({**page, "matchers": [CRITICAL, _HAS_JOB], "group_by": _BY_JOB}, deployment, "page"),
         _timed({**page, "matchers": [CRITICAL], "group_by": _BY_ALERT}, deployment, "page"),
         _timed({"receiver": TICKETS, "matchers": ['severity!=""']}, deployment, "ticket"),
     ]
+
+
+def _owners(delivery: Delivery, deployment: Deployment) -> list[Route]:
+    """What owners of jobs repair themselves goes to them, by project, at any hour."""
+    if "owners" not in deployment.receivers:
+        return []
+    grouped = {"group_by": [CLUSTER.name, PROJECT.name, JOB_ID.name]}
+    wait = {"group_wait": _wait("critical", delivery)}
+    return [{"receiver": OWNERS, "matchers": ['route="owners"'], **grouped, **wait}]
 
 
 def _receivers(deployment: Deployment) -> list[dict[str, object]]:
@@ -95,10 +106,10 @@ def alertmanager_config(
         "route": {
             "receiver": TICKETS,
             "group_by": _BY_ALERT,
-            "group_wait": _wait("warning"),
+            "group_wait": _wait("warning", delivery),
             "group_interval": deployment.cooldown.group_interval.text,
             "repeat_interval": deployment.cooldown.ticket.text,
-            "routes": _routes(deployment),
+            "routes": _routes(delivery, deployment),
         },
         "inhibit_rules": [edge.rule() for edge in GRAPH],
         "receivers": _receivers(deployment),

@@ -22,6 +22,7 @@ from lockstep_catalogue.recorded import (
     JOB_PHASES,
     LAST_DURABLE,
     SLICE_BASELINE,
+    SLICE_CONFIGURATION,
     SLICE_RATIO,
     SLICE_SUSTAINED,
     SLICE_VALUE,
@@ -33,6 +34,7 @@ from lockstep_catalogue.training import (
     RANK_INFO,
     STEPS,
     TOKENS,
+    WORLD_RANKS,
 )
 
 SLICE_SECONDS = 300
@@ -42,6 +44,8 @@ HIGHER_IS_BETTER = ("throughput", "bus_bandwidth")
 LOWER_IS_BETTER = ("step_latency", "gradient_sync", "cost")
 OF_BASELINE = (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)
 """Objectives whose slices are held against the job's own baseline."""
+_OTHER_RATIO = 1.2
+"""Tokens a step times ranks that differ by more are another configuration of the job."""
 _PAUSES = ("checkpoint", "eval")
 
 _JOB = (CLUSTER, JOB_ID)
@@ -74,7 +78,7 @@ def _values(rules: Parameters) -> dict[str, str]:
     bus = by("avg", f"avg_over_time({select(BUS_RATE)}[{slices}])", *_JOB, KIND)
     tokens_of_hour = by("sum", rate(TOKENS, hour), *_JOB)
     return {
-        "throughput": f"({tokens} > 0) / ({stepping} / {ranks} > 0)",
+        "throughput": f"({tokens} > 0) / ({stepping} > 0)",
         "step_latency": f"{stepping} / ({steps} > 0)",
         "gradient_sync": f"clamp_min({synced} / ({stepping} > 0), {rules.limits.min_sync_ratio:g})",
         # The kind that moves most of the bytes: a broadcast of a few values says nothing.
@@ -93,10 +97,24 @@ def _sustained(rules: Parameters) -> str:
     return f"quantile_over_time(0.5, {value}[{SUSTAINED}]) and {enough}"
 
 
+def _configuration(rules: Parameters) -> str:
+    slices = rules.windows.cover(SLICE_SECONDS)
+    tokens, steps = (by("sum", rate(each, slices), *_JOB) for each in (TOKENS, STEPS))
+    return f"{tokens} / ({steps} > 0) * {_ON_JOB} {by('max', select(WORLD_RANKS), *_JOB)}"
+
+
 def _baseline(_: Parameters) -> str:
     higher = select(SLICE_SUSTAINED, one_of(SLO, *HIGHER_IS_BETTER))
     lower = select(SLICE_SUSTAINED, one_of(SLO, *LOWER_IS_BETTER))
-    return f"max_over_time({higher}[{BASELINE}])\nor\nmin_over_time({lower}[{BASELINE}])"
+
+    def best(window: str, unchanged: str) -> str:
+        over = f"{select(SLICE_CONFIGURATION)}[{unchanged}]"
+        other = f"max_over_time({over}) > {_OTHER_RATIO:g} * min_over_time({over})"
+        best = f"max_over_time({higher}[{window}]) or min_over_time({lower}[{window}])"
+        return f"({best}) unless {_ON_JOB} ({other})"
+
+    # A resized job, or one with another batch or context, is held against itself as it is now.
+    return f"{best(BASELINE, '25h')}\nor\n{best('3h', '4h')}"
 
 
 def _ratio(_: Parameters) -> str:
@@ -111,7 +129,11 @@ def _interval(_: Parameters) -> str:
     # From checkpoint to checkpoint: neither a long gap now nor the age of the job changes it.
     over = f"{select(LAST_DURABLE)}[{BASELINE}]"
     span = f"(max_over_time({over}) - min_over_time({over}))"
-    return f"{span} / (changes({over}) > 0)"
+    # Of a job that writes no more the interval is remembered as long as the job is seen.
+    remembered = (
+        f"last_over_time({select(CHECKPOINT_INTERVAL)}[1h]) and {_ON_JOB} {select(LAST_DURABLE)}"
+    )
+    return f"{span} / (changes({over}) > 0)\nor\n{remembered}"
 
 
 EXPRESSIONS: Expressions = {
@@ -120,6 +142,7 @@ EXPRESSIONS: Expressions = {
     ),
     SLICE_VALUE: _value,
     SLICE_SUSTAINED: _sustained,
+    SLICE_CONFIGURATION: _configuration,
     SLICE_BASELINE: _baseline,
     SLICE_RATIO: _ratio,
     LAST_DURABLE: by("max", select(LAST_CHECKPOINT), *_JOB),

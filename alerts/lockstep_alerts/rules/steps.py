@@ -11,13 +11,17 @@ themselves over time only.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
+from lockstep_catalogue.agent import AGENT_TICK
 from lockstep_catalogue.labels import (
     CLUSTER,
+    JOB_CLASS,
     JOB_ID,
     NODE,
     OWN_WORK_PHASES,
     PHASE,
     PP,
+    PROJECT,
+    QUEUE,
     RANK,
 )
 from lockstep_catalogue.promql import (
@@ -27,12 +31,15 @@ from lockstep_catalogue.promql import (
     lower_median_by,
     median_by,
     names,
+    none_of,
     one_of,
     rate,
     select,
 )
 from lockstep_catalogue.recorded import (
     EXCESS,
+    JOB_GPUS,
+    JOB_QUIET,
     LATENESS,
     LATENESS_RATIO,
     MFU,
@@ -48,6 +55,7 @@ from lockstep_catalogue.recorded import (
     UNOBSERVED,
 )
 from lockstep_catalogue.training import (
+    JOB_INFO,
     LAST_PROGRESS,
     MODEL_FLOPS,
     PEAK_FLOPS,
@@ -55,16 +63,36 @@ from lockstep_catalogue.training import (
     RANK_INFO,
     STEPS,
     TOKENS,
+    WORLD_RANKS,
 )
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
 _RATE_SECONDS = 60
+_LONGEST_SECONDS = 1200  # steps of minutes: two of ten minutes each
+_KEPT = "15m"
 
 _JOB = (CLUSTER, JOB_ID)
+_WHOSE = (PROJECT, QUEUE, JOB_CLASS)
 _RANK = (*_JOB, RANK)
 _GROUP = (*_JOB, PP)
 _PLACED_RANK = (*_JOB, NODE, PP, RANK)
 _ON_JOB, _ON_RANK, _ON_GROUP = (f"on ({names(*labels)})" for labels in (_JOB, _RANK, _GROUP))
+
+
+def _gpus(_: Parameters) -> str:
+    whose = by("group", f"last_over_time({select(JOB_INFO)}[{_KEPT}])", *_JOB, *_WHOSE)
+    # Nodes of a job may disagree for a moment: a join that meets two series fails the whole rule.
+    newest = f"topk by ({names(*_JOB)}) (1, {whose})"
+    size = by("max", f"last_over_time({select(WORLD_RANKS)}[{_KEPT}])", *_JOB)
+    return f"{newest} * {_ON_JOB} group_left () {size}"
+
+
+def _quiet(rules: Parameters) -> str:
+    limits = rules.limits
+    never = select(JOB_GPUS, one_of(JOB_CLASS, *limits.classes_without_pages))
+    named = limits.classes_without_pages + limits.classes_with_pages
+    small = f"{select(JOB_GPUS, none_of(JOB_CLASS, *named))} < {limits.page_gpus}"
+    return f"{by('max', f'0 * {never} + 2', *_JOB)}\nor\n{by('max', f'0 * ({small}) + 1', *_JOB)}"
 
 
 def _newest_placement(_: Parameters) -> str:
@@ -84,8 +112,11 @@ def _per_step(window: str, steps_guard: str) -> str:
 
 def _phase_per_step(rules: Parameters) -> str:
     limit = f"{_MIN_STEPS / rules.windows.live_seconds:.4g}"
+    few = f"{_MIN_STEPS / 300:.4g}"
     live = _per_step(rules.windows.live, f"{{steps}} > {limit}")
-    return f"{live}\nor\n{_per_step(rules.windows.long, f'({{steps}} > 0) <= {limit}')}"
+    of_minutes = _per_step(rules.windows.long, f"({{steps}} > {few}) <= {limit}")
+    longest = _per_step(rules.windows.cover(_LONGEST_SECONDS), f"({{steps}} > 0) <= {few}")
+    return f"{live}\nor\n{of_minutes}\nor\n{longest}"
 
 
 _SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_PLACED_RANK)
@@ -95,7 +126,12 @@ _OWN_OF_STAGES = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP)
 
 
 def _standing(rules: Parameters) -> str:
-    since = f"(time() - {by('min', select(LAST_PROGRESS), *_JOB)})"
+    # By the clock of the node itself; that of Prometheus may differ. The median rank: one that died
+    # never moves again, and the others go on.
+    of_node = f"on ({names(CLUSTER, NODE)}, instance)"
+    progress = select(LAST_PROGRESS)
+    at_node = f"({progress} * 0 + {of_node} group_left () {select(AGENT_TICK)} - {progress})"
+    since = median_by(f"({at_node} or time() - {progress})", *_JOB)
     # And one scrape and a half: that old the newest word of a rank that moves may be.
     least_seconds = max(rules.limits.standing.seconds, 3 * rules.windows.scrape_seconds // 2)
     # A job that stands may have no mean step: too few steps end in any window.
@@ -120,6 +156,8 @@ def _unobserved(rules: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
+    JOB_GPUS: _gpus,
+    JOB_QUIET: _quiet,
     PLACEMENT: _newest_placement,
     PHASE_PER_STEP: _phase_per_step,
     STEP_MEAN: by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),

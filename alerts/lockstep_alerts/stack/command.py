@@ -61,12 +61,12 @@ def stack() -> None:
     metavar="DURATION",
     default="1m",
     show_default=True,
-    help="Time before changes of a group that was notified are notified too.",
+    help="Wait before Alertmanager notifies of changes in a group.",
 )
-@click.option("--prometheus-port", type=_PORT, help="Default: a free one.")
-@click.option("--alertmanager-port", type=_PORT, help="Default: a free one.")
-@click.option("--pager-port", type=_PORT, help="Default: a free one.")
-@click.option("--boards-port", type=_PORT, help="Default: a free one.")
+@click.option("--prometheus-port", type=_PORT, help="Port of Prometheus; default: a free one.")
+@click.option("--alertmanager-port", type=_PORT, help="Port of Alertmanager; default: free.")
+@click.option("--pager-port", type=_PORT, help="Port of the pager; default: a free one.")
+@click.option("--boards-port", type=_PORT, help="Port of the boards; default: a free one.")
 def up_command(
     folder: Path,
     targets: tuple[str, ...],

@@ -25,7 +25,7 @@ _OPTIONS = (
         "--lacks",
         type=click.Choice(LACKS),
         multiple=True,
-        help="Word of a rule that the ruler refuses, as old ones do; repeatable.",
+        help="Field of rules that the ruler is too old to know; repeatable.",
     ),
     click.option(
         "--histograms",

@@ -25,16 +25,16 @@ SPEC = GOOD.replace("page: TrainSLOBurn\n", "page: TrainBurn\n    ticket: TrainS
 @pytest.mark.parametrize(
     ("limit", "jobs_a_week", "least"),
     [
-        # By hand, at 95 %: 2.5 bad of 50 a week; 0.089 in 6 h, 0.357 in 24 h, 2.5 in 7 d.
-        (PAGE[0], 50, 3),  # 0.089 + 3 * 0.299 + 1.5 = 2.49
-        (PAGE[1], 50, 4),  # 0.357 + 3 * 0.598 + 1.5 = 3.65
-        (TICKET[2], 50, 7),  # 2.5 + 2 * 1.58 + 1 = 6.66
+        # By hand, at 95 % and two failures an incident; 50 a week are 7.1 in 24 h, 50 in 7 d.
+        (PAGE[0], 50, 5),  # all five fail: 0.25 + 3.5 * sqrt(2 * 0.25) + 2 = 4.72
+        (PAGE[1], 50, 6),  # 0.357 + 3.5 * sqrt(2 * 0.357) + 2 = 5.31
+        (TICKET[2], 50, 9),  # 2.5 + 2 * sqrt(2 * 2.5) + 2 = 8.97
         # 500 bad of 10,000 a week, 17.9 in 6 h: chance explains 32, the burn rate of 5.6 is 100.
         (PAGE[0], 10_000, 101),
     ],
 )
 def test_the_fewest_bad_events_that_page(limit: Limit, jobs_a_week: int, least: int) -> None:
-    assert limit.least_bad(0.05, 4 * jobs_a_week) == least
+    assert limit.least_bad(0.05, limit.events(4 * jobs_a_week)) == least
 
 
 def test_a_burn_rate_that_no_share_of_failures_reaches_is_refused_with_one_that_works(
@@ -128,9 +128,9 @@ def test_a_class_of_jobs_has_limits_of_its_own(tmp_path: Path) -> None:
     page = spec.objective_symptoms[0].condition.expression(spec.windows)
     of_all, of_class = page.split('job_class="large"', 1)
     assert 'job_class=""' in of_all
-    # The allowance of six hours is 0.05 * 6 / 672 of the month's events, and twice that.
-    assert "0.000446429 *" in of_all
-    assert "0.000892857 *" in of_class
+    # Of the events that ended in the window.
+    assert "(0.05 *" in of_all
+    assert "(0.1 *" in of_class
 
 
 def test_a_retention_that_cannot_hold_the_slices_is_refused(tmp_path: Path) -> None:

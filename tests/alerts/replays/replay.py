@@ -51,6 +51,13 @@ def in_cluster(cluster: str, series: Iterable[Samples], job_id: str = "j1") -> l
     ]
 
 
+def _with_node(series: str) -> str:
+    """A series as the agent exposes it: it names its node on each."""
+    if re.search(r"\bnode=", series):
+        return series
+    return re.sub(r'instance="(\w+):9400"', r'\g<0>, node="\1"', series)
+
+
 class Exporter(ThreadingHTTPServer):
     """Serves each series at its value by the time since the start; times of day stay times of day.
 
@@ -62,7 +69,7 @@ class Exporter(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, series: list[Samples]) -> None:
-        self._series = series
+        self._series = [Samples(_with_node(each.series), each.course) for each in series]
         self.begin = time.time()
         super().__init__(("127.0.0.1", 0), _Exposition)
 

@@ -210,11 +210,15 @@ def ledger_restart() -> list[Samples]:
 
 
 def lost_telemetry() -> list[Samples]:
-    """Of twelve agents one falls silent under a job that goes on."""
+    """Of twelve agents one falls silent under a job that goes on; Kubernetes knows its node."""
     places = _places("n1", "n2")
     job = training_job(healthy(END_SECONDS), places=places)
     before = training_job(healthy(ONSET_SECONDS), places=places)
     series = [
+        *(
+            Samples(f'kube_node_info{{cluster="c1", node="n{number}"}}', steady(1, END_SECONDS))
+            for number in range(1, 13)
+        ),
         *_agents(*(f"n{number}" for number in range(3, 13)), "n1"),
         *_agents("n2", until_seconds=ONSET_SECONDS),
         *(each for each in job if 'instance="n1:9400"' in each.series),

@@ -190,3 +190,12 @@ def test_the_shipped_example_generates(tmp_path: Path) -> None:
     example = Path(__file__).parents[3] / "deploy" / "alertmanager" / "deployment.yaml"
     status, output = generate(tmp_path, example.read_text(encoding="utf-8"))
     assert status == 0, output
+
+
+def test_owners_of_jobs_have_a_route_where_the_deployment_names_them(tmp_path: Path) -> None:
+    own = 'owners:\n  - webhook: {url: "https://owners.example.org/x"}\n'
+    routes = config(tmp_path, WHOLE + own)["route"]["routes"]
+    [route] = [each for each in routes if each["receiver"] == "owners"]
+    assert route["matchers"] == ['route="owners"']
+    assert "project" in route["group_by"]
+    assert "owners" not in {each["receiver"] for each in config(tmp_path)["route"]["routes"]}

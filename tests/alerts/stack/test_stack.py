@@ -32,7 +32,8 @@ class Job:
     job_id: str
     extra: Mapping[str, float] = field(default_factory=dict)
     state: str = "training"
-    nonfinite: int = 0
+    is_diverged: bool = False
+    nonfinite: float = 0
     steps: float = 0
     phases: dict[tuple[int, str], float] = field(default_factory=dict)
 
@@ -40,23 +41,24 @@ class Job:
         regime = one_rank_late(1, 2, self.extra) if self.extra else healthy(1)
         num_steps = seconds / regime.step_seconds
         self.steps += num_steps
+        self.nonfinite += num_steps * self.is_diverged
         for rank, phases in enumerate(regime.ranks):
             for phase, phase_seconds in phases.items():
                 key = (rank, phase)
                 self.phases[key] = self.phases.get(key, 0) + phase_seconds * num_steps
 
     def lines(self) -> Iterator[str]:
-        yield self._line(training.RANKS, NUM_RANKS, node="n1", state=self.state)
-        yield self._line(training.NONFINITE_STEPS, self.nonfinite, node="n1")
+        yield self._line(training.RANKS, NUM_RANKS, state=self.state)
+        yield self._line(training.NONFINITE_STEPS, self.nonfinite)
         for rank in map(str, range(NUM_RANKS)):
-            yield self._line(training.RANK_INFO, 1, rank=rank, node="n1")
+            yield self._line(training.RANK_INFO, 1, rank=rank)
             yield self._line(training.STEPS, self.steps, rank=rank)
             yield self._line(training.LAST_PROGRESS, time.time(), rank=rank)
         for (number, phase), seconds in self.phases.items():
             yield self._line(training.PHASE_SECONDS, seconds, rank=str(number), phase=phase)
 
     def _line(self, metric: Metric, value: float, **labels: str) -> str:
-        named = {"cluster": "c1", "job_id": self.job_id, **labels}
+        named = {"cluster": "c1", "node": "n1", "job_id": self.job_id, **labels}
         inside = ",".join(f'{name}="{text}"' for name, text in named.items())
         return f"{metric.name}{{{inside}}} {value!r}"
 
@@ -156,6 +158,7 @@ def test_a_straggler_is_paged_once_and_resolved_when_the_job_ends(running: Stack
         "phase": "data",
         "rank": "2",
         "severity": "critical",
+        **dict.fromkeys(("project", "queue", "class"), "unknown"),
     }
     assert "costs every rank 50% of the step" in alert["annotations"]["description"]
     runbook = httpx.get(alert["annotations"]["runbook_url"], trust_env=False)
@@ -169,11 +172,11 @@ def test_a_straggler_is_paged_once_and_resolved_when_the_job_ends(running: Stack
 
 @pytest.mark.server
 @pytest.mark.timeout(90)
-def test_a_loss_that_is_no_number_is_paged_at_once(running: Stack) -> None:
+def test_a_loss_that_stays_no_number_is_paged_at_once(running: Stack) -> None:
     job = Job("nan")
     running.agent.jobs.append(job)
     assert wait_for(lambda: job.steps > 0, 20)
-    job.nonfinite = 4
+    job.is_diverged = True
     page = running.wait_for_page(
         lambda page: page["group_labels"].get("job_id") == "nan" and page["receiver"] == "pager", 40
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING, grown
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
@@ -16,10 +16,10 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Whole, Window
-from lockstep_catalogue import host, training
-from lockstep_catalogue.labels import MEMORY_EVENT, STATE
+from lockstep_catalogue import gpu, host, training
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, MEMORY_EVENT, MODEL, NODE, STATE, UUID
 from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.promql import Matcher, by, eq, increase, one_of, select
+from lockstep_catalogue.promql import Matcher, by, eq, has, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _FAILED = ("failed", "gone")
@@ -28,8 +28,13 @@ _FAILED = ("failed", "gone")
 def restarts(window: str) -> str:
     """How often each job was restarted within the window, over all its nodes."""
     attempt = select(training.ATTEMPT_NUMBER)
-    newest = by("max", f"max_over_time({attempt}[{window}])", *JOB_LABELS)
-    return f"({newest} - {by('min', f'min_over_time({attempt}[{window}])', *JOB_LABELS)})"
+    over = f"{attempt}[{window}]"
+    newest = by("max", f"max_over_time({over})", *JOB_LABELS)
+    since = f"{newest} - {ON_JOB} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
+    # A number that falls is that of a new job under an old id: it counts from there.
+    begun = by("max", f"resets({over})", *JOB_LABELS)
+    anew = f"{by('max', attempt, *JOB_LABELS)} and {ON_JOB} {begun} > 0"
+    return f"({anew} or {since})"
 
 
 class FailedOnStart(Condition):
@@ -102,18 +107,15 @@ class OutOfMemoryLoop(Condition):
         """Failed allocations and kills by the kernel, by job that is restarted over and over."""
         del windows
         killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
-        grown = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
+        failed = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
         looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
         return (
-            f"{by('sum', grown, *JOB_LABELS)} > {self.least_restarts - 0.5} and {ON_JOB} {looping}"
+            f"{by('sum', failed, *JOB_LABELS)} > {self.least_restarts - 0.5} and {ON_JOB} {looping}"
         )
 
     def _grown(self, metric: Metric, *matchers: Matcher) -> str:
-        window = self.window.text
         # The series of an attempt that dies at once is born above zero.
-        count = select(metric, *matchers)
-        born = f"({count} unless {count} offset {window})"
-        return f"({born} or {increase(metric, window, *matchers)})"
+        return f"({grown(metric, self.window.text, *matchers, labels=JOB_LABELS)})"
 
     def cases(self, timing: Timing) -> list[Case]:
         """Memory runs out in every attempt, in one only, and restarts for another reason."""
@@ -165,6 +167,45 @@ class TopologyWrong(Condition):
             Case("ranks are too many", _start(timing, {"n1": (2, 2, 1), "n2": (2, 2, 1)}), JOB),
             Case("all are there", fits),
             Case("an earlier attempt was larger", smaller),
+        ]
+
+
+class MixedModels(Condition):
+    """Jobs on GPUs of several models: all of them run at the pace of the slowest."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of models by job."""
+        del windows
+        of_gpu = (CLUSTER, NODE, UUID)
+        model = by("group", select(gpu.GPU_INFO), *of_gpu, MODEL)
+        owner = by("group", select(gpu.GPU_OWNER_INFO, has(JOB_ID)), *of_gpu, JOB_ID)
+        # A GPU that jobs share is of one model: the job's side may be many.
+        held = f"{owner} * on ({names(*of_gpu)}) group_left ({MODEL.name}) {model}"
+        models = by("group", held, *JOB_LABELS, MODEL)
+        return f"{by('count', models, *JOB_LABELS)} > 1"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Two models in a job, and one."""
+
+        def job(*models: str) -> list[Samples]:
+            lasting, identity = (
+                steady(1, timing.fires_by_seconds),
+                {"pci_bus_id": "", "mig_uuid": ""},
+            )
+            return [
+                each
+                for number, model in enumerate(models)
+                for each in (
+                    sample_node(gpu.GPU_INFO, lasting, uuid=f"G{number}", model=model),
+                    sample_node(
+                        gpu.GPU_OWNER_INFO, lasting, uuid=f"G{number}", job_id="j1", **identity
+                    ),
+                )
+            ]
+
+        return [
+            Case("two models", job("A100", "H100"), JOB),
+            Case("one model", job("H100", "H100")),
         ]
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS
+from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, grown
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
+    Samples,
     Stretch,
     Timing,
     growing,
@@ -15,10 +16,10 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Window
-from lockstep_catalogue import training
+from lockstep_catalogue import agent, training
 from lockstep_catalogue.labels import OUTCOME, RANK, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Label, Metric
-from lockstep_catalogue.promql import Matcher, by, eq, increase, one_of, select
+from lockstep_catalogue.promql import Matcher, by, eq, one_of
 from lockstep_catalogue.windows import ScrapeWindows
 
 _Counter = tuple[Metric, Matcher | None]
@@ -41,37 +42,48 @@ class _Counted(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """How often it happened; each node counts the same event, so the nodes' highest count."""
         del windows  # the spec's reader has seen to it that four scrapes fit into the window
-        grown = []
+        counted = []
         for metric, matcher in self.COUNTERS:
             matchers = () if matcher is None else (matcher,)
-            count = select(metric, *matchers)
-            # increase() does not see the first increment of a new series: its whole value is new.
-            born = f"({count} > 0 unless {count} offset {self.window})"
-            grown.append(f"{increase(metric, self.window.text, *matchers)} > 0 or {born}")
-        return by("max", " or ".join(grown), *self.LABELS)
+            # An outcome is a label of its own: a restore that failed is not one that fell back.
+            labels = (*self.LABELS, *(() if matcher is None else (matcher.label,)))
+            counted.append(grown(metric, self.window.text, *matchers, labels=labels))
+        return by("max", " or ".join(counted), *self.LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
         """Each counter that grows or is born above zero, and one that stays where it was."""
         onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
         after = by_deadline - onset
+        later = self.window.seconds + by_deadline
         outlines: list[tuple[str, _Counter, Course, bool]] = []
         for counter in self.COUNTERS:
             grows = growing(Stretch(onset, 0), Stretch(1, 1), Stretch(after, 0))
             outlines.append((f"{counter[0].name} grows", counter, grows, True))
         first = self.COUNTERS[0]
-        outlines += [
-            ("it is born above zero", first, steady(1, after, onset), True),
-            ("it stays at zero", first, steady(0, by_deadline), False),
-        ]
+        outlines.append(("it stays at zero", first, steady(0, by_deadline), False))
+        born = steady(1, after, self.window.seconds + onset)
         of_rank = {RANK.name: "2"} if RANK in self.LABELS else {}
         node = {"node": "n1"} if NODE_LABELS[-1] in self.LABELS else {}
+        watched = samples(
+            agent.AGENT_INFO,
+            steady(1, later),
+            instance="n1:9400",
+            cluster="c1",
+            node="n1",
+            version="1",
+        )
+
+        def counted(counter: _Counter, course: Course) -> Samples:
+            return samples(counter[0], course, **_NODE, **of_rank, **_labels(counter[1]))
+
+        fires_as = {**JOB, **of_rank, **node}
         return [
-            Case(
-                name,
-                [samples(metric, course, **_NODE, **of_rank, **_labels(matcher))],
-                {**JOB, **of_rank, **node} if fires else None,
-            )
-            for name, (metric, matcher), course, fires in outlines
+            *(
+                Case(name, [counted(counter, course)], fires_as if fires else None)
+                for name, counter, course, fires in outlines
+            ),
+            Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
+            Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
         ]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, runs_on
+from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, kube_says, runs_on
 from lockstep_alerts.conditions.synthetic import (
     Samples,
     Stretch,
@@ -13,18 +13,19 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     samples,
     steady,
-    steps_up,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
 from lockstep_catalogue.gpu import NAMESPACE, POD
-from lockstep_catalogue.labels import GOODPUT, NODE, PRESSURE, RESOURCE, STATE
+from lockstep_catalogue.labels import GOODPUT, PRESSURE, RESOURCE, STATE
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
 _ON_JOB_NODE = f"on ({names(*NODE_LABELS)})"
+_STALL_SECONDS = 60
+_KNOWN = "2h"
 _KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -118,24 +119,35 @@ class NodePressure(Condition):
     Attributes:
         below_ratio: memory of the host that is left.
         above_ratio: memory of a job, of its limit.
+        stall_ratio: share of the time in which a task of the job waits for memory.
     """
 
     below_ratio: Ratio
     above_ratio: Ratio
+    stall_ratio: Ratio = 0.05
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
-        del windows
         available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
         scarce = f"({available} / {ON_MACHINE} {total} < {self.below_ratio:g})"
         limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
-        full = f"{select(host.JOB_MEMORY)} > {_ON_JOB_NODE} {limit}"
-        kubernetes = select(
-            foreign.KUBE_NODE_CONDITION,
-            one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE),
-            eq(foreign.KUBE_STATUS, "true"),
+        # Page cache counts into the memory of a job, and is given back when it is asked for: only
+        # a job whose tasks wait for memory is short of it.
+        waits = rate(
+            host.JOB_PRESSURE_SECONDS,
+            windows.cover(_STALL_SECONDS),
+            eq(RESOURCE, "memory"),
+            eq(PRESSURE, "some"),
         )
-        pressed = f"{runs_on()} and on ({NODE.name}) ({kubernetes} == 1)"
+        stalls = f"{by('max', waits, *NODE_LABELS)} > {self.stall_ratio:g}"
+        full = f"{select(host.JOB_MEMORY)} > {_ON_JOB_NODE} {limit} and {_ON_JOB_NODE} ({stalls})"
+
+        def pressed_by_kubernetes(*matchers: Matcher) -> str:
+            kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)
+            holds = (kind, eq(foreign.KUBE_STATUS, "true"))
+            return f"({select(foreign.KUBE_NODE_CONDITION, *holds, *matchers)} == 1)"
+
+        pressed = kube_says(runs_on(), pressed_by_kubernetes)
         jobs = f"{runs_on()} and {ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
         return by("group", jobs, *NODE_LABELS)
 
@@ -157,11 +169,14 @@ class NodePressure(Condition):
             sample_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
             sample_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
         ]
+        some = {"resource": "memory", "pressure": "some"}
+        stalls = _count_for_job(timing, host.JOB_PRESSURE_SECONDS, 2 * self.stall_ratio, **some)
         disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
         full_disk = samples(foreign.KUBE_NODE_CONDITION, steady(1, lasting), **disk)
         return [
             Case("the host is short of memory", host_memory(self.below_ratio / 2), _AT),
-            Case("the job is near its limit", job, _AT),
+            Case("the job is near its limit", [*job, stalls], _AT),
+            Case("page cache fills its limit", job),
             Case("Kubernetes finds the disk full", [runs, full_disk], _AT),
             Case("there is enough memory", host_memory(2 * self.below_ratio)),
         ]
@@ -182,18 +197,26 @@ class PodEvicted(Condition):
         del windows
         evicted = select(foreign.KUBE_POD_REASON, eq(foreign.KUBE_REASON, "Evicted"))
         # The status of an evicted pod stays until somebody deletes it.
-        news = f"{evicted} == 1 unless {evicted} offset {self.window} == 1"
+        seen_before = f"max_over_time({evicted}[{_KNOWN}] offset {self.window}) == 1"
+        # A fresh Prometheus sees the evictions of weeks: without any pod of before none is news.
+        pods = f"last_over_time({select(foreign.KUBE_POD_REASON)}[{_KNOWN}] offset {self.window})"
+        on_pod = f"on ({names(NAMESPACE, POD)})"
+        news = f"{evicted} == 1 unless {on_pod} {seen_before} and on () ({by('group', pods)})"
         return by("group", news, NAMESPACE, POD)
 
     def cases(self, timing: Timing) -> list[Case]:
         """A pod is evicted now, and one was long ago."""
         pod = {"namespace": "ns1", "pod": "p1"}
         reason = {**pod, "reason": "Evicted"}
-        now = samples(foreign.KUBE_POD_REASON, steps_up(timing), **reason)
+        lasting = timing.fires_by_seconds + self.window.seconds
+        onset = timing.onset_seconds + self.window.seconds
+        now = samples(foreign.KUBE_POD_REASON, steady(1, lasting, onset), **reason)
+        other = samples(foreign.KUBE_POD_REASON, steady(0, lasting), **{**reason, "pod": "p2"})
         past = steady(1, timing.fires_by_seconds + 2 * self.window.seconds)
         at_seconds = timing.fires_by_seconds + 2 * self.window.seconds
         old = samples(foreign.KUBE_POD_REASON, past, **reason)
         return [
-            Case("it is evicted", [now], pod),
+            Case("it is evicted", [now, other], pod, lasting),
+            Case("a fresh Prometheus sees it", [now], None, lasting),
             Case("it was evicted long ago", [old], None, at_seconds),
         ]

@@ -16,11 +16,11 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Number, Window
-from lockstep_catalogue import training
+from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_HISTORY = "6h"
+_HISTORY = "1d"
 _EVERY_SECONDS = 600  # between two checkpoints of the cases
 
 
@@ -29,7 +29,7 @@ class CheckpointStale(Condition):
     """Jobs whose newest durable checkpoint is older than ``intervals`` of their own intervals.
 
     Attributes:
-        intervals: age of the newest checkpoint in mean intervals of the job's last six hours.
+        intervals: age of the newest checkpoint in mean intervals of the job's last day.
         at_least: the age that is never too old, of jobs that write every few seconds.
     """
 
@@ -45,7 +45,9 @@ class CheckpointStale(Condition):
         # The mean interval: what was gained over the changes that gained it.
         gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
         changes = f"changes({durable}[{_HISTORY}])"
-        interval = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
+        seen = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
+        # What the recorded series remembers of a job that has written nothing for a day.
+        interval = f"({seen} or {select(recorded.CHECKPOINT_INTERVAL)})"
         age = f"(time() - {by('max', durable, *JOB_LABELS)})"
         moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
         return (

@@ -1,7 +1,7 @@
 """Ports under jobs: down, flapping or losing packets; and from three nodes on, the fabric."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.evidence import listing
@@ -15,7 +15,8 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     steady,
 )
-from lockstep_alerts.reading.quantities import Ratio, Whole
+from lockstep_alerts.conditions.wide import Wide
+from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, PORT_REASON, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, has, names, one_of, rate, select
@@ -35,21 +36,26 @@ def _broken(*matchers: Matcher) -> str:
     return f"({by_agent} or {expected})"
 
 
+def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
+    """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
+    owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
+    lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
+    near = f"{lately} and {_ON_DEVICE} {_broken()}"
+    any_port = (
+        f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu.PORT_OWNER_INFO)}\n"
+        f"and {ON_MACHINE} {_broken()}"
+    )
+    return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
+
+
 class PortFault(Condition):
     """A port that a job uses is down, flaps, or has used up its retries."""
 
     DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
-        owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
-        lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
-        near = f"{lately} and {_ON_DEVICE} {_broken()}"
-        any_port = (
-            f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu.PORT_OWNER_INFO)}\n"
-            f"and {ON_MACHINE} {_broken()}"
-        )
-        return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
+        """Jobs and nodes with a broken port."""
+        return jobs_at_broken_ports(windows)
 
     def evidence(self) -> str:
         """Asks Prometheus which ports of the node are broken, and how."""
@@ -72,40 +78,33 @@ class PortFault(Condition):
         ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FabricDegraded(Condition):
-    """Clusters in which ``least_nodes`` nodes or more have a broken port at the same time.
+class FabricDegraded(Wide):
+    """Clusters in which ``least_nodes`` nodes under jobs or more have a broken port at one time."""
 
-    Attributes:
-        least_nodes: with broken ports at the same time, from which on it is the fabric.
-    """
+    CAUSE = "fabric"
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
-
-    least_nodes: Annotated[int, Whole(1, 10_000)]
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Number of nodes of each cluster with a broken port now or a moment ago."""
-        del windows
-        nodes = by("group", _broken(), CLUSTER, NODE)
-        return f"{by('count', nodes, CLUSTER)} >= {self.least_nodes}"
-
-    def evidence(self) -> str:
-        """Asks Prometheus which nodes have broken ports."""
-        nodes = by("group", _broken(eq(CLUSTER, "%[1]s")), NODE)
-        return listing(nodes, "{{ $series.Labels.node }}", CLUSTER)
+    def hit(self, windows: ScrapeWindows) -> str:
+        """Jobs and nodes with a broken port."""
+        return jobs_at_broken_ports(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """As many nodes as the limit, one fewer, and many nodes with dirty cables."""
+        """As many nodes as the limit, one fewer, idle nodes, and many nodes with dirty cables."""
 
-        def ports(num_nodes: int, reason: str) -> list[Samples]:
+        def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
             nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
-            return [_verdict(timing, reason, node) for node in nodes]
+            lasting = steady(1, timing.fires_by_seconds)
+            runs = [
+                sample_node(training.RANKS, lasting, node, job_id="j1", state="training")
+                for node in nodes
+                if not is_idle
+            ]
+            return [*runs, *(_verdict(timing, reason, node) for node in nodes)]
 
         enough, too_few = self.least_nodes, self.least_nodes - 1
         return [
             Case("ports of many nodes are down", ports(enough, "down"), {"cluster": "c1"}),
             Case("those of one node fewer", ports(too_few, "down")),
+            Case("those of idle nodes", ports(enough, "down", is_idle=True)),
             Case("ports have errors", ports(enough, "errors")),
         ]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
 from lockstep_alerts.conditions.synthetic import (
     Samples,
     Stretch,
@@ -13,11 +13,12 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     steady,
 )
-from lockstep_alerts.reading.quantities import Number, Whole, Window
-from lockstep_catalogue import host
-from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, NODE, SOURCE, VOLUME
+from lockstep_alerts.conditions.wide import Wide
+from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_catalogue import host, training
+from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, JOB_ID, NODE, SOURCE, VOLUME
 from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.promql import Matcher, by, eq, increase, names, one_of, rate, select
+from lockstep_catalogue.promql import by, increase, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 # Local disks have the same name on every node, and fail one by one.
@@ -27,27 +28,23 @@ _SOURCE, _VOLUME = "filer:/checkpoints", "0:52"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StorageDegraded(Condition):
-    """Shared storage that fails or is slow on ``least_nodes`` nodes or more.
+class StorageDegraded(Wide):
+    """Shared storage that fails or is slow on ``least_nodes`` nodes under jobs or more.
 
     Attributes:
         window: over which requests are counted.
         above_seconds: mean duration of a request, from which on the volume crawls.
-        least_nodes: with trouble on one source, from which on it is the source.
     """
 
     DETECTED_AFTER: ClassVar[int | str] = "window"
+    CAUSE = "storage"
+    PLACE = (CLUSTER, SOURCE)
 
     window: Window
     above_seconds: Annotated[float, Number(0, 3600)]
-    least_nodes: Annotated[int, Whole(0, 10_000)]
 
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Number of nodes by source that time out, get errors, or wait too long for a request."""
-        del windows
-        return f"{by('count', self._troubled(), CLUSTER, SOURCE)} >= {self.least_nodes}"
-
-    def _troubled(self, *matchers: Matcher) -> str:
+    def hit(self, windows: ScrapeWindows) -> str:
+        """Nodes under jobs that time out, get errors, or wait too long for a request, by source."""
         of_volume = (CLUSTER, NODE, VOLUME)
         spent = by("sum", rate(host.STORAGE_SECONDS, self.window.text), *of_volume)
         requests = by("sum", rate(host.STORAGE_REQUESTS, self.window.text), *of_volume)
@@ -57,13 +54,15 @@ class StorageDegraded(Condition):
             for counter in (host.STORAGE_TIMEOUTS, host.STORAGE_ERRORS)
         )
         troubled = by("group", f"{slow}\nor\n{failing}", *of_volume)
-        info = by("group", select(host.VOLUME_INFO, _SHARED, *matchers), *of_volume, SOURCE)
-        return by("group", f"{info} and {_ON_VOLUME} {troubled}", CLUSTER, NODE, SOURCE)
+        info = by("group", select(host.VOLUME_INFO, _SHARED), *of_volume, SOURCE)
+        sources = by("group", f"{info} and {_ON_VOLUME} {troubled}", CLUSTER, NODE, SOURCE)
+        return f"({sources} and {ON_MACHINE} {ran_on(windows)})"
 
-    def evidence(self) -> str:
-        """Asks Prometheus which nodes are troubled."""
-        matchers = (eq(CLUSTER, "%[1]s"), eq(SOURCE, "%[2]s"))
-        return listing(self._troubled(*matchers), "{{ $series.Labels.node }}", CLUSTER, SOURCE)
+    def explained(self, windows: ScrapeWindows) -> str:
+        """Every job on a node that the source troubles, where it troubles enough of them."""
+        wide = f"on ({names(*self.PLACE)}) ({self.expression(windows)})"
+        jobs = f"{ran_on(windows)} and {ON_MACHINE} ({self.hit(windows)} and {wide})"
+        return by("group", jobs, CLUSTER, JOB_ID)
 
     def cases(self, timing: Timing) -> list[Case]:
         """Time-outs and slow requests on as many nodes as the limit; on one fewer; at work."""
@@ -96,6 +95,7 @@ def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> lis
     )
     requests = growing(Stretch(lasting, 10))
     return [
+        sample_node(training.RANKS, steady(1, lasting), node, job_id="j1", state="training"),
         sample_node(host.VOLUME_INFO, steady(1, lasting), node, **labels, **info),
         sample_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
         sample_node(metric, grows, node, **labels, **operation),

@@ -1,9 +1,14 @@
-"""A step of the last window had a loss or gradient norm that is NaN or infinite."""
+"""Steps have a loss or gradient norm that is NaN or infinite, and it lasts.
+
+Loss scaling makes overflows on purpose: a few while it finds its scale, and one in thousands of
+steps for the life of the job. So a share of the steps must be lost, and at several scrapes.
+"""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_NODE
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
@@ -13,50 +18,73 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
-from lockstep_alerts.reading.quantities import Window
+from lockstep_alerts.reading.quantities import Ratio, Whole, Window
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
 from lockstep_catalogue.windows import ScrapeWindows
 
+_BRIEF_SECONDS = 60
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotFinite(Condition):
-    """Jobs with a loss or gradient norm that was NaN or infinite within ``window``.
+    """Jobs of which a share of the steps is not finite, seen at several scrapes.
 
     Attributes:
-        window: how far back a step counts.
+        window: how far back a step counts where steps are long.
+        above_ratio: steps that are not finite, of a node's steps.
+        least_scrapes: at which the count has grown.
     """
 
     window: Window
+    above_ratio: Ratio = 0.005
+    least_scrapes: Annotated[int, Whole(0, 20)] = 5
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Steps of each job that were not finite within the window, over all ranks."""
-        del windows  # the spec's reader has seen to it that four scrapes fit into the window
-        steps = select(training.NONFINITE_STEPS)
-        # increase() does not see the first increment of a new series: its whole value is new.
-        born = f"({steps} > 0 unless {steps} offset {self.window})"
-        grown = increase(training.NONFINITE_STEPS, self.window.text)
-        return by("sum", f"{grown} > 0 or {born}", *JOB_LABELS)
+        brief = windows.cover(self._brief_seconds(windows))
+        return by(
+            "sum",
+            "\nor\n".join(
+                self._lasting(window) for window in (brief, windows.cover(self.window.seconds))
+            ),
+            *JOB_LABELS,
+        )
+
+    def _lasting(self, window: str) -> str:
+        counted = select(training.NONFINITE_STEPS)
+        seen = f"changes({counted}[{window}]) >= {self.least_scrapes}"
+        lost = by("sum", increase(training.NONFINITE_STEPS, window), *NODE_LABELS)
+        steps = by("sum", increase(training.STEPS, window), *NODE_LABELS)
+        often = by("group", seen, *NODE_LABELS)
+        return f"{lost} > {ON_NODE} ({self.above_ratio:g} * {steps}) and {ON_NODE} {often}"
+
+    def _brief_seconds(self, windows: ScrapeWindows) -> int:
+        return max(_BRIEF_SECONDS, (self.least_scrapes + 3) * windows.scrape_seconds)
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """As many scrapes as have to see it, one of which may see two steps."""
+        return self.least_scrapes * windows.scrape_seconds
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A counter that grows, one that is born above zero, and two that are old news."""
+        """Every step is lost; a few at the start of loss scaling, and one now and then."""
         onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
         after = by_deadline - onset
-        long_after = onset + self.window.seconds * 3 // 2
-        grows = growing(Stretch(onset, 0), Stretch(after, 1))
-        outlines: list[tuple[str, Course, int, bool]] = [
-            ("the counter grows", grows, by_deadline, True),
-            ("it is born above zero", steady(1, after, onset), by_deadline, True),
-            ("it stays at zero", steady(0, by_deadline), by_deadline, False),
-            ("it grew long ago", steady(3, long_after), long_after, False),
+        begin = self.least_scrapes * timing.windows.scrape_seconds // 2
+        brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
+        outlines: list[tuple[str, Course, bool]] = [
+            ("every step is lost", growing(Stretch(onset, 0), Stretch(after, 1)), True),
+            ("loss scaling finds its scale", brief, False),
+            ("loss scaling overflows now and then", growing(Stretch(by_deadline, 1 / 2000)), False),
+            ("it stays at zero", steady(0, by_deadline), False),
         ]
         node = {"instance": "n1:9400", **JOB, "node": "n1"}
+        steps = samples(training.STEPS, growing(Stretch(by_deadline, 1)), **node, rank="0")
         return [
             Case(
                 name,
-                [samples(training.NONFINITE_STEPS, course, **node)],
+                [samples(training.NONFINITE_STEPS, course, **node), steps],
                 JOB if fires else None,
-                at_seconds,
             )
-            for name, course, at_seconds, fires in outlines
+            for name, course, fires in outlines
         ]

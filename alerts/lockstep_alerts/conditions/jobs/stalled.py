@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
+from lockstep_alerts.conditions.joins import (
+    JOB_LABELS,
+    ON_JOB,
+    has_paused,
+    num_ranks,
+    select_jobs_without_pages,
+)
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     TWO_NODES,
@@ -21,7 +27,7 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
-from lockstep_catalogue import training
+from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, OWN_WORK_PHASES
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, eq, one_of, select
@@ -30,6 +36,9 @@ from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
 
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
+_STEPS, _LONG_STEPS = 20, 1.5
+_BEFORE_TIMEOUT_SECONDS = 390  # collectives give up after ten minutes; people need the rest
+_STEP_REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
 _ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != "sync")
 
@@ -42,18 +51,40 @@ class Stalled(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds without progress of the first rank of each job that hangs."""
-        del windows  # no range of time: the agent has judged
         hung_elsewhere = " or ".join(
             by("group", select(metric, one_of(training.PHASE_AT_HANG, *_ELSEWHERE)), *JOB_LABELS)
             for metric in (training.HANG_FIRST, training.HANG_MISSING)
         )
         # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
         # rank that hangs in it, or before it, does not excuse them.
-        return f"""{by("max", select(training.HANG_FIRST), *JOB_LABELS)}
+        judged = by("max", select(training.HANG_FIRST), *JOB_LABELS)
+        return f"""((
+{judged}
 unless {ON_JOB} (
   {num_ranks(*PAUSE_PHASES)} > 0
   unless {ON_JOB} ({hung_elsewhere})
-)"""
+))
+or (
+  {self._stands(windows)}
+))
+unless {select_jobs_without_pages()}"""
+
+    def _stands(self, windows: ScrapeWindows) -> str:
+        """Jobs that stand although their agents have not judged so.
+
+        Twenty long steps last longer than the time-out of the job's collectives, which would end it
+        before anybody knows; and agents of old judge nothing.
+        """
+        # The mean step of a job that stands is in no window any more.
+        mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_STEP_REMEMBERED}])"
+        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_BEFORE_TIMEOUT_SECONDS})"
+        standing = select(recorded.STANDING)
+        return (
+            f"{standing} > {ON_JOB} ({least})\n"
+            f"  and {standing} > {ON_JOB} ({_LONG_STEPS:g} * {mean})\n"
+            f"  and {ON_JOB} {num_ranks('training')} > 0\n"
+            f"  unless {has_paused(windows)}"
+        )
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks the others wait for, or which stopped first."""

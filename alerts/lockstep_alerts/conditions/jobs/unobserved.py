@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
-from lockstep_alerts.conditions.joins import select_training_jobs
+from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
 from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
@@ -17,8 +17,9 @@ from lockstep_alerts.conditions.synthetic import (
     present,
     stepping,
 )
-from lockstep_catalogue import recorded
-from lockstep_catalogue.promql import select
+from lockstep_catalogue import recorded, training
+from lockstep_catalogue.labels import CLOCK
+from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -31,7 +32,10 @@ class Unobserved(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the step in the phase that may hide a slow rank, which the labels name."""
         del windows
-        return f"{select(recorded.UNOBSERVED)} and {select_training_jobs()}"
+        # Ranks that are timed by different clocks are not compared: that is said, and not silent.
+        clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
+        mixed = f"{by('count', clocks, *JOB_LABELS)} > 1"
+        return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
         """No rank waits; most time is in no phase; a healthy job."""

@@ -122,10 +122,12 @@ class JobGpuDegraded(Condition):
         ]
 
 
-def gpu_verdict(timing: Timing, verdict: str, reason: str) -> Samples:
+def gpu_verdict(timing: Timing, verdict: str, reason: str, node: str = "n1") -> Samples:
     """A verdict on the GPU from the onset on."""
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
-    return sample_node(incidents.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
+    return sample_node(
+        incidents.GPU_HEALTH, course, node, **_GPU, verdict=verdict, gpu_reason=reason
+    )
 
 
 def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:

@@ -4,24 +4,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_JOB, ON_MACHINE, RUNNING
+from lockstep_alerts.conditions.joins import (
+    NODE_LABELS,
+    ON_JOB,
+    ON_MACHINE,
+    RUNNING,
+    has_paused,
+    kube_says,
+)
 from lockstep_alerts.conditions.synthetic import (
     Samples,
-    Stretch,
     Timing,
-    growing,
     sample_node,
     samples,
     steady,
     steps_up,
 )
-from lockstep_catalogue import agent, foreign, training
+from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
-from lockstep_catalogue.promql import by, eq, one_of, select
-from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 _MEMORY = "10m"
-_ON_NODE = f"on ({NODE.name})"
 
 
 def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
@@ -32,19 +36,23 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
         f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
         f"unless {ON_MACHINE} {present}"
     )
-    last = f"last_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{_MEMORY}])"
-    carried = by("group", f"{last} > 0", *NODE_LABELS)
-    # An agent that is restarted stops no job: the ranks elsewhere go on.
-    latest = by("max", select(training.LAST_PROGRESS), *JOB_LABELS)
-    stands = f"(time() - {latest} > {windows.live_seconds})"
-    not_ready = select(
-        foreign.KUBE_NODE_CONDITION,
-        eq(foreign.KUBE_CONDITION, "Ready"),
-        eq(foreign.KUBE_STATUS, "true"),
-    )
+    # What ran there when the agent was last seen: a job that had left before is not hit.
+    past = f"[{_MEMORY}:{spelled(windows.scrape_seconds)}]"
+    ranks = select(training.RANKS, one_of(STATE, *RUNNING))
+    ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *NODE_LABELS)
+    seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
+    carried = f"({ran_at} >= {ON_MACHINE} group_left () {seen_at})"
+    # An agent that is restarted stops no job: the ranks elsewhere go on, or pause by plan.
+    stands = f"{select(recorded.STANDING)} unless {has_paused(windows)}"
+
+    def not_ready(*matchers: Matcher) -> str:
+        ready = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))
+        condition = select(foreign.KUBE_NODE_CONDITION, *ready, *matchers)
+        return f"({by('max', condition, CLUSTER, NODE)} == 0)"
+
     return (
-        f"{carried} and {ON_MACHINE} ({silent}) and {ON_JOB} {stands}\nor\n"
-        f"{carried} and {_ON_NODE} ({not_ready} == 0)"
+        f"{carried} and {ON_MACHINE} ({silent}) and {ON_JOB} ({stands})\nor\n"
+        f"{kube_says(f'({carried})', not_ready)}"
     )
 
 
@@ -85,10 +93,9 @@ class _Job:
     def series(self) -> list[Samples]:
         onset, by_deadline = self.timing.onset_seconds, self.timing.fires_by_seconds
         until = {"n1": by_deadline, "n2": onset if self.is_silent else by_deadline}
-        rate = 1.0 if self.moves else 0.0
-        progress = growing(Stretch(onset, 1), Stretch(self.timing.fires_within_seconds, rate))
+        stands = steady(60, by_deadline, by_deadline if self.moves else onset)
         return [
-            sample_node(training.LAST_PROGRESS, progress, job_id="j1", rank="0"),
+            samples(recorded.STANDING, stands, cluster="c1", job_id="j1"),
             *(
                 sample_node(metric, steady(1, until[node]), node, **labels)
                 for node in until

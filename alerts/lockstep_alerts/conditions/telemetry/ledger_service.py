@@ -43,7 +43,10 @@ class LedgerImpaired(Condition):
         """Ledgers by their address."""
         del windows
         window = self.window.text
-        refused = increase(ledger.REFUSED, window, none_of(ledger.REFUSAL, *_HARMLESS))
+        refusals = none_of(ledger.REFUSAL, *_HARMLESS)
+        # A count that falls again and again is that of two processes behind one address.
+        flaps = f"resets({select(ledger.REFUSED, refusals)}[{window}]) > 1"
+        refused = f"({increase(ledger.REFUSED, window, refusals)} unless {flaps})"
         failed = increase(ledger.REQUESTS, window, eq(ledger.HTTP_STATUS, "5xx"))
         letters = f"delta({select(ledger.DEAD_LETTERS)}[{window}])"
         aside = select(ledger.JOBS_ASIDE)

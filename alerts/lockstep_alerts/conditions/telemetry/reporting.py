@@ -77,7 +77,7 @@ class AgentImpaired(Condition):
 
     Attributes:
         window: within which lost events, failed copies and skipped jobs count.
-        spool_ratio: size of the waiting events, of what the spool may hold.
+        spool_ratio: share of the spool that waiting events fill.
     """
 
     window: Window

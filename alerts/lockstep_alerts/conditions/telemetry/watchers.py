@@ -1,103 +1,29 @@
-"""Health of the monitoring: agents, the ledger, and the evaluation of the rules."""
+"""Health of the ledger's counts and of the evaluation of the rules."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.joins import ON_MACHINE
 from lockstep_alerts.conditions.synthetic import (
     Course,
     Samples,
     Stretch,
     Timing,
     growing,
-    sample_node,
     samples,
     steady,
     steps_up,
 )
-from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Number, Ratio, Time, Window
-from lockstep_catalogue import agent, foreign, ledger
-from lockstep_catalogue.labels import CLUSTER, NODE
-from lockstep_catalogue.promql import Matcher, by, eq, increase, select
+from lockstep_alerts.reading.quantities import Ratio, Window
+from lockstep_catalogue import foreign, ledger
+from lockstep_catalogue.labels import CLUSTER
+from lockstep_catalogue.promql import Matcher, by, increase, names, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
-# Long-lived producers only; one that was removed for good is forgotten after it.
-_AGENT_MEMORY, _LEDGER_MEMORY = "1h", "3d"
-_LONG_AGO = "5m"
-"""The alerts wait for it, so that it names the same agents at every scrape interval."""
+_LEDGER_MEMORY = "3d"
 _ON_CLUSTER = f"on ({CLUSTER.name})"
-_ON_GROUP = f"on ({foreign.RULE_GROUP.name})"
-
-
-def _silent_agents(live: str, stuck_after: Duration, *matchers: Matcher) -> str:
-    info = select(agent.AGENT_INFO, *matchers)
-    recent = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
-    stuck = f"time() - {select(agent.AGENT_TICK, *matchers)} > {stuck_after.seconds}"
-    # One failed scrape does not mean that an agent is down.
-    lately = f"present_over_time({info}[{live}])"
-    answering = f"({lately} unless {ON_MACHINE} ({stuck}))"
-    return f"({recent} unless {ON_MACHINE} {answering})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentsDown(Condition):
-    """Clusters in which more than ``above_ratio`` of the agents are silent.
-
-    Attributes:
-        above_ratio: share of the cluster's agents that is silent; 0 for any.
-        stuck_after: age of the exposition from which on an agent has stopped to render.
-    """
-
-    above_ratio: Annotated[float, Number(-1, 1)]
-    stuck_after: Annotated[Duration, Time()]
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Number of silent agents of each cluster, where their share is above the limit."""
-        recent = f"last_over_time({select(agent.AGENT_INFO)}[{_AGENT_MEMORY}])"
-        num_recent = by("count", by("group", recent, CLUSTER, NODE), CLUSTER)
-        num_silent = by("count", _silent_agents(windows.live, self.stuck_after), CLUSTER)
-        return f"{num_silent} > {_ON_CLUSTER} ({self.above_ratio:g} * {num_recent})"
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """A live window without a sample, or a minute with an old one."""
-        return max(windows.live_seconds, self.stuck_after.seconds)
-
-    def evidence(self) -> str:
-        """Asks Prometheus which agents are silent."""
-        agents = by(
-            "group", _silent_agents(_LONG_AGO, self.stuck_after, eq(CLUSTER, "%[1]s")), NODE
-        )
-        return listing(agents, "{{ $series.Labels.node }}", CLUSTER)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        """Enough agents fall silent, or serve an old text; too few, or none, do."""
-        num_agents = 20
-        num_silent = int(num_agents * self.above_ratio) + 1
-        cluster = {"cluster": "c1"}
-        return [
-            Case("agents are silent", _agents(timing, num_agents, num_silent), cluster),
-            Case("agents are stuck", _agents(timing, num_agents, num_silent, True), cluster),
-            Case("too few are silent", _agents(timing, num_agents, num_silent - 1)),
-        ]
-
-
-def _agents(
-    timing: Timing, num_agents: int, num_silent: int, is_stuck: bool = False
-) -> list[Samples]:
-    """Agents of a cluster, of which some fall silent or stop at the onset."""
-    onset, lasting = timing.onset_seconds, timing.fires_by_seconds
-    series = []
-    for number in range(num_agents):
-        fails = number < num_silent
-        seconds = onset if fails and not is_stuck else lasting
-        moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
-        node = f"n{number}"
-        series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
-        series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
-    return series
+_ON_GROUP = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)})"
+_LEDGERS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-ledger")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,23 +40,29 @@ class LedgerStale(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Clusters whose ledger answers with old counts, or no longer answers."""
-        del windows
         jobs = select(ledger.JOBS)
         instance = foreign.TARGET_INSTANCE.name
-        # The time of the counts has no cluster: it is joined through the ledger's address.
-        age = f"max by ({instance}) (time() - {select(ledger.REFRESHED)})"
+        # The time of the counts has no cluster: it is joined through the ledger's address. Two
+        # ledgers behind one address have counts of different age: the newest of the window counts.
+        lately = f"max_over_time({select(ledger.REFRESHED)}[{windows.live}])"
+        age = f"min by ({instance}) (time() - {lately})"
         recent = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
         old = f"{jobs} and on ({instance}) ({age} > {self.above.seconds})"
-        return f"{by('group', old, CLUSTER)}\nor\n({recent} unless {_ON_CLUSTER} {jobs})"
+        up = f"max_over_time({select(foreign.UP, _LEDGERS)}[{windows.live}])"
+        dead = f"{by('max', up, CLUSTER)} == 0"
+        # Where Prometheus hears of nothing at all it is not the ledger that is away.
+        gone = f"({recent} unless {_ON_CLUSTER} {jobs} and on () (count({select(foreign.UP)})))"
+        return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
     def cases(self, timing: Timing) -> list[Case]:
         """The counts stand still, the ledger is gone; counts that go on."""
         cluster = {"cluster": "c1"}
         onset, lasting = timing.onset_seconds, timing.fires_by_seconds
+        up = samples(foreign.UP, steady(1, lasting), instance="n1:9440", job="lockstep-agent")
         stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
         return [
             Case("its counts are old", _ledger(stands, lasting), cluster),
-            Case("it is gone", _ledger(growing(Stretch(onset, 1)), onset), cluster),
+            Case("it is gone", [*_ledger(growing(Stretch(onset, 1)), onset), up], cluster),
             Case("its counts are fresh", _ledger(growing(Stretch(lasting, 1)), lasting)),
         ]
 
@@ -142,6 +74,36 @@ def _ledger(counted: Course, seconds: int) -> list[Samples]:
         samples(ledger.JOBS, steady(3, seconds), **running),
         samples(ledger.REFRESHED, counted, instance="ledger:9450"),
     ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedBehind(Condition):
+    """Clusters whose scheduler the ledger has not heard for ``above``.
+
+    Attributes:
+        above: time since a feed asked its scheduler with success.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = "above"
+
+    above: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Feeds whose newest answer is old; the ledger forgets them when it is started again."""
+        del windows
+        recent = f"last_over_time({select(ledger.FEED_ASKED)}[{_LEDGER_MEMORY}])"
+        return f"time() - {by('max', recent, CLUSTER, ledger.FEED)} > {self.above.seconds}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """The scheduler no longer answers; it does."""
+        labels = {"cluster": "c1", "feed": "slurm"}
+        onset, lasting = timing.onset_seconds, timing.fires_by_seconds
+        stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
+        goes_on = growing(Stretch(lasting, 1))
+        return [
+            Case("it has no answer", [samples(ledger.FEED_ASKED, stands, **labels)], labels),
+            Case("it is fresh", [samples(ledger.FEED_ASKED, goes_on, **labels)]),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +125,8 @@ class RulesSlow(Condition):
             f"{increase(counter, window)} > 0"
             for counter in (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
         )
-        return by("group", f"{late} or {counted}", foreign.RULE_GROUP)
+        labels = (CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)
+        return by("group", f"{late} or {counted}", *labels)
 
     def cases(self, timing: Timing) -> list[Case]:
         """A group is late, a rule fails; all is well."""

@@ -1,0 +1,214 @@
+"""Agents that should answer and do not, and clocks that are off."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.joins import ON_MACHINE
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    samples,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import Ratio, Time, Whole, Words
+from lockstep_catalogue import agent, foreign
+from lockstep_catalogue.labels import CLUSTER, NODE
+from lockstep_catalogue.promql import Matcher, by, eq, has, median_by, names, one_of, select
+from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
+
+_STUCK_SECONDS = 60  # an agent renders every few seconds
+_ON_CLUSTER = f"on ({CLUSTER.name})"
+_AGENTS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-agent")
+_EXPECTED = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
+
+
+def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
+    """Agents that should answer and do not, by cluster and node, or instance where it has no node.
+
+    By what Prometheus is told to scrape, and by the nodes of Kubernetes: an agent that never
+    answered has no series of its own, and one is missed until it is seen again or leaves both.
+    """
+    targets = select(foreign.UP, _AGENTS)
+    lately = by("max", f"max_over_time({targets}[{windows.live}])", *_EXPECTED)
+    # The address changes with each pod; it names a target that has no node.
+    without_node = (
+        f"{lately} == 0 and on ({names(*_EXPECTED)}) {select(foreign.UP, _AGENTS, eq(NODE, ''))}"
+    )
+    with_node = by(
+        "max",
+        f"max_over_time({select(foreign.UP, _AGENTS, has(NODE))}[{windows.live}])",
+        CLUSTER,
+        NODE,
+    )
+    seen = by(
+        "group", f"present_over_time({select(agent.AGENT_INFO)}[{windows.live}])", CLUSTER, NODE
+    )
+    tick = f"{select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}]"
+    # By the agent's own clock: it serves a text that does not change.
+    stuck = by("max", f"max_over_time({tick}) - min_over_time({tick})", CLUSTER, NODE)
+    frozen = f"({stuck} == 0 and {ON_MACHINE} {_seen_long(windows)})"
+    missing = f"({_select_from_kubernetes(nodes)} unless {ON_MACHINE} {seen})"
+    return (
+        f"(({without_node}) or ({with_node} == 0) or {frozen} or {missing})\n"
+        f"unless {ON_MACHINE} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
+        f"unless on ({NODE.name}) ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
+    )
+
+
+def _seen_long(windows: ScrapeWindows) -> str:
+    """Agents that were scraped for long enough to tell whether their text changes."""
+    counted = f"count_over_time({select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}])"
+    return by("group", f"{counted} >= {MIN_SCRAPES}", CLUSTER, NODE)
+
+
+def _select_from_kubernetes(nodes: tuple[str, ...]) -> str:
+    """Nodes that should have an agent, of clusters in which any agent answers."""
+    inventory = select(foreign.KUBE_NODE, has(CLUSTER), one_of(NODE, *nodes))
+    return by("group", f"{inventory} and {_ON_CLUSTER} {select(agent.AGENT_INFO)}", CLUSTER, NODE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentDown(Condition):
+    """Agents that should answer and do not, or serve a text that stands.
+
+    Attributes:
+        nodes: of Kubernetes that have an agent, a regular expression.
+    """
+
+    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Agents by their node, or by their address where the target names none."""
+        return silent_agents(windows, self.nodes)
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """A live window without an answer, or a minute with an old text."""
+        return max(windows.live_seconds, _STUCK_SECONDS)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """An agent is silent, never answered, or stands; all answer; a drained node is silent."""
+        named = {"cluster": "c1", "node": "n0"}
+        drained = samples(foreign.KUBE_CORDONED, steady(1, timing.fires_by_seconds), **named)
+        never = {"cluster": "c1", "instance": "n7:9440", "job": "lockstep-agent"}
+        return [
+            Case("an agent is silent", _agents(timing, 4, 1), named),
+            Case("an agent stands", _agents(timing, 4, 1, is_stuck=True), named),
+            Case(
+                "an agent never answered",
+                [samples(foreign.UP, steady(0, timing.fires_by_seconds), **never)],
+                {"cluster": "c1", "instance": "n7:9440"},
+            ),
+            Case("the node is drained", [*_agents(timing, 4, 1), drained]),
+            Case("all answer", _agents(timing, 4, 0)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentsDown(Condition):
+    """Clusters in which more than ``above_ratio`` of the agents do not answer.
+
+    Attributes:
+        above_ratio: share of the cluster's agents that is silent.
+        least_agents: that are silent; one of a few nodes says little about the cluster.
+        nodes: of Kubernetes that have an agent, a regular expression.
+    """
+
+    above_ratio: Ratio
+    least_agents: Annotated[int, Whole(1, 10_000)] = 3
+    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of silent agents of each cluster, where their share is above the limit."""
+        silent = by("count", f"({silent_agents(windows, self.nodes)})", CLUSTER)
+        all_agents = by("count", select(foreign.UP, _AGENTS), CLUSTER)
+        return (
+            f"{silent} >= {self.least_agents} > {_ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
+        )
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """A live window without an answer, or a minute with an old text."""
+        return max(windows.live_seconds, _STUCK_SECONDS)
+
+    def evidence(self) -> str:
+        """Asks Prometheus which agents do not answer."""
+        down = select(foreign.UP, _AGENTS, eq(CLUSTER, "%[1]s"))
+        item = "{{ $series.Labels.instance }}"
+        return listing(f"{down} == 0", item, CLUSTER)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Enough agents fall silent, or serve an old text; too few, or none, do."""
+        num_agents = 20 + 10 * self.least_agents
+        num_silent = int(num_agents * self.above_ratio) + 1
+        cluster = {"cluster": "c1"}
+        return [
+            Case("agents are silent", _agents(timing, num_agents, num_silent), cluster),
+            Case("agents stand", _agents(timing, num_agents, num_silent, is_stuck=True), cluster),
+            Case("fewer agents are silent", _agents(timing, num_agents, num_silent - 1)),
+            Case("all agents answer", _agents(timing, num_agents, 0)),
+        ]
+
+
+def _agents(
+    timing: Timing, num_agents: int, num_silent: int, is_stuck: bool = False
+) -> list[Samples]:
+    """Agents of a cluster, of which some fall silent or stand at the onset."""
+    onset, lasting = timing.onset_seconds, timing.fires_by_seconds
+    series = []
+    for number in range(num_agents):
+        fails = number < num_silent
+        seconds = onset if fails and not is_stuck else lasting
+        moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
+        node = f"n{number}"
+        up = steps_up(timing, 0 if fails and not is_stuck else 1, 1)
+        series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
+        series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
+        series.append(sample_node(foreign.UP, up, node, job="lockstep-agent"))
+    return series
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockOff(Condition):
+    """Nodes whose clock differs from the others' by more than ``above``; and Prometheus' own.
+
+    Attributes:
+        above: difference from the median of the cluster's agents.
+    """
+
+    above: Annotated[Duration, Time()]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Seconds by which a node is ahead, and clusters from all of which Prometheus differs."""
+        # When a sample was taken is Prometheus' time, and its value the node's.
+        tick = select(agent.AGENT_TICK)
+        ahead = by("max", f"{tick} - timestamp({tick})", CLUSTER, NODE)
+        median = median_by(ahead, CLUSTER)
+        slack = self.above.seconds + windows.scrape_seconds
+        apart = f"{ahead} - {_ON_CLUSTER} group_left () {median}"
+        of_prometheus = f"abs({median}) > {slack}"
+        return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """One clock is off, that of Prometheus is; all agree."""
+        lasting = timing.fires_by_seconds
+
+        def clocks(*offsets: float) -> list[Samples]:
+            return [
+                sample_node(
+                    agent.AGENT_TICK, growing(Stretch(lasting, 1), start=offset), f"n{number}"
+                )
+                for number, offset in enumerate(offsets)
+            ]
+
+        off = 3.0 * self.above.seconds + 120
+        return [
+            Case("a clock is off", clocks(off, 0, 0), {"cluster": "c1", "node": "n0"}),
+            Case("Prometheus' is off", clocks(off, off, off), {"cluster": "c1"}),
+            Case("they agree", clocks(0, 0.1, 0)),
+        ]

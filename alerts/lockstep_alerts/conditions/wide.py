@@ -1,0 +1,63 @@
+"""One cause under several nodes: one page that lists the jobs, and their own alerts keep quiet.
+
+What is hit is always a job and a node on which it has ranks: idle and drained nodes explain
+nothing, and a job elsewhere in the cluster keeps its pages.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
+from lockstep_alerts.reading.quantities import Whole
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_catalogue.metric import Label
+from lockstep_catalogue.promql import by, names
+from lockstep_catalogue.windows import ScrapeWindows
+
+MOST_JOBS = 32
+"""A page is read on a telephone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wide(Condition):
+    """Places in which ``least_nodes`` nodes under jobs or more are hit at the same time.
+
+    Attributes:
+        CAUSE: the word for it.
+        PLACE: labels of what the nodes share.
+        least_nodes: hit at the same time, from which on it is one cause.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    CAUSE: ClassVar[str] = ""
+    PLACE: ClassVar[tuple[Label, ...]] = (CLUSTER,)
+
+    least_nodes: Annotated[int, Whole(1, 10_000)]
+
+    def hit(self, windows: ScrapeWindows) -> str:
+        """Jobs and nodes that are hit, with the place."""
+        raise NotImplementedError
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of nodes of each place that are hit."""
+        nodes = by("group", self.hit(windows), *dict.fromkeys((*self.PLACE, NODE)))
+        return f"{by('count', nodes, *self.PLACE)} >= {self.least_nodes}"
+
+    def explained(self, windows: ScrapeWindows) -> str:
+        """The jobs that it explains, one series each."""
+        jobs = by("group", self.hit(windows), *dict.fromkeys((*self.PLACE, JOB_ID)))
+        wide = f"on ({names(*self.PLACE)}) ({self.expression(windows)})"
+        return by("group", f"{jobs} and {wide}", CLUSTER, JOB_ID)
+
+    def evidence(self) -> str:
+        """Asks Prometheus which jobs are hit, by the alerts that it explains them with."""
+        return jobs_of(self.CAUSE)
+
+
+def jobs_of(cause: str) -> str:
+    """A template: the jobs that a cause explains."""
+    matchers = f'alertname="TrainJobExplained", cause="{cause}", cluster="%s"'
+    query = f"printf `ALERTS{{{matchers}}}` $labels.cluster"
+    item = "{{ range $i, $job := . }}{{ if $i }}, {{ end }}{{ $job.Labels.job_id }}{{ end }}"
+    return f'{{{{ with query ({query}) | sortByLabel "job_id" }}}}Jobs: {item}.{{{{ end }}}}'

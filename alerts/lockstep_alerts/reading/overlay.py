@@ -1,0 +1,74 @@
+"""Own limits without a copy of the shipped spec: a file that says ``extends: shipped``.
+
+It holds what differs, by the keys of the spec; alerts and objectives are named by ``alert`` and
+``slo``. What the shipped spec gains with an upgrade is there.
+"""
+
+import difflib
+from pathlib import Path
+
+from lockstep_alerts.reading.entry import Fields, SpecError
+
+EXTENDS = "extends"
+_NAMES = {"symptoms": ("alert", "kind"), "objectives": ("slo", "measure")}
+"""Lists of the spec: by what an entry is named, and what a new one has as well."""
+
+
+def extended(path: Path, overlay: Fields, base: Fields) -> Fields:
+    """The base with what the overlay changes; refusals name the overlay's file and line.
+
+    Raises:
+        SpecError: the overlay names a section, an alert or an objective that is not there.
+    """
+    if overlay[EXTENDS] != "shipped":
+        raise SpecError(f"{path}:{overlay.lines[EXTENDS]}: {EXTENDS}: write shipped")
+    for key, value in overlay.items():
+        if key == EXTENDS:
+            continue
+        line = f"{path}:{overlay.lines[key]}"
+        if key not in base:
+            raise SpecError(
+                f"{line}: {key}: the spec has no such section; known are {', '.join(base)}"
+            )
+        if key in _NAMES:
+            _change_entries(path, key, value, base)
+        elif isinstance(value, Fields) and isinstance(base[key], Fields):
+            _change(path, value, base[key])
+        else:
+            _set(path, overlay, key, base)
+    return base
+
+
+def _set(path: Path, overlay: Fields, key: str, base: Fields) -> None:
+    base[key], base.lines[key], base.paths[key] = overlay[key], overlay.lines[key], path
+
+
+def _change(path: Path, overlay: Fields, base: object) -> None:
+    assert isinstance(base, Fields)
+    for key, value in overlay.items():
+        if isinstance(value, Fields) and isinstance(base.get(key), Fields):
+            _change(path, value, base[key])
+        else:
+            _set(path, overlay, key, base)
+
+
+def _change_entries(path: Path, section: str, changes: object, base: Fields) -> None:
+    name, of_new = _NAMES[section]
+    entries = base[section]
+    assert isinstance(entries, list)
+    by_name = {each[name]: each for each in entries}
+    for change in changes if isinstance(changes, list) else ():
+        if not isinstance(change, Fields) or name not in change:
+            raise SpecError(f"{path}: {section}: each entry names what it changes by {name}")
+        if (target := by_name.get(change[name])) is not None:
+            _change(path, change, target)
+        elif of_new in change:
+            change.paths |= dict.fromkeys(change, path)
+            entries.append(change)
+        else:
+            near = difflib.get_close_matches(str(change[name]), by_name, 1)
+            guess = f"; did you mean {near[0]}?" if near else ""
+            raise SpecError(
+                f"{path}:{change.lines[name]}: {section}: {name} {change[name]!r} is not in the "
+                f"shipped spec{guess}"
+            )

@@ -1,0 +1,53 @@
+"""Metrics that a feed of a scheduler serves of its own work."""
+
+from lockstep_catalogue.labels import CLUSTER
+from lockstep_catalogue.metric import Endpoint, Label, Metric
+
+OBJECT_KIND = Label(name="object_kind", help="kind of objects as PLURAL.GROUP, such as jobs.batch")
+FOLLOWING = Label(
+    name="following",
+    help="whether the feed sees the kind: refused by the account's rights, away without an answer",
+    values=("listing", "followed", "refused", "away", "absent"),
+)
+LEDGER_ANSWER = Label(
+    name="ledger_answer", help="what the ledger answered", values=("delivered", "refused")
+)
+
+
+def _metric(name: str, labels: tuple[Label, ...], help_text: str) -> Metric:
+    return Metric(
+        name=f"lockstep_ledger_feed_{name}",
+        labels=(CLUSTER, *labels),
+        help=help_text,
+        source="the feed of Kubernetes",
+        endpoint=Endpoint.FEED,
+    )
+
+
+CONTACT = _metric(
+    "contact_timestamp_seconds", (OBJECT_KIND,),
+    "Wall clock of the server's last answer or change of a kind, also where nothing changed.",
+)  # fmt: skip
+LISTED = _metric(
+    "listed_timestamp_seconds", (OBJECT_KIND,), "Wall clock of the last list of a kind; 0 without."
+)
+CHANGED = _metric(
+    "changed_timestamp_seconds",
+    (OBJECT_KIND,),
+    "Wall clock of the last change of a kind; 0 without.",
+)
+LISTS = _metric("lists_total", (OBJECT_KIND,), "Lists of a kind that were read.")
+KINDS = _metric("kinds", (FOLLOWING,), "Kinds by whether the feed sees them.")
+EVENTS = _metric("events_total", (LEDGER_ANSWER,), "Events that the ledger has answered.")
+WAITING = _metric("events_waiting", (), "Events that the ledger has not answered yet.")
+DELIVERED_UNTIL = _metric(
+    "delivered_until_timestamp_seconds", (),
+    "Wall clock up to which all that happened is in the ledger; 0 until the first delivery.",
+)  # fmt: skip
+LEFT_OUT = _metric(
+    "workloads_left_out_total", (),
+    "Workloads that were left out: they ask for no accelerator and carry no label.",
+)  # fmt: skip
+UNREADABLE = _metric(
+    "objects_unreadable_total", (), "Objects without uid, name or time of creation; each is logged."
+)

@@ -1,0 +1,269 @@
+"""Runs situations through promtool: series in, alerts with labels out, judged as on-call would.
+
+promtool and not backfilled blocks: one process a situation, no server, and a rule is evaluated at
+each interval, with `for` and `keep_firing_for`, as by Prometheus. Expectations are not written as
+promtool's exact lists: every alert that fires is read back with its labels, inhibition and grouping
+are applied here, and what is left is compared with the objects that on-call expects.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .fleet import SITUATIONS, build, matchers, matches, seconds
+
+Labels = dict[str, str]
+SEVERITIES = {"critical": "pages", "warning": "tickets"}
+FIRING = 'ALERTS{alertstate="firing"}'
+GOT = re.compile(r'\{__name__="ALERTS"(?:, \w+="(?:[^"\\]|\\.)*")*\}')
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+EXPRESSION = re.compile(r'\s*expr: "(?P<expr>.*)", time: (?P<time>[\dhms.]+),')
+ALERT = re.compile(r"\s*alertname: (?P<name>\w+), time: (?P<time>[\dhms.]+),")
+MAX_INSTANTS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paging:
+    """What stands between rules and people: rule files, inhibition, grouping, the group's wait."""
+
+    rule_files: Sequence[Path]
+    inhibit_rules: Sequence[Mapping[str, Any]] = ()
+    group_by: Mapping[str, Sequence[str]] = field(
+        default_factory=lambda: {
+            "pages": ("cluster", "job_id"),
+            "tickets": ("cluster", "alertname"),
+        }
+    )
+    group_wait_seconds: float = 0.0
+    external_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Notified:
+    """An alert that reached people at a time."""
+
+    time: float
+    kind: str
+    labels: Mapping[str, str]
+
+
+def situations() -> list[dict[str, Any]]:
+    """All situations of alerts/situations, each with the file that it stands in."""
+    found = []
+    for path in sorted(SITUATIONS.glob("*.yaml")):
+        for situation in yaml.safe_load(path.read_text(encoding="utf-8")):
+            found.append(situation | {"subject": path.stem})  # noqa: PERF401 # reads as it runs
+    return found
+
+
+def span(time: str, scrape: float) -> tuple[float, float]:
+    """Start and end in seconds of an instant or of a range FROM-TO."""
+    start, _, end = str(time).partition("-")
+    return seconds(start, scrape), seconds(end or start, scrape)
+
+
+def end_of(situation: Mapping[str, Any], scrape: float) -> float:
+    """Seconds until the last expectation of a situation."""
+    return max(span(entry["time"], scrape)[1] for entry in situation["at"])
+
+
+def _instants(time: str, scrape: float, before: float = 0.0) -> list[float]:
+    """Evaluations in a time, and those so long before it; a range ends before its end.
+
+    As the segments of timelines do: what happens at 10m is in 10m-20m, and not in 0-10m.
+    """
+    start, until = span(time, scrape)
+    is_range = until > start
+    # At a moment between two evaluations what the first of them found stands.
+    last = int((until - scrape / 2 if is_range else until) // scrape)
+    begin = start if is_range else last * scrape
+    first = min(int(-(-max(begin - before, 0.0) // scrape)), last)
+    every = max(1, (last - first) // MAX_INSTANTS + 1)
+    return [index * scrape for index in range(first, last + 1, every)]
+
+
+def test_file(situation: Mapping[str, Any], scrape: float, paging: Paging) -> dict[str, Any]:
+    """The situation as a file of ``promtool test rules`` that asks what fires at each time."""
+    end = end_of(situation, scrape) + scrape
+    instants: set[float] = set()
+    for entry in situation["at"]:
+        instants.update(_instants(entry["time"], scrape, paging.group_wait_seconds))
+    names = (
+        _alert_names(paging.rule_files) if any("jobs" in page for page in _pages(situation)) else []
+    )
+    last = [_instants(entry["time"], scrape)[-1] for entry in situation["at"]]
+    return {
+        "rule_files": [str(path.resolve()) for path in paging.rule_files],
+        "evaluation_interval": f"{scrape:g}s",
+        "tests": [{
+            "name": situation["name"],
+            "interval": f"{scrape:g}s",
+            "external_labels": dict(paging.external_labels),
+            "input_series": [
+                series.input_series(scrape, end) for series in build(situation, scrape, end)
+            ],
+            "promql_expr_test": [
+                {"expr": FIRING, "eval_time": f"{time:g}s", "exp_samples": []}
+                for time in sorted(instants)
+            ],
+            "alert_rule_test": [
+                {"eval_time": f"{time:g}s", "alertname": name, "exp_alerts": []}
+                for time in sorted(set(last)) for name in names
+            ],
+        }],
+    }  # fmt: skip
+
+
+def _pages(situation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [page for entry in situation["at"] for page in entry.get("pages") or ()]
+
+
+def _alert_names(rule_files: Iterable[Path]) -> list[str]:
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in rule_files]
+    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    return sorted({rule["alert"] for rule in rules if "alert" in rule})
+
+
+def run(situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path) -> list[str]:
+    """What differs from the expectation at this interval, one sentence each."""
+    path = folder / "situation.yaml"
+    path.write_text(json.dumps(test_file(situation, scrape, paging)), encoding="utf-8")
+    command = ["promtool", "test", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    output = done.stdout + done.stderr
+    if done.returncode and "FAILED:" not in output:
+        raise RuntimeError(f"promtool cannot run {situation['name']!r}: {output[-2000:]}")
+    if re.search(r"\berr(?:or)?:", output) and "got:" not in output:
+        raise RuntimeError(f"promtool reports errors in {situation['name']!r}: {output[-2000:]}")
+    firing, texts = read_output(output)
+    notified = through_alertmanager(firing, paging, scrape)
+    return [
+        f"{situation['name']} {problem}"
+        for entry in situation["at"]
+        for problem in judge(entry, notified, texts, scrape, paging)
+    ]
+
+
+def read_output(output: str) -> tuple[dict[float, list[Labels]], dict[float, list[str]]]:
+    """Firing alerts by time, and by time the labels and annotations of alerts as text."""
+    firing: dict[float, list[Labels]] = {}
+    texts: dict[float, list[str]] = {}
+    time, in_alerts = 0.0, False
+    for line in output.splitlines():
+        if match := EXPRESSION.match(line) or ALERT.match(line):
+            time, in_alerts = _clock(match["time"]), "alertname" in line.partition(",")[0]
+        elif in_alerts and ("Labels:{" in line or "Annotations:{" in line):
+            texts.setdefault(time, []).append(line.strip())
+        elif line.strip().startswith("got:") and not in_alerts:
+            firing[time] = [dict(LABEL.findall(found)) for found in GOT.findall(line)]
+    return firing, texts
+
+
+def _clock(text: str) -> float:
+    return sum(
+        float(number) * {"h": 3600, "m": 60, "s": 1, "ms": 0.001}[unit]
+        for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", text)
+    )
+
+
+def inhibited(alert: Labels, firing: Sequence[Labels], rules: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether Alertmanager would mute the alert: equal labels, a missing one being empty."""
+    for rule in rules:
+        targets = [test for text in rule["target_matchers"] for test in matchers("{" + text + "}")]
+        sources = [test for text in rule["source_matchers"] for test in matchers("{" + text + "}")]
+        if not matches(alert, targets):
+            continue
+        both = matches(alert, sources)  # an alert that matches both sides mutes no other such alert
+        for source in firing:
+            equal = all(
+                source.get(label, "") == alert.get(label, "") for label in rule.get("equal", ())
+            )
+            if equal and matches(source, sources) and not (both and matches(source, targets)):
+                return True
+    return False
+
+
+def through_alertmanager(
+    firing: Mapping[float, list[Labels]], paging: Paging, scrape: float
+) -> list[Notified]:
+    """Alerts that notify: not inhibited at any evaluation of the group's wait before that time."""
+    reached: dict[float, dict[str, Labels]] = {}
+    for time, alerts in firing.items():
+        free = [alert for alert in alerts if not inhibited(alert, alerts, paging.inhibit_rules)]
+        reached[time] = {json.dumps(alert, sort_keys=True): alert for alert in free}
+    waits = [index * scrape for index in range(1, int(paging.group_wait_seconds // scrape) + 1)]
+    return [
+        Notified(time, SEVERITIES[alert["severity"]], alert)
+        for time, alerts in sorted(reached.items())
+        for key, alert in alerts.items()
+        if alert.get("severity") in SEVERITIES
+        and all(key in reached.get(time - wait, {}) for wait in waits)
+    ]
+
+
+def judge(
+    entry: Mapping[str, Any],
+    notified: Sequence[Notified],
+    texts: Mapping[float, list[str]],
+    scrape: float,
+    paging: Paging,
+) -> list[str]:
+    """Compare one expectation with what was notified in its time."""
+    instants = _instants(entry["time"], scrape)
+    reached = [item for item in notified if instants[0] <= item.time <= instants[-1]]
+    head = f"[{scrape:g} s, {entry['time']}]"
+    problems = []
+    for kind in ("pages", "tickets"):
+        expected = [] if entry.get("silent") else entry.get(kind)
+        if expected is None and kind == "pages":
+            expected = []
+        if expected is None or expected == "any":
+            continue
+        items = [item for item in reached if item.kind == kind]
+        problems += [f"{head}: {text}" for text in _compare(kind, expected, items, paging)]
+    for page in [] if entry.get("silent") else entry.get("pages") or ():
+        text = "\n".join(texts.get(instants[-1], ()))
+        missing = [job for job in page.get("jobs", ()) if not re.search(rf"\b{job}\b", text)]
+        if missing:
+            problems.append(f"{head}: the page does not name the jobs {missing}")
+    return problems
+
+
+def _compare(
+    kind: str, expected: Sequence[Mapping[str, Any]], items: Sequence[Notified], paging: Paging
+) -> list[str]:
+    problems, covered = [], set()
+    for target in expected:
+        found = [item for item in items if _names(item.labels, target)]
+        groups = {
+            tuple(item.labels.get(label, "") for label in paging.group_by[kind]) for item in found
+        }
+        covered |= {id(item) for item in found}
+        if not found and not target.get("optional"):
+            problems.append(f"{kind} lack {dict(target)}")
+        if kind == "pages" and len(groups) > 1:
+            problems.append(f"{dict(target)} is {len(groups)} notifications: {sorted(groups)}")
+    surplus = [item for item in items if id(item) not in covered]
+    if surplus:
+        first = surplus[0]
+        names = sorted({item.labels["alertname"] for item in surplus})
+        problems.append(
+            f"{kind} nobody expects: {names}, first at {first.time:g} s {dict(first.labels)}"
+        )
+    return problems
+
+
+def _names(labels: Mapping[str, str], target: Mapping[str, Any]) -> bool:
+    for name, value in target.items():
+        if name in {"jobs", "optional"}:
+            continue
+        label = "alertname" if name == "alert" else name
+        if labels.get(label, "") not in (value if isinstance(value, list) else [value]):
+            return False
+    return True

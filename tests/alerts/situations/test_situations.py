@@ -1,0 +1,56 @@
+"""Every situation of alerts/situations, with the project's rules and routes.
+
+A fifth of the brief ones at a minute in each run, all of them at all intervals in the exhaustive
+one: each takes promtool seconds.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .expand import Paging, run, situations
+from .shipped import shipped
+
+INTERVALS = (5, 15, 60)
+SITUATIONS = situations()
+_BRIEF_SCRAPE = 60
+_LONG = ("24h", "16h", "14h", "9h", "6h", "5h", "3h", "4h")
+
+
+def _is_long(situation: dict[str, Any]) -> bool:
+    return any(str(entry["time"]).endswith(_LONG) for entry in situation["at"])
+
+
+BRIEF = [
+    each
+    for each in SITUATIONS
+    if not _is_long(each) and _BRIEF_SCRAPE in each.get("scrape_seconds", INTERVALS)
+][::5]
+
+
+@pytest.fixture(scope="module")
+def paging(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Paging]:
+    return {scrape: shipped(scrape, tmp_path_factory.mktemp("rules")) for scrape in INTERVALS}
+
+
+@pytest.mark.promtool
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("situation", BRIEF, ids=lambda each: each["name"])
+def test_on_call_is_told_what_it_expects(
+    situation: dict[str, Any], paging: dict[int, Paging], tmp_path: Path
+) -> None:
+    assert not run(situation, _BRIEF_SCRAPE, paging[_BRIEF_SCRAPE], tmp_path)
+
+
+@pytest.mark.promtool
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scrape", INTERVALS)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each["name"])
+def test_every_situation_at_every_interval(
+    situation: dict[str, Any], scrape: int, paging: dict[int, Paging], tmp_path: Path
+) -> None:
+    if scrape not in situation.get("scrape_seconds", INTERVALS):
+        pytest.skip("the situation says at which intervals it holds")
+    assert not run(situation, scrape, paging[scrape], tmp_path)

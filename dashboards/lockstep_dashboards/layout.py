@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Series
-from lockstep_dashboards import colors
 from lockstep_dashboards.chosen import restrict
 from lockstep_dashboards.panel import (
     Annotation,
@@ -21,6 +20,7 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.series_panels import panel
+from lockstep_records.shared.palette import BLUE, ORANGE, STATE_COLOURS, VERMILION
 
 Fields = dict[str, Any]
 
@@ -32,6 +32,14 @@ _LABELS: dict[str, Label] = {
     label.name: label for each in _SERIES.values() for label in each.exposed_labels
 }
 _VIEWS = {view.name.lower(): view for view in View}
+# Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
+_NAMED_COLORS = {
+    "good": BLUE.upper(),
+    "warning": ORANGE.upper(),
+    "bad": VERMILION.upper(),
+    "neutral": "#999999",
+}
+_GOODPUT_COLORS = tuple((state, color.upper()) for state, color in STATE_COLOURS.items())
 _SIZES = {View.STAT: {"width": 4, "height": 4}}
 _QUERY_KEYS = frozenset({"expr", "legend", "heading"})
 _PLAIN_KEYS = frozenset(
@@ -88,7 +96,7 @@ def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> I
             title=fields["title"],
             expression=restrict(fields["expr"], chosen),
             heading=fields["heading"],
-            color=colors.NAMED[fields["color"]],
+            color=_NAMED_COLORS[fields["color"]],
         )
 
 
@@ -123,11 +131,11 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     given: Fields = {
         "columns": tuple(_LABELS[name] for name in fields.pop("columns", ())),
         "thresholds": tuple(
-            Threshold(color=colors.NAMED[color], at=None if at == "low" else at)
+            Threshold(color=_NAMED_COLORS[color], at=None if at == "low" else at)
             for at, color in fields.pop("thresholds", {}).items()
         ),
         "texts": tuple(
-            ValueText(value=value, text=text, color=colors.NAMED[color])
+            ValueText(value=value, text=text, color=_NAMED_COLORS[color])
             for value, (text, color) in texts.items()
         ),
         "colors": _colors(fields.pop("colors", {})),
@@ -157,8 +165,8 @@ def _query(fields: Mapping[str, str], chosen: tuple[Variable, ...]) -> Query:
 
 def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
     if isinstance(fields, str):
-        return {"goodput": colors.GOODPUT_COLORS}[fields]
+        return {"goodput": _GOODPUT_COLORS}[fields]
     return tuple(
-        (name, color if color.startswith("#") else colors.NAMED[color])
+        (name, color if color.startswith("#") else _NAMED_COLORS[color])
         for name, color in fields.items()
     )

@@ -17,7 +17,7 @@ from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window, parse_bound
 from lockstep_reports.render.board import write_board
-from lockstep_reports.render.outputs import Outputs
+from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options
 from lockstep_reports.report import cut_to_baseline, cut_to_window, make_document
 
 _BASELINE = "baseline"
@@ -26,31 +26,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command()
 @click.argument("source", metavar="[SOURCE]", required=False)
-@click.option(
-    "--json",
-    metavar="FILE|-",
-    type=_FILE,
-    help="File for the report as JSON; - for standard output, with nothing else there.",
-)
-@click.option(
-    "--html",
-    metavar="FILE",
-    type=_FILE,
-    help="File for the page; default ./lockstep-report-NAME.html. With --json - or --markdown - a"
-    " page is written only when this option is given.",
-)
-@click.option(
-    "--markdown",
-    metavar="FILE|-",
-    type=_FILE,
-    help="File for the report as Markdown, for an incident tracker; - as with --json.",
-)
-@click.option(
-    "--perfetto",
-    metavar="FILE",
-    type=_FILE,
-    help="File for a trace for ui.perfetto.dev; compressed by gzip when the name ends in .gz.",
-)
+@add_format_options
 @click.option(
     "--attempt",
     type=click.IntRange(0),
@@ -113,10 +89,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def report(  # one parameter per option
     *,
     source: str | None,
-    json: Path | None,
-    html: Path | None,
-    markdown: Path | None,
-    perfetto: Path | None,
     attempt: int | None,
     meta: Path | None,
     job_id: str | None,
@@ -127,6 +99,7 @@ def report(  # one parameter per option
     price_per_gpu_hour: float | None,
     signs_from: str | None,
     board: Path | None,
+    **formats: Path | None,
 ) -> None:
     """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
@@ -140,7 +113,8 @@ def report(  # one parameter per option
         if export is not None:
             _export(source, attempt, export)
             return
-        outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto, board=board)
+        paths = {name: path for name, path in formats.items() if path is not None}
+        outputs = Outputs(paths=paths, board=board)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
         options = replace(options, window=_parse_window(first, last, options.now_seconds))
         # A source that is a Prometheus knows the nodes too.
@@ -215,9 +189,9 @@ def _refuse_options_without_effect(
 def _add_default_page(outputs: Outputs, name: str) -> Outputs:
     """Adds the page that is written unless a format goes to standard output."""
     # A pipe of JSON or Markdown should leave no file in the working folder.
-    if outputs.html is not None or outputs.to_stdout:
+    if "html" in outputs.paths or outputs.to_stdout:
         return outputs
-    return replace(outputs, html=Path(f"lockstep-report-{name}.html"))
+    return replace(outputs, paths={**outputs.paths, "html": Path(f"lockstep-report-{name}.html")})
 
 
 def _write(document: Document, outputs: Outputs, prometheus: str | None) -> None:
@@ -227,8 +201,8 @@ def _write(document: Document, outputs: Outputs, prometheus: str | None) -> None
         outputs.write(document)
     except OSError as error:
         raise ValueError(
-            f"cannot write {error.filename} ({error.strerror}); choose another place with --html,"
-            " --json, --markdown or --perfetto"
+            f"cannot write {error.filename} ({error.strerror}); choose another place with one of"
+            f" {FLAGS}"
         ) from error
     if outputs.to_stdout:
         return

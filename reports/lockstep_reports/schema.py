@@ -1,4 +1,4 @@
-"""Writes docs/report.schema.json and docs/report.md: ``python -m lockstep_reports.schema docs``."""
+"""Writes report.schema.json and report.md: ``python -m lockstep_reports.schema docs/formats``."""
 
 import inspect
 import json

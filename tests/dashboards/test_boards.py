@@ -15,14 +15,13 @@ from click.testing import CliRunner
 from lockstep_catalogue import METRICS, RECORDED, Unit
 from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import check_board
+from lockstep_dashboards.check.queries import check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.series_panels import panel, title_of
-from lockstep_records.shared.intervals import do_overlap
 from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,9 +49,10 @@ def nulls(value: Any) -> int:
 
 
 def overlap(first: dict[str, int], second: dict[str, int]) -> bool:
-    return do_overlap(
-        first["x"], first["x"] + first["w"], second["x"], second["x"] + second["w"]
-    ) and do_overlap(first["y"], first["y"] + first["h"], second["y"], second["y"] + second["h"])
+    return all(
+        first[at] < second[at] + second[size] and second[at] < first[at] + first[size]
+        for at, size in (("x", "w"), ("y", "h"))
+    )
 
 
 @pytest.mark.parametrize("name", BOARDS)

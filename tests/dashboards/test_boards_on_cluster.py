@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from boards_on_cluster import MAX_OPENING_QUERIES, check_boards
 from simulated_cluster import fill, simulated
+from simulated_cluster.boards_on_cluster import MAX_OPENING_QUERIES, check_boards
 
 from lockstep_dashboards.boards import BOARDS
 

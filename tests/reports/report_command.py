@@ -8,7 +8,11 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
+from lockstep_reports.recording.recording import Recording
 
 
 def run_report(*arguments: object) -> Result:
@@ -20,6 +24,13 @@ def report_json(*arguments: object) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     payload: dict[str, Any] = json.loads(result.stdout)
     return payload
+
+
+def reported(path: Path) -> StepAnalysis:
+    """What ``report`` finds in a recording of steps, before it is rendered."""
+    read = read_source(str(path), ReadOptions())
+    assert isinstance(read, Recording)
+    return analyse(read)
 
 
 def run_in_bounded_memory(

@@ -17,7 +17,7 @@ from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
-from lockstep_reports.render.outputs import json_text
+from lockstep_reports.render import json_text
 
 Array = NDArray[np.float64]
 _BASE = {"data": 0.01, "forward": 0.025, "backward": 0.045, "optimizer": 0.008, "other": 0.002}
@@ -170,7 +170,7 @@ def recording_of(steps: Steps) -> Recording:
 
 def published(analysis: StepAnalysis) -> dict[str, Any]:
     """The JSON of the report on an analysis."""
-    payload: dict[str, Any] = json.loads(json_text(document_steps(analysis)))
+    payload: dict[str, Any] = json.loads(json_text.render(document_steps(analysis), Path("-")))
     return payload
 
 

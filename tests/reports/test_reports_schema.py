@@ -24,7 +24,7 @@ SOURCES = {
 
 
 def problems(payload: dict[str, Any]) -> list[str]:
-    published = json.loads((ROOT / "docs/report.schema.json").read_text())
+    published = json.loads((ROOT / "docs/formats/report.schema.json").read_text())
     errors = Draft202012Validator(published).iter_errors(payload)
     return [f"{list(error.absolute_path)}: {error.message}" for error in errors]
 
@@ -71,5 +71,5 @@ def test_every_null_at_the_top_has_its_reason(kind: str) -> None:
 
 def test_schema_and_page_are_up_to_date() -> None:
     current = schema()
-    assert json.loads((ROOT / "docs/report.schema.json").read_text()) == current
-    assert (ROOT / "docs/report.md").read_text() == markdown_page(current)
+    assert json.loads((ROOT / "docs/formats/report.schema.json").read_text()) == current
+    assert (ROOT / "docs/formats/report.md").read_text() == markdown_page(current)

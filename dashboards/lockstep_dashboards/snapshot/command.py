@@ -33,7 +33,7 @@ _MAX_NAMED_JOBS = 8
     default=None,
     metavar="TIME",
     help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970;"
-    " by default as the board has it.",
+    " by default the board's own.",
 )
 @click.option(
     "--to", "end", default="now", show_default=True, metavar="TIME", help="End of the window."
@@ -81,7 +81,7 @@ def snapshot(
     """Write a board with its data as one HTML page, which works offline.
 
     BOARD is the name of a board of Lockstep, or a path to the JSON of any Grafana dashboard over
-    Prometheus. Exit status 1 if a query of it failed, which its panel says.
+    Prometheus. Exits with 1 when a query failed; the panel shows why.
     """
     try:
         chosen = find_board(board)

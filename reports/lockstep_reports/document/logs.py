@@ -8,7 +8,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.joblogs.judging.outcome import Incident
 from lockstep_records.progress.hang_events import rank_words
-from lockstep_records.shared.palette import GREEN, ORANGE
+from lockstep_records.shared.palette import STATE_COLOURS
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice
@@ -24,17 +24,16 @@ from lockstep_reports.document.model import (
     Shares,
     Table,
 )
-from lockstep_reports.document.palette import ACCENT
 from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
 from lockstep_reports.document.timeline import log_trace_events
 from lockstep_reports.wording import clock, duration, list_ranks, plural
 
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 _STATE_COLOURS = {
-    "startup": ORANGE,
-    "run": GREEN,
-    "after_last_progress": ACCENT,
-    "unknown": "#ffffff",
+    "startup": STATE_COLOURS["startup"],
+    "run": STATE_COLOURS["productive"],
+    "after_last_progress": STATE_COLOURS["hang"],
+    "unknown": STATE_COLOURS["unknown"],
 }
 _OUTCOME_SENTENCES = {
     "succeeded": "The job succeeded",

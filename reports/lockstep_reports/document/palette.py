@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstep_records.shared.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from lockstep_records.shared.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
 
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
 # One hue path, light to dark in even steps of lightness, so that it also reads in grey.
@@ -24,23 +24,6 @@ SEVERITY_COLOURS = {
     "nobody": "green",
 }
 """Of a headline in the terminal; the style sheet of the pages has the same three groups."""
-STATE_COLOURS = {
-    "productive": GREEN,
-    "startup": ORANGE,
-    "straggler_wait": "#a3264a",
-    "host_bound": "#8a6d1d",
-    "communication": "#d5dbe2",
-    "data_wait": SKY,
-    "checkpoint": PURPLE,
-    "evaluation": YELLOW,
-    "hang": "#4a0d3f",
-    "restore": "#8d6cab",
-    "rework": VERMILION,
-    "recovery": "#b8860b",
-    "idle": "#eef1f4",
-    "other": "#7f7f7f",
-    "unknown": "#ffffff",
-}
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},

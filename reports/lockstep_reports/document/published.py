@@ -1,4 +1,4 @@
-"""The JSON of a report, field by field: docs/report.schema.json follows from these dataclasses."""
+"""The JSON of a report by field: docs/formats/report.schema.json follows from these dataclasses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.shared.palette import STATE_COLOURS
 from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
@@ -14,7 +15,6 @@ from lockstep_reports.document.missing_reasons import (
     why_no_phases,
 )
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
-from lockstep_reports.document.palette import STATE_COLOURS
 from lockstep_reports.document.pictures import (
     HEAT_MAPS,
     STEP_HINTS,

@@ -19,8 +19,12 @@ from lockstep_records.progress.hangs import HangTimeouts, find_hang, switched_ti
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.pages import NoStepsError, read_pages
 from lockstep_reports.readers.series import timed_steps
+from lockstep_reports.readers.slurm_word import ask_slurm
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
+
+# Ends of launchers that saw only a signal, and of ranks without one.
+_GIVES_WAY = frozenset({None, "unknown", "cancelled"})
 
 
 class _AttemptRead(NamedTuple):
@@ -50,14 +54,20 @@ def read(path: Path, options: ReadOptions) -> Recording:
     candidates = [f for number, f in folders.items() if options.attempt in {None, number}]
     events = tuple(read_events(path))
     steps, pages = _read_newest(path, candidates, events)
+    outcomes = {number: _find_outcome(number, events) for number in folders}
+    end = _read_end(path, steps, events)
+    if outcomes[steps.attempt] in _GIVES_WAY and not steps.is_running:
+        end = _with_slurms_word(path, steps, pages) or end
+        outcome = next((name for name in OUTCOMES if name == end.get("outcome")), None)
+        outcomes[steps.attempt] = outcome or outcomes[steps.attempt]
     return Recording(
         source_kind="pages",
         path=path,
         steps=steps,
         events=events,
-        attempts=tuple(Attempt(number=n, outcome=_find_outcome(n, events)) for n in folders),
+        attempts=tuple(Attempt(number=n, outcome=outcome) for n, outcome in outcomes.items()),
         read_at_seconds=options.now_seconds,
-        end=_read_end(path, steps, events),
+        end=end,
         hang=_find_hang(path, steps, pages, options.now_seconds),
         stacks=tuple(_list_stacks(path, steps)),
     )
@@ -130,6 +140,19 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
         return classify(evidence_of(job, steps.attempt)).event_fields()
     except OSError:  # the folder is being removed
         return {}
+
+
+def _with_slurms_word(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
+    """The end by the evidence on this node and by Slurm's word; empty where Slurm has none."""
+    signs = [page.progress_wall_seconds for page in pages]
+    word = ask_slurm(job.name, max(signs)) if signs else ""
+    if not word:
+        return {}
+    try:
+        evidence = evidence_of(job, steps.attempt)
+    except OSError:  # the folder is being removed
+        return {}
+    return classify(replace(evidence, scheduler=(word,))).event_fields()
 
 
 def _find_hang(

@@ -1,5 +1,6 @@
 """A report as one self-contained HTML page: no network, no other file."""
 
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -8,7 +9,7 @@ from lockstep_reports.document.model import Document, Figure, Shares, Table
 from lockstep_reports.wording import printable_lines
 
 
-def as_html(document: Document) -> str:
+def render(document: Document, _path: Path) -> str:
     """The page. The template escapes everything that came from records."""
     environment = Environment(
         # StrictUndefined: a variable that a template misses is an error, not an empty cell.

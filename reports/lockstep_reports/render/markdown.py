@@ -1,12 +1,13 @@
 """A report for an incident tracker: Markdown with plain tables, text from records escaped."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from lockstep_reports.document.model import Document, Section, Shares, Table
 from lockstep_reports.wording import escaped
 
 
-def as_markdown(document: Document) -> str:
+def render(document: Document, _path: Path) -> str:
     """The text, with a newline at its end."""
     lines = [f"# {escaped(document.headline)}", ""]
     lines += [f"{escaped(document.name)}: {escaped(', '.join(document.facts))}.", ""]

@@ -1,10 +1,10 @@
-"""Where a report goes: files by format, or standard output for one of them."""
+"""The formats of a report, and where each goes: into a file, or to standard output."""
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import click
 
@@ -13,11 +13,59 @@ from lockstep_reports.document.model import Document
 from lockstep_reports.render.board import link_to
 
 STDOUT = Path("-")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Renderer(Protocol):
+    """What a renderer's module offers."""
+
+    def render(self, document: Document, path: Path) -> str | bytes:
+        """The report for a path; raises ValueError where this format cannot be made of it."""
+
+
+class Format(NamedTuple):
+    """One line of the list. The module is imported only when its format is asked for."""
+
+    name: str
+    module: str
+    metavar: str
+    help: str
+
+
+FORMATS = (
+    Format(
+        "json", "lockstep_reports.render.json_text", "FILE|-",
+        "File for the report as JSON; - for standard output, with nothing else there.",
+    ),
+    Format(
+        "html", "lockstep_reports.render.html", "FILE",
+        "File for the page; default ./lockstep-report-NAME.html. With --json - or --markdown - a"
+        " page is written only when this option is given.",
+    ),
+    Format(
+        "markdown", "lockstep_reports.render.markdown", "FILE|-",
+        "File for the report as Markdown, for an incident tracker; - as with --json.",
+    ),
+    Format(
+        "perfetto", "lockstep_reports.render.perfetto", "FILE",
+        "File for a trace for ui.perfetto.dev; compressed by gzip when the name ends in .gz.",
+    ),
+)  # fmt: skip
+FLAGS = ", ".join(f"--{each.name}" for each in FORMATS)
+
+
+def add_format_options(command: Command) -> Command:
+    """Gives a command one option a format."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    for each in reversed(FORMATS):
+        option = click.option(f"--{each.name}", metavar=each.metavar, type=file, help=each.help)
+        command = option(command)
+    return command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Path of each format; None where it is not written, ``-`` for standard output.
+    """Path of each format that is written, ``-`` for standard output.
 
     ``board`` is a snapshot that lies next to them; the HTML page links to it.
 
@@ -25,30 +73,28 @@ class Outputs:
         ValueError: two formats have the same path, or both standard output.
     """
 
-    json: Path | None = None
-    html: Path | None = None
-    markdown: Path | None = None
-    perfetto: Path | None = None
+    paths: Mapping[str, Path]
     board: Path | None = None
 
     def __post_init__(self) -> None:
-        formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
-        paths = [path for path in formats if path]
+        paths = self._list_paths()
         # The second format in a file would overwrite the first.
         twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} is given for two formats; give each of them its own place")
 
+    def _list_paths(self) -> list[Path]:
+        return [*self.paths.values(), *([self.board] if self.board else [])]
+
     @property
     def to_stdout(self) -> bool:
         """Whether standard output belongs to a format."""
-        return STDOUT in {self.json, self.markdown}
+        return STDOUT in self.paths.values()
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are written."""
-        formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
-        return tuple(path for path in formats if path is not None and path != STDOUT)
+        return tuple(path for path in self._list_paths() if path != STDOUT)
 
     def write(self, document: Document) -> None:
         """Renders every format, then writes them.
@@ -57,6 +103,9 @@ class Outputs:
             ValueError: a format cannot be made from this recording.
             OSError: a file cannot be written; the error names it.
         """
+        if self.board is not None and "html" in self.paths:
+            address = link_to(self.board, self.paths["html"])
+            document = document.with_link("the board over the same time", address)
         # All texts first: a format that fails must not leave the files of the others behind.
         for path, text in list(self._render(document)):
             if path == STDOUT:
@@ -65,33 +114,10 @@ class Outputs:
                 _write(path, text)
 
     def _render(self, document: Document) -> Iterator[tuple[Path, str | bytes]]:
-        """Path and text of each format; each is imported where it is needed, for JSON is quick."""
-        if self.json is not None:
-            yield self.json, json_text(document)
-        if self.html is not None:
-            from lockstep_reports.render.html import as_html  # noqa: PLC0415  # loads jinja2
-
-            if self.board is not None:
-                address = link_to(self.board, self.html)
-                document = document.with_link("the board over the same time", address)
-            yield self.html, as_html(document)
-        if self.markdown is not None:
-            from lockstep_reports.render.markdown import as_markdown  # noqa: PLC0415  # as above
-
-            yield self.markdown, as_markdown(document)
-        if self.perfetto is not None:
-            from lockstep_reports.render.perfetto import trace_bytes  # noqa: PLC0415  # as above
-
-            yield self.perfetto, trace_bytes(document, compress=self.perfetto.suffix == ".gz")
-
-
-def json_text(document: Document) -> str:
-    """The report as indented JSON, with a newline at its end."""
-    return json.dumps(document.published, indent=2, allow_nan=False, default=_list_fields) + "\n"
-
-
-def _list_fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+        for each in FORMATS:
+            if each.name in self.paths:
+                renderer = cast("Renderer", import_module(each.module))
+                yield self.paths[each.name], renderer.render(document, self.paths[each.name])
 
 
 def _write(path: Path, text: str | bytes) -> None:

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+from pathlib import Path
 
 from lockstep_reports.document.model import Document
 from lockstep_reports.document.timeline import RANKS_PROCESS, VERDICT_PROCESS, name_track
 
 
-def trace_bytes(document: Document, *, compress: bool) -> bytes:
-    """The trace as JSON, in gzip when ``compress`` is set.
+def render(document: Document, path: Path) -> bytes:
+    """The trace as JSON, in gzip when the path ends in .gz.
 
     Raises:
         ValueError: nothing of the recording has a time.
@@ -24,4 +25,4 @@ def trace_bytes(document: Document, *, compress: bool) -> bytes:
     payload = {"traceEvents": events, "displayTimeUnit": "ms"}
     text = json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
     # A time in the gzip header would make equal reports differ.
-    return gzip.compress(text, mtime=0) if compress else text
+    return gzip.compress(text, mtime=0) if path.suffix == ".gz" else text

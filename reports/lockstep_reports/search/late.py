@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_records.shared.intervals import do_overlap
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import fisher_tail, tail_bound
 from lockstep_reports.search.stretches import Stretch
@@ -104,7 +103,7 @@ def _find_once(margin: Matrix, search: Search) -> list[Stretch]:
 
 def overlaps(stretch: Stretch, other: Stretch) -> bool:
     """Whether two stretches share a step."""
-    return do_overlap(stretch.first, stretch.last + 1, other.first, other.last + 1)
+    return stretch.first <= other.last and other.first <= stretch.last
 
 
 def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:

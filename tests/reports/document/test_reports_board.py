@@ -57,4 +57,4 @@ def test_the_page_links_to_the_board_of_the_time_of_the_job(
 
 def test_a_board_and_a_page_cannot_be_the_same_file() -> None:
     with pytest.raises(ValueError, match="is given for two formats"):
-        Outputs(html=Path("a.html"), board=Path("a.html"))
+        Outputs(paths={"html": Path("a.html")}, board=Path("a.html"))

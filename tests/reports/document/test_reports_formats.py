@@ -17,16 +17,14 @@ from lockstep_reports.document import timeline
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Card, Document, Row, Section, Share, Shares, Table
 from lockstep_reports.document.published import Report
-from lockstep_reports.render import perfetto
-from lockstep_reports.render.html import as_html
-from lockstep_reports.render.markdown import as_markdown
-from lockstep_reports.render.outputs import json_text
+from lockstep_reports.render import html, json_text, markdown, perfetto
 from lockstep_reports.render.terminal import show
 from lockstep_reports.verdict.verdict import Verdict
 
 from ..report_command import run_report
 from ..synthetic_job import Slow, SyntheticJob
 
+ANY = Path("any")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SOURCES = {
     "operations": FIXTURES / "straggler-bytedance/trace-ST.parquet",
@@ -204,15 +202,15 @@ def test_a_document_of_a_third_kind_needs_no_change_in_a_renderer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = compare(QUEUE, QUEUE, "itself")
-    payload = json.loads(json_text(document))
+    payload = json.loads(json_text.render(document, ANY))
     assert payload["comparison"]["figures"]["queue_seconds"]["after"] == 10_800
     assert payload["unknown"] == {"steps": "no step was run"}
-    page, markdown = as_html(document), as_markdown(document)
-    for text in (page, markdown):
+    page, text_for_trackers = html.render(document, ANY), markdown.render(document, ANY)
+    for text in (page, text_for_trackers):
         for words in ("Ask for fewer nodes.", "no step was run", "It was long.", "10800"):
             assert words in text
-    assert markdown.startswith(f"# {document.headline}")
-    assert b"queued" in perfetto.trace_bytes(document, compress=False)
+    assert text_for_trackers.startswith(f"# {document.headline}")
+    assert b"queued" in perfetto.render(document, ANY)
     show(document)
     output = capsys.readouterr().out
     assert document.headline in output

@@ -16,13 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.recording import Recording
 
 from ..matrices import matrix
+from ..report_command import reported
 from ..synthetic_job import published
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -32,12 +29,6 @@ CULPRITS = {9, 14}
 LIMITS = settings(max_examples=5, deadline=None, derandomize=True)
 Dumps = dict[int, dict[str, Any]]
 Change = Callable[[int], int]
-
-
-def reported(path: Path) -> StepAnalysis:
-    read = read_source(str(path), ReadOptions())
-    assert isinstance(read, Recording)
-    return analyse(read)
 
 
 def dumps_of(scenario: str) -> Dumps:

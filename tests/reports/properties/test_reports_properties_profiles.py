@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
-from lockstep_reports.recording.recording import Recording
-
 from ..matrices import matrix
+from ..report_command import reported
 from ..synthetic_job import published
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,12 +22,6 @@ PROFILES = {
     int(path.name.split("-")[-1].partition(".")[0]): path
     for path in (FIXTURES / "kineto-hta").glob("*.gz")
 }
-
-
-def reported(path: Path) -> StepAnalysis:
-    read = read_source(str(path), ReadOptions())
-    assert isinstance(read, Recording)
-    return analyse(read)
 
 
 def kineto(folder: Path, clock: Callable[[int, float], float], late: int | None = None) -> Path:

@@ -16,12 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.analysis.steps import StepAnalysis
 
 from ..matrices import matrix
+from ..report_command import reported
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -35,12 +33,6 @@ class Row:
     worker: int
     time: float
     seconds: float
-
-
-def reported(path: Path) -> StepAnalysis:
-    read = read_source(str(path), ReadOptions())
-    assert isinstance(read, Recording)
-    return analyse(read)
 
 
 def rows_of(job: str) -> list[Row]:

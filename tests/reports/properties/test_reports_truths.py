@@ -38,21 +38,11 @@ import numpy as np
 import pytest
 
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
-from lockstep_reports.recording.recording import Recording
 
-from ..report_command import report_json
+from ..report_command import report_json, reported
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
-
-
-def reported(path: Path) -> StepAnalysis:
-    read = read_source(str(path), ReadOptions())
-    assert isinstance(read, Recording)
-    return analyse(read)
 
 
 def test_the_published_trace_has_eight_ranks_and_thirty_two_steps() -> None:

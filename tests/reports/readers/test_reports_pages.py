@@ -23,7 +23,7 @@ from ..synthetic_job import Slow, SyntheticJob
 @pytest.fixture(name="root")
 def _root() -> Iterator[Path]:
     """A folder on the tmpfs that pages need."""
-    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
+    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[-1].parent) as folder:
         yield Path(folder)
 
 

@@ -13,26 +13,17 @@ import numpy as np
 import pytest
 
 from lockstep_records.file_access.compressed import read_content
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.render.html import as_html
+from lockstep_reports.render import html
 
+from ..report_command import reported
 from ..synthetic_job import published
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
 FLIGHTS = FIXTURES / "flight-recorder-nvrx"
 SERIES = FIXTURES / "megatron-iteration-times"
-
-
-def reported(path: Path) -> StepAnalysis:
-    read = read_source(str(path), ReadOptions())
-    assert isinstance(read, Recording)
-    return analyse(read)
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
@@ -98,7 +89,7 @@ def test_ranks_that_have_not_entered_a_collective_are_named_and_not_those_who_wa
     report = reported(FLIGHTS / scenario)
     assert (report.verdict.kind, list(report.verdict.ranks)) == ("rank", truth)
     assert report.verdict.cause == "hang"
-    assert "has not entered" in as_html(document_steps(report))
+    assert "has not entered" in html.render(document_steps(report), Path("any.html"))
 
 
 def remapped(value: Any, change: Callable[[int], int]) -> Any:

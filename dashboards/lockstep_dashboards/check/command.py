@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import Finding, check_board
+from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope

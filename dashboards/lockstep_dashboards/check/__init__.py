@@ -1,0 +1,1 @@
+"""Every query of the boards, asked of a Prometheus."""

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs from Debian or Ubuntu what the demo starts, where it is missing; with `tests` what they start too,
-# and with `ci` also a Prometheus 3, which is compiled (five minutes on two cores): its program is prometheus3.
+# and with `ci` also what is compiled: a Prometheus 3 (five minutes on two cores; its program is prometheus3) and the
+# control plane of Kubernetes (12 minutes).
 # Without apt, root or Go it says what is missing and how to get it, and lets the rest go on.
 set -u
 
@@ -24,6 +25,16 @@ build_prometheus_3() {
     rm -rf "$build"
 }
 
+# The control plane that tests of the feed start: a quarter of an hour once, then in ~/.cache.
+build_kubernetes_lab() {
+    if ! command -v go >/dev/null; then
+        echo "missing: go, to compile Kubernetes' control plane; the tests that need it will be skipped" >&2
+        return
+    fi
+    "$(dirname "$0")/kubernetes-lab/build.sh" control-plane >&2 \
+        || echo "could not build Kubernetes' control plane; the tests that need it will be skipped" >&2
+}
+
 missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
@@ -34,11 +45,15 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
     command -v chromium >/dev/null || missing="$missing chromium"
     command -v vmalert >/dev/null || missing="$missing victoria-metrics"
     command -v systemd-analyze >/dev/null || missing="$missing systemd"
+    # A real Slurm (deploy/slurm-lab.sh) for the situations on it.
+    [ "$1" != ci ] || { command -v slurmctld && command -v slurmdbd && command -v mariadbd && command -v munged; } >/dev/null \
+        || missing="$missing slurm-wlm slurmdbd mariadb-server munge"
     command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
     command -v tc >/dev/null || [ -x /sbin/tc ] || missing="$missing iproute2"
 fi
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 [ "${1:-}" != ci ] || build_prometheus_3
+[ "${1:-}" != ci ] || build_kubernetes_lab
 [ -z "$missing" ] && exit 0
 
 as_root=""

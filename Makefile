@@ -28,8 +28,8 @@ TORCH_VENV := .venv-torch-$(TORCH)
 TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: dashboards-check bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
+.PHONY: help install kubernetes-lab servers demo test test-quick test-exhaustive test-clusters test-torch train-matrix check format generate golden bench bench-overhead
+.PHONY: dashboards-check bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ $(SERVERS): deploy/install-servers.sh
 	@touch $@
 
 install: $(READY) ## Create .venv with the project and everything it needs
+kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; a quarter of an hour once)
+	deploy/kubernetes-lab/build.sh control-plane packagers
+
 servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(DEMO_SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
@@ -75,7 +78,7 @@ define PYTEST
 endef
 
 test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
-	$(call PYTEST,not exhaustive and not timing,$(PARALLEL))
+	$(call PYTEST,not exhaustive and not timing and not cluster,$(PARALLEL))
 	$(call PYTEST,timing and not exhaustive)
 
 test-quick: $(READY) ## Run the tests that need no server and one process
@@ -84,6 +87,9 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
 	$(call PYTEST,exhaustive and not timing,$(PARALLEL))
 	$(call PYTEST,exhaustive and timing)
+
+test-clusters: $(READY) $(SERVERS) ## Run the situations on a live Slurm and a live Kubernetes; half an hour
+	$(BIN)/python -m pytest -m cluster tests/ledger
 
 $(TORCH_VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -m venv $(TORCH_VENV)
@@ -119,14 +125,15 @@ format: $(READY) ## Format the code and fix what the linter can
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
-	$(BIN)/python -m lockstep_records.files.docs docs/format.md
+	$(BIN)/python -m lockstep_records.files.docs docs/formats/format.md
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	$(BIN)/python -m lockstep_records.events.schema docs
+	$(BIN)/python -m lockstep_records.events.schema docs/formats
 	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
-	$(BIN)/python -m lockstep_reports.schema docs
+	$(BIN)/python -m lockstep_reports.schema docs/formats
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
+	$(BIN)/python -m lockstep_alerts.output.runbook_lines
 	lockstep dashboards generate
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 
@@ -134,12 +141,12 @@ dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries 
 	lockstep dashboards lint
 	lockstep dashboards generate --check
 	$(BIN)/python -m pytest -q tests/dashboards/test_boards_live.py
-	$(BIN)/python bench/boards_on_cluster.py --nodes $(or $(NODES),16)
+	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.boards_on_cluster --nodes $(or $(NODES),16)
 
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
 
-$(PEERS): bench/peers.txt | $(READY)
+$(PEERS): bench/overhead/peers.txt | $(READY)
 	@echo 'installing the tools to compare with into $(PEERS)'
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(PEERS) --no-deps --requirement $<
 	@touch $@
@@ -184,17 +191,20 @@ bench-alerts: $(READY) ## Print how often pages of objectives are false, and how
 	$(BIN)/python bench/alerts/feasible_rates.py
 
 bench-rules: $(READY) $(SERVERS) ## Print what the rules cost a Prometheus of 128 simulated nodes (8 minutes)
-	$(BIN)/python bench/rule_cost.py --nodes $(or $(NODES),128)
+	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.rule_cost --nodes $(or $(NODES),128)
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)
-	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
+	$(BIN)/python bench/node_agent/agent_cost.py --peers $(PEERS)
 
 bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200 kills leave (STORE=postgresql://...; an hour)
 	$(BIN)/python -u bench/ledger/throughput.py $(if $(STORE),--store '$(STORE)')
 	$(BIN)/python -u bench/ledger/kill_soak.py $(if $(STORE),--store '$(STORE)')
 	$(BIN)/python -u bench/ledger/away.py
 	$(BIN)/python -u bench/ledger/scale.py
+
+package: $(READY) ## Build a Debian package and an RPM of the agent in dist/
+	bash deploy/package/build.sh $(BIN)/python
 
 clean: ## Remove .venv and everything generated
 	rm -rf $(VENV) .venv-torch-* dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -20,7 +20,12 @@ _PRICE_PER_GPU_HOUR = 2.5
 _DEADLINE_SECONDS, _TOKENS_OF_JOBS = 3600.0, 1e9
 _GOOD_RATIO = {"job_success": 0.97, "goodput": 0.86, "requeue": 0.96, "time_to_complete": 0.93}
 _OTHERS_GOOD_RATIO = 0.995
-_OPEN = {"version": ("0",), "ingest": ("accepted",), "http_status": ("2xx", "4xx")}
+_OPEN = {
+    "version": ("0",),
+    "ingest": ("accepted",),
+    "http_status": ("2xx", "4xx"),
+    "currency": ("EUR", "USD"),
+}
 _BUSY_SHARES = {"succeeded": 0.9, "failed": 0.06}
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from lockstep_catalogue import agent
 
-from . import launched, users
+from . import users
+from .attacks import launched
 from .difference import difference
 from .programs import BOUNDS, READER, START_SECONDS, WRITER, Programs
 from .users import AGENT, ROOT, VICTIM
@@ -252,12 +253,11 @@ class Arena(Programs):
             words, self.base / "victim", self.base / "launch.log", start_new_session=True
         )
         try:
-            status = process.wait(_PROGRAM_SECONDS)
+            process.wait(_PROGRAM_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
         script.unlink()
-        return subprocess.CompletedProcess(words, status), time.monotonic() - begin
+        return subprocess.CompletedProcess(words, process.wait()), time.monotonic() - begin
 
     def found_by_attacker(self, word: str) -> str:
         """First file below the folder of jobs that the attacker can read and that has the word."""

@@ -12,7 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tenants import (
+from tenants import users
+from tenants.arena import Arena
+from tenants.attacks import (
     doors,
     hostile_events,
     launched,
@@ -21,9 +23,7 @@ from tenants import (
     pages,
     readers,
     side_files,
-    users,
 )
-from tenants.arena import Arena
 from tenants.table import ATTACKS, SLOW_TIER_SECONDS, Attack, Ground
 
 TABLE = (pages, page_folders, side_files, hostile_events, doors, logs, readers, launched)

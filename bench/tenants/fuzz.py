@@ -22,8 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tenants import hostile, side_files, users, victim
+from tenants import hostile, users, victim
 from tenants.arena import ANSWER_SECONDS, Arena
+from tenants.attacks import side_files
 
 _JOBS, _RANKS = 16, 3
 _BATCH_SECONDS = 0.4
@@ -31,7 +32,7 @@ _EVENTS = 100
 _USERS = 16
 _FIRST_UID = 4200
 _PROGRESS_SECONDS = 5.0
-_SCHEMA = users.REPOSITORY / "docs" / "events.schema.json"
+_SCHEMA = users.REPOSITORY / "docs/formats/events.schema.json"
 _OPERATIONS = struct.Struct("<8sIIIii")
 
 

@@ -5,6 +5,7 @@ status 1 where there is one.
 """
 
 import ast
+import os
 import re
 import sys
 import tomllib
@@ -22,6 +23,14 @@ COMPONENTS = [
     for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 ]
 MAX_LINES = 300
+MAX_ENTRIES = 20
+# The ledger grows in these; each gets sub-folders when that is done.
+TO_BE_SPLIT = {
+    "ledger/lockstep_ledger/store",
+    "tests/ledger/model",
+    "tests/ledger/kubernetes_situations",
+    "tests/ledger/slurm_situations",
+}
 MAX_FUNCTION_LINES = 40
 TRAINING_LOOP = "_train"  # read from top to bottom, it may be as long as a training step is
 NAMES = frozenset({metric.name for metric in METRICS} | {series.name for series in RECORDED})
@@ -220,9 +229,24 @@ def list_files() -> list[SourceFile]:
     ]
 
 
+def find_full_folders(root: Path) -> Iterator[tuple[Path, int]]:
+    """A folder of code is seen at a glance; recordings and documents are lists and may be long."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted({*folders} - {"fixtures", "__pycache__"})
+        number = len(folders) + sum(not name.endswith(".so") for name in files)
+        if number > MAX_ENTRIES:
+            yield Path(folder), number
+
+
 def find_all() -> list[str]:
     """One line for each finding in the repository."""
-    return [
+    full = {
+        str(folder.relative_to(REPOSITORY)): number
+        for root in (*COMPONENTS, REPOSITORY / "bench", REPOSITORY / "tests")
+        for folder, number in find_full_folders(root)
+    }
+    crowded = [f"{name} has {full[name]} entries" for name in full.keys() - TO_BE_SPLIT]
+    return crowded + [
         f"{file.path.relative_to(REPOSITORY)}:{line} {rule.__name__}: {value}"
         for file in list_files()
         for rule in RULES

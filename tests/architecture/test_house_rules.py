@@ -35,6 +35,18 @@ def test_the_house_rules_hold_in_every_file(rules: ModuleType) -> None:
     assert rules.find_all() == []
 
 
+def test_a_folder_of_21_entries_is_found_and_compiled_files_do_not_count(
+    rules: ModuleType, tmp_path: Path
+) -> None:
+    for number in range(20):
+        (tmp_path / f"module_{number}.py").touch()
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "_native.so").touch()
+    assert list(rules.find_full_folders(tmp_path)) == []
+    (tmp_path / "folder").mkdir()
+    assert list(rules.find_full_folders(tmp_path)) == [(tmp_path, 21)]
+
+
 def test_a_metric_name_in_quotes_is_found_and_one_in_a_docstring_is_not(rules: ModuleType) -> None:
     for quote in ('x = "{}"', 'x = f"rate({}[{{w}}])"', 'f({{"a": "sum({})"}})'):
         for name in sorted(rules.NAMES):

@@ -17,7 +17,7 @@ import yaml
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL
 from lockstep_alerts.scrapes import render as render_scrapes
-from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_records.shared.durations import parse_duration
 
@@ -30,7 +30,7 @@ WORST_EXPOSURE = 2.5
 
 
 def manifest(kind: str) -> dict[str, Any]:
-    paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    paths = sorted((DEPLOY / "kubernetes").glob("[!f]*.yaml"))  # feed.yaml has its own tests
     parts = [part for path in paths for part in yaml.safe_load_all(path.read_text())]
     [document] = [part for part in parts if part["kind"] == kind]
     assert isinstance(document, dict)
@@ -171,7 +171,8 @@ def test_the_unit_may_write_only_its_state_and_has_one_capability() -> None:
     unit = directives()
     assert unit["ProtectSystem"] == ["strict"]
     assert unit["StateDirectory"] == ["lockstep"]
-    assert "ReadWritePaths" not in unit
+    # Pages, in which it notes what the archive has.
+    assert unit["ReadWritePaths"] == ["-/run/lockstep"]
     assert unit["CapabilityBoundingSet"] == unit["AmbientCapabilities"] == ["CAP_SYSLOG"]
     assert unit["DevicePolicy"] == ["closed"]
 

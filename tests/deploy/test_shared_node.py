@@ -42,7 +42,7 @@ def _root() -> Iterator[Path]:
             os.chown(created, 0, GROUP)
             created.chmod(int(mode, 8))
         os.umask(before)
-        yield Path(folder, "dev/shm/lockstep")
+        yield Path(folder, "run/lockstep")
 
 
 def run_as(uid: int, work: Callable[[], None], groups: tuple[int, ...] = ()) -> None:

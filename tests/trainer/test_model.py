@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # the name that every reader of torch code knows
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.mixture import Mixture
-from lockstep_trainer.model import GPT
+from lockstep_trainer.model.gpt import GPT
+from lockstep_trainer.model.mixture import Mixture
 from lockstep_trainer.optimizer import learning_rate_at
 
 

@@ -11,9 +11,9 @@ from lockstep_trainer.checkpoints.files import Facts, commit, folder_of, make_fr
 from lockstep_trainer.commands.train import train
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.corpus import read_corpus, standard_library
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import world_from
 from lockstep_trainer.preflight import check_run
-from lockstep_trainer.world import world_from
 
 
 @pytest.mark.parametrize(

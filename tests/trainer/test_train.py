@@ -11,12 +11,12 @@ from lockstep_trainer import train as loop
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer, CheckpointError
 from lockstep_trainer.checkpoints.shards import read_all_tensors
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.model import GPT
+from lockstep_trainer.layout.world import World, process_group
+from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw
 from lockstep_trainer.parallel.parallel_model import SingleStageModel
 from lockstep_trainer.progress import Summary
 from lockstep_trainer.train import train
-from lockstep_trainer.world import World, process_group
 
 TINY = TrainConfig(
     steps=6, batch=2, sequence=16, layers=2, width=16, heads=2, checkpoint_every=3, log_every=2

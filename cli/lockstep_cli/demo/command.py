@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows, spelled
 from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
 from lockstep_cli.demo.scene import Scene

@@ -81,7 +81,11 @@ class Scene:
     def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
         """Starts a lockstep command in the background; it ends with the scene."""
         process = subprocess.Popen(
-            [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT
+            [*_LOCKSTEP, *arguments],
+            stdout=self._log(log),
+            stderr=subprocess.STDOUT,
+            # By default a page needs a node's worth of GPUs, or this class.
+            env={**os.environ, "LOCKSTEP_JOB_CLASS": "production"},
         )
         self._open.callback(_end, process)
         return process

@@ -4,8 +4,8 @@ import pytest
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults import KINDS, Fault, check_faults, faults_of, parse_all
-from lockstep_trainer.mesh import Layout
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
 
 
 def faults(*texts: str, seed: int = 0) -> tuple[Fault, ...]:

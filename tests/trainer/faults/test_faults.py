@@ -13,9 +13,9 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults import inject
 from lockstep_trainer.faults.slow import SLOW_PHASES
-from lockstep_trainer.mixture import Mixture
-from lockstep_trainer.model import GPT
-from lockstep_trainer.world import World
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
+from lockstep_trainer.model.mixture import Mixture
 
 DELAY_SECONDS = 0.05
 STEPS = 5

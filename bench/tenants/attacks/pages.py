@@ -7,8 +7,7 @@ from typing import Any
 
 from lockstep_records.page.layout import HEARTBEAT_OFFSET, IDENTITY, PERIODIC, SLOT
 from lockstep_records.page.section import Section
-
-from .table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
+from tenants.table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
 
 _NAN = struct.pack("<d", float("nan"))
 _INFINITY = struct.pack("<d", float("inf"))

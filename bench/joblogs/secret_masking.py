@@ -2,7 +2,7 @@
 
 Processor time, so that a busy machine changes it little. See docs/security.md.
 
-python bench/secret_masking.py
+python bench/joblogs/secret_masking.py
 """
 
 import os

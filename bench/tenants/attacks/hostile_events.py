@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .table import DELIVERY_SECONDS, Attack, Ground, attack, register
+from tenants.table import DELIVERY_SECONDS, Attack, Ground, attack, register
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 _FAILED = {"outcome": "failed", "failure_class": "infra", "cause": "xid", "exit_code": 1}
 _DIGITS = "9" * 400

@@ -1,10 +1,10 @@
 """Which figure shows a known delay of one rank.
 
-Usage: ``python bench/instrumentation_points.py [STRATEGY...]``. Two ranks run over gloo. Rank 1 is
-late by 100 ms in one phase of each other step, and the phases take turns. For each phase the table
-has the medians of four figures: the excess of that phase on the late rank, the largest excess of
-any phase on the other rank (a tool that reports the longest phase would accuse it), the difference
-of the step times, and the lateness, the other's wait less its own.
+Usage: ``python bench/stragglers/instrumentation_points.py [STRATEGY...]``. Two ranks run over gloo.
+Rank 1 is late by 100 ms in one phase of each other step, and the phases take turns. For each phase
+the table has the medians of four figures: the excess of that phase on the late rank, the largest
+excess of any phase on the other rank (a tool that reports the longest phase would accuse it), the
+difference of the step times, and the lateness, the other's wait less its own.
 """
 
 import json
@@ -21,7 +21,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.reader import read_page, read_rows
 
 _ROOT = Path("/dev/shm/lockstep-bench-attach")  # noqa: S108  # a page must lie on a tmpfs
-_LOOP = Path(__file__).parents[1] / "tests" / "instrumentation" / "strategies_loop.py"
+_LOOP = Path(__file__).parents[2] / "tests/instrumentation/strategies/strategies_loop.py"
 _DELAYED = ("data", "forward", "backward", "optimizer", "other", "collective")
 _WARM_UP = 8
 _LATE, _OTHER = 1, 0

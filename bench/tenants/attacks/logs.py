@@ -7,10 +7,10 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .table import DELIVERY_SECONDS, Attack, Ground, attack, register
+from tenants.table import DELIVERY_SECONDS, Attack, Ground, attack, register
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 _NUMBERS = itertools.count(1000)
 _XID = "NVRM: Xid (PCI:0000:{}:00): 79, pid=1, name=python, GPU has fallen off the bus."

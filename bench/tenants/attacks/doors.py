@@ -6,11 +6,11 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from . import users
-from .table import Ground, attack
+from tenants import users
+from tenants.table import Ground, attack
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 _IDLE = 2005
 

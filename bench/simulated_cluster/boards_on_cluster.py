@@ -1,6 +1,7 @@
 """Runs every query of every board on the simulated cluster: none is empty, and none errs.
 
-``python bench/boards_on_cluster.py --nodes 128 --minutes 60``; it starts a Prometheus of its own.
+``PYTHONPATH=bench python -m simulated_cluster.boards_on_cluster --nodes 128 --minutes 60``;
+it starts a Prometheus of its own.
 """
 
 import argparse
@@ -13,14 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from simulated_cluster import Cluster, fill, simulated
-from simulated_cluster.cluster import CLUSTER_NAME as SIMULATED
 
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import Finding, check_board, merge
+from lockstep_dashboards.check.queries import Finding, check_board, merge
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus
+
+from .cluster import CLUSTER_NAME as SIMULATED
+from .cluster import Cluster, simulated
+from .fill import fill
 
 _ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
-
-from .table import Attack, Ground, attack, register
+from tenants.table import Attack, Ground, attack, register
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 _CONTROLS = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b"
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep_records.files.spans import Span, SpanSpool
-
-from .table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
+from tenants.table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 _SIDE_FILES = {
     "stderr": "0/rank-00000.stderr",

@@ -1,6 +1,6 @@
 """Reads a made log of a given size; prints its speed in MiB per second and its peak memory.
 
-python bench/joblog_size.py [GIGABYTES]
+python bench/joblogs/joblog_size.py [GIGABYTES]
 """
 
 import resource

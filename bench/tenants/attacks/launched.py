@@ -6,10 +6,10 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .table import Attack, Ground, attack, register
+from tenants.table import Attack, Ground, attack, register
 
 if TYPE_CHECKING:
-    from .arena import Arena
+    from tenants.arena import Arena
 
 SECRET = "the-words-of-the-launched-rank"  # noqa: S105  # what an attacker is after
 _WORDS = f"import sys; sys.stderr.write('{SECRET}\\n')"

@@ -1,4 +1,4 @@
-"""Times the what-if analysis, process start to JSON: ``python bench/what_if.py [--scale]``.
+"""Times the what-if analysis, process start to JSON: ``python bench/reports/what_if.py [--scale]``.
 
 The published trace, a synthetic trace of 117,000 rows, and with ``--scale`` 16,384 ranks x 20
 steps with one slow node. Each run is a process of its own; medians and peak memory are printed.
@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 import pyarrow.parquet as pq
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MAKER = ROOT / "tests" / "reports" / "synthetic_trace.py"
 SyntheticTrace = runpy.run_path(str(MAKER))["SyntheticTrace"]
 PUBLISHED = ROOT / "tests" / "fixtures" / "straggler-bytedance" / "trace-ST.parquet"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
-
-from .table import SLOW_TIER_SECONDS, Ground, attack
+from tenants.table import SLOW_TIER_SECONDS, Ground, attack
 
 
 @attack("pages")

@@ -1,7 +1,7 @@
 """How long a board takes to ask for, to draw and to photograph, and how large its page is.
 
-`python bench/snapshots.py --prometheus URL --from -30m [--job JOB]`, over any Prometheus with data,
-such as the one that bench/simulated_cluster fills.
+`python bench/simulated_cluster/snapshots.py --prometheus URL --from -30m [--job JOB]`, over any
+Prometheus with data, such as the one that bench/simulated_cluster fills.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """What timing a step on a device costs the host: microseconds a step, on events that cost nothing.
 
-Usage: ``python bench/device_cost.py``. The phases of a DDP step, and of FSDP2 with so many modules,
-are entered with and without a device, by the recorder in C and in Python, in rounds that take
-turns; medians.
+Usage: ``python bench/overhead/device_cost.py``. The phases of a DDP step, and of FSDP2 with so many
+modules, are entered with and without a device, by the recorder in C and in Python, in rounds that
+take turns; medians.
 """
 
 import os

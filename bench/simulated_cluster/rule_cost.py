@@ -22,13 +22,14 @@ import httpx
 import yaml
 from rich.console import Console
 from rich.table import Table
-from simulated_cluster import Cluster, simulated
-from simulated_cluster.job_series import job_series
-from simulated_cluster.ledger_series import ledger_series
-from simulated_cluster.node_series import node_series
-from simulated_cluster.remote_write import send
 
-RULES = Path(__file__).parents[1] / "alerts" / "generated"
+from .cluster import Cluster, simulated
+from .job_series import job_series
+from .ledger_series import ledger_series
+from .node_series import node_series
+from .remote_write import send
+
+RULES = Path(__file__).parents[2] / "alerts" / "generated"
 _BEFORE_SECONDS = 900
 _AHEAD_SECONDS = 570
 _READY_SECONDS = 60

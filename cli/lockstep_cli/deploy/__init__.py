@@ -1,0 +1,1 @@
+"""Files that a site installs: units, scripts of Slurm, with the site's settings."""

@@ -1,0 +1,108 @@
+"""Write what a site installs: systemd units, or Slurm's prolog, epilog, health check and feed."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from lockstep_cli.deploy.shipped import deploy_options, write_shipped
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]/-]+")
+_FORMS = {
+    "cluster": (_NAME, "a name of letters, digits, dots and dashes"),
+    "group": (_NAME, "the name of a group"),
+    "partitions": (_NAME, "the name of a partition"),
+    "program": (_PATH, "an absolute path without blanks"),
+    "gpu_map": (_PATH, "an absolute path without blanks"),
+    "slurm_conf": (_PATH, "an absolute path without blanks"),
+    "token_file": (_PATH, "an absolute path without blanks"),
+    "targets": (_PATH, "an absolute path without blanks"),
+    "writable": (_PATH, "an absolute path without blanks"),
+    "ledger": (_URL, "an address such as https://ledger.example:9450"),
+}
+
+
+@click.group()
+def deploy() -> None:
+    """Write the files by which a site installs Lockstep."""
+
+
+@deploy.command("systemd")
+@deploy_options
+def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
+    """Write units of agent and ledger for machines without Kubernetes."""
+    _check("--command", "program", program)
+    paths = write_shipped("systemd", folder, {}, systemd)
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("/opt/lockstep/bin/lockstep", program), encoding="utf-8")
+        click.echo(path)
+
+
+@deploy.command("slurm")
+@deploy_options
+@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
+@click.option("--ledger", default="http://127.0.0.1:9450", show_default=True, help="The ledger.")
+@click.option(
+    "--token-file",
+    default="/etc/lockstep/slurm-feed-token",
+    show_default=True,
+    help="File with the feed's token, of scope scheduler.",
+)
+@click.option("--partition", "partitions", multiple=True, help="Feed these alone; repeatable.")
+@click.option(
+    "--gpu-map",
+    default="/var/lib/dcgm-exporter/job-mapping",
+    show_default=True,
+    help="Folder of the GPU map.",
+)
+@click.option("--expect-gpus", type=click.IntRange(1), help="GPUs of a node; fewer are a fault.")
+@click.option("--agent-port", type=click.IntRange(1, 65535), default=9440, show_default=True)
+@click.option(
+    "--writable",
+    multiple=True,
+    default=("/", "/run/lockstep", "/tmp", "/var"),  # noqa: S108  # looked at, not written
+    show_default=True,
+    help="File system that is a fault where it is read-only; repeatable.",
+)
+@click.option("--slurm-conf", default="", help="Path of slurm.conf, where Slurm does not find it.")
+@click.option(
+    "--group", default="lockstep", show_default=True, help="Group that reads pages: the agent's."
+)
+@click.option(
+    "--targets",
+    default="/etc/prometheus/lockstep-nodes.json",
+    show_default=True,
+    help="File of targets that Prometheus reads.",
+)
+def deploy_slurm(
+    *, folder: Path, systemd: int | None, expect_gpus: int | None, agent_port: int, **given: object
+) -> None:
+    """Write prolog, epilog, task prolog, health check, targets and the feed for Slurm."""
+    for name, value in given.items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if text or name != "slurm_conf":
+                _check(f"--{name.replace('_', '-')}", name, str(text))
+    partitions, writable = given.pop("partitions"), given.pop("writable")
+    assert isinstance(partitions, tuple)
+    assert isinstance(writable, tuple)
+    values = {name.upper(): str(value) for name, value in given.items()} | {
+        "COMMAND": str(given["program"]),
+        "EXPECT_GPUS": str(expect_gpus or ""),
+        "AGENT_PORT": str(agent_port),
+        "PARTITIONS": " ".join(f"--partition {name}" for name in partitions),
+        "WRITABLE": shlex.quote(" ".join(writable)),
+        "TO": str(folder.resolve()),
+    }
+    for path in write_shipped("slurm", folder, values, systemd):
+        click.echo(path)
+
+
+def _check(flag: str, name: str, text: str) -> None:
+    """Refuses what a script or a unit would read as something else."""
+    form, words = _FORMS[name]
+    if not form.fullmatch(text):
+        raise click.UsageError(f"{flag} {text!r} is not {words}")

@@ -1,0 +1,117 @@
+"""The files of ``deploy/`` that ship with the command, written with a site's values."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+_PACKAGE = Path(__file__).parent
+_PLACE = re.compile(r"@([A-Z_]+)@")
+OLDEST_SYSTEMD = 239
+"""Of the oldest distributions that training nodes run: RHEL 8 and its relatives."""
+_CREDENTIALS_SYSTEMD = 247
+_EXEC_SYSTEMD = 240
+_CREDENTIAL = re.compile(r"^LoadCredential=(\S+?):(\S+)\n", re.MULTILINE)
+_NO_CREDENTIALS = (
+    "# systemd {version} has no credentials (247 has): chown lockstep-agent the files below.\n"
+)
+
+
+def deploy_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Adds the options that all deployments have."""
+    for option in (
+        click.option(
+            "--command",
+            "program",
+            default="/opt/lockstep/bin/lockstep",
+            show_default=True,
+            help="Where lockstep is installed on the machines.",
+        ),
+        click.option(
+            "--systemd",
+            "systemd",
+            type=int,
+            help="Version of systemd for which units are written; this machine's by default.",
+        ),
+        click.option(
+            "--to",
+            "folder",
+            type=click.Path(file_okay=False, path_type=Path),
+            required=True,
+            help="Folder to write to; it is created.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def write_shipped(
+    kind: str, folder: Path, values: Mapping[str, str], systemd: int | None
+) -> list[Path]:
+    """Writes the files of a kind of deployment; gives their paths.
+
+    Args:
+        kind: folder of the files under ``deploy/``.
+        folder: to write to.
+        values: by the names that stand as ``@NAME@`` in the files.
+        systemd: version for which units are written; this machine's when None.
+
+    Raises:
+        click.UsageError: the version is too old, or the folder cannot be written.
+    """
+    version = _systemd_version() if systemd is None else systemd
+    if version < OLDEST_SYSTEMD:
+        raise click.UsageError(
+            f"--systemd {version} is older than {OLDEST_SYSTEMD}, the oldest that the units are"
+            f" written for; run the commands of the units by a supervisor of your own"
+        )
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sorted(_shipped(kind).iterdir()):
+            text = source.read_text(encoding="utf-8")
+            text = _PLACE.sub(lambda match: values.get(match[1], match[0]), text)
+            path = folder / source.name
+            path.write_text(
+                adapt_unit(text, version) if source.suffix == ".service" else text,
+                encoding="utf-8",
+            )
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+            written.append(path)
+    except OSError as error:
+        raise click.UsageError(f"--to {folder}: {error.strerror}; name a writable folder") from None
+    return written
+
+
+def adapt_unit(unit: str, version: int) -> str:
+    """The unit without what that version of systemd lacks."""
+    if version < _EXEC_SYSTEMD:
+        unit = unit.replace("Type=exec\n", "Type=simple\n")
+    credentials = dict(_CREDENTIAL.findall(unit))
+    if version >= _CREDENTIALS_SYSTEMD or not credentials:
+        return unit
+    for name, path in credentials.items():
+        unit = unit.replace(f"${{CREDENTIALS_DIRECTORY}}/{name}", path)
+    unit = _CREDENTIAL.sub("", unit)
+    note = _NO_CREDENTIALS.format(version=version)
+    return unit.replace("DynamicUser=yes\n", f"{note}User=lockstep-agent\nGroup=lockstep\n")
+
+
+def _shipped(kind: str) -> Path:
+    in_wheel = _PACKAGE / "shipped" / kind
+    return in_wheel if in_wheel.exists() else _PACKAGE.parents[2] / "deploy" / kind
+
+
+def _systemd_version() -> int:
+    """That of this machine; without systemd the newest that units differ for."""
+    program = shutil.which("systemctl")
+    if program is None:
+        return _CREDENTIALS_SYSTEMD
+    printed = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=10
+    )
+    words = printed.stdout.split()
+    return int(words[1]) if words[1:2] and words[1].isdecimal() else _CREDENTIALS_SYSTEMD

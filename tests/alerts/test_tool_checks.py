@@ -64,7 +64,7 @@ def test_each_promtool_that_is_named_runs_too(folder: Path) -> None:
     [
         (ROUTES_FILE, "receiver: pager", "receiver: tickets", "Expected receivers did not match"),
         (ROUTES_FILE, "inhibit_rules", "inhibit_rule", "inhibit_rule not found"),
-        (RULES_FILE, "[10m]", "[10]", "parse error"),
+        (RULES_FILE, "[15m]", "[15]", "parse error"),
     ],
 )
 def test_a_wrong_route_configuration_or_rule_is_found(

@@ -61,6 +61,7 @@ $(SERVERS): deploy/install-servers.sh
 	@touch $@
 
 install: $(READY) ## Create .venv with the project and everything it needs
+
 kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; a quarter of an hour once)
 	deploy/kubernetes-lab/build.sh control-plane packagers
 

@@ -90,7 +90,7 @@ test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties tha
 	$(call PYTEST,exhaustive and timing)
 
 test-clusters: $(READY) $(SERVERS) ## Run the situations on a live Slurm and a live Kubernetes; half an hour
-	$(BIN)/python -m pytest -m cluster tests/ledger
+	$(call PYTEST,cluster)
 
 $(TORCH_VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -m venv $(TORCH_VENV)

@@ -32,7 +32,7 @@ _COMPONENTS = (
     "dashboards",
     "reports",
 )
-_TMPFS = "/dev/shm"  # a page is refused elsewhere
+_TMPFS = "/dev/shm"  # noqa: S108  # a page is refused elsewhere
 _ROUND_PAIRS = 20
 _SIMULATED = ("--ranks", "256", "--steps", "1000", "--rows", "1024", "--speed", "fast")
 _FAULT = "slow-backward:node=node-0011,step=400,until=700,delay=250ms"

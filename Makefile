@@ -106,7 +106,7 @@ test-torch: $(TORCH_VENV)/.ready ## Run the tests of the instrumentation on anot
 		-W default -m "not gpu and not exhaustive" tests/instrumentation
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
-	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
+	PYTHONPATH=bench $(BIN)/python -u -m trainer_validation.parallel_matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
 	ruff format --check .

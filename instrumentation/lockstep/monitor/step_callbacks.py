@@ -6,7 +6,7 @@ About once a second it asks for what ``periodic`` does, and besides for each ste
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
@@ -35,11 +35,10 @@ class StepObserver(Protocol):
 class NoopObserver:
     """Observes nothing."""
 
-    def step_ended(self, now_ns: int, step: int) -> None:
-        """Does nothing."""
+    def _do_nothing(self, *_: Any) -> None:
+        """Takes any call."""
 
-    def stop(self) -> None:
-        """Does nothing."""
+    step_ended = stop = _do_nothing
 
 
 class StepCallbacks:

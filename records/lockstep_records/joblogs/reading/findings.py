@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from lockstep_records.joblogs.model import Finding
-from lockstep_records.joblogs.reading.file_scan import FileScan
 from lockstep_records.joblogs.reading.groups import LineGroup
 from lockstep_records.joblogs.reading.rank_resolver import RankResolver
+from lockstep_records.joblogs.reading.scan import Scan
 
 
-def _build_finding(group: LineGroup, file: FileScan, ranks: RankResolver) -> Finding:
+def _build_finding(group: LineGroup, file: Scan, ranks: RankResolver) -> Finding:
     own = {rank for origin in group.origins for rank in ranks.resolve(origin, file.rank)}
     if not group.origins and file.rank is not None:
         own = {file.rank}
@@ -19,7 +19,7 @@ def _build_finding(group: LineGroup, file: FileScan, ranks: RankResolver) -> Fin
         origin.node: None for origin in group.origins if origin.node is not None
     }
     first_rank = next(iter(ranks.resolve(group.line.origin, file.rank)), None)
-    line = replace(group.first, rank=first_rank, time=file.scan.clock.seconds(group.line.stamp))
+    line = replace(group.first, rank=first_rank, time=file.clock.seconds(group.line.stamp))
     return Finding(
         kind=group.kind.name,
         key=group.key,
@@ -34,11 +34,11 @@ def _build_finding(group: LineGroup, file: FileScan, ranks: RankResolver) -> Fin
     )
 
 
-def merge_findings(files: list[FileScan], ranks: RankResolver) -> tuple[Finding, ...]:
+def merge_findings(files: list[Scan], ranks: RankResolver) -> tuple[Finding, ...]:
     """One finding per kind and key over all files; in order of time where there are several."""
     several = len(files) > 1
     findings = [
-        _build_finding(group, file, ranks) for file in files for group in file.scan.groups.values()
+        _build_finding(group, file, ranks) for file in files for group in file.groups.values()
     ]
     by_key: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:

@@ -124,11 +124,8 @@ format: $(READY) ## Format the code and fix what the linter can
 	ruff check --fix .
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
-	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
-	$(BIN)/python -m lockstep_records.files.docs docs/formats/format.md
+	PYTHONPATH=bench $(BIN)/python -m docs_pages docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	$(BIN)/python -m lockstep_records.events.schema docs/formats
-	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs/formats
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy

@@ -135,12 +135,6 @@ GPU_SECONDS = _counter(
 CURRENCY = Label(
     name="currency", help="ISO 4217 code of the money; amounts of two are never added up"
 )
-COUNTED_CURRENCIES = (
-    "", "AED", "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "ILS", "INR",
-    "JPY", "KRW", "MXN", "NOK", "NZD", "PLN", "SAR", "SEK", "SGD", "THB", "TRY", "TWD", "USD",
-    "ZAR",
-)  # fmt: skip
-"""Currencies whose cost is a series, and none; no client invents others. Bills have all."""
 COST = _counter(
     "cost",
     (*GROUP, CURRENCY),

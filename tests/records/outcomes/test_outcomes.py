@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_pages.outcomes import render
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
 from lockstep_records.events.event import Event
 from lockstep_records.joblogs.kinds import BY_NAME, KINDS, Tier
 from lockstep_records.outcomes.classify import Classification, classify
-from lockstep_records.outcomes.docs import render
 from lockstep_records.outcomes.evidence import (
     Evidence,
     NodeEvent,

@@ -19,11 +19,11 @@ from pathlib import Path
 import click
 
 from lockstep_trainer.checkpoints.files import MANIFEST, find_newest
-from lockstep_trainer.checkpoints.shards import read_all_tensors
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import World
 from trainer_validation.forked_ranks import FORKS, end_ranks, free_port
 from trainer_validation.saving_rank import save_forever
+from trainer_validation.tensors import read_all_tensors
 
 _TIMEOUT_SECONDS = 20.0
 _LATEST_KILL_SECONDS = 0.3

@@ -41,7 +41,6 @@ class LiveMonitor:
     """Records one rank: a ``lockstep.Monitor`` that ``lockstep.attach`` creates.
 
     Args:
-        page: where it writes.
         environment: TRACEPARENT and the like, for spans.
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
         hang_timeout_seconds: a shorter phase of a step does not count as a hang.

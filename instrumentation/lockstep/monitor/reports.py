@@ -26,11 +26,8 @@ class PageReports:
     """Keeps reports in the page and its spool of spans; each is a call of a part.
 
     Args:
-        page: of the rank.
         periodic: its slot for what is not of each step.
-        traces: spans of the rank.
         callbacks: judge losses and norms.
-        parts: of the monitor.
     """
 
     def __init__(

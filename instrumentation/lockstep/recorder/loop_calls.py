@@ -111,9 +111,7 @@ class SuspendedRecorder(NoopRecorder):
     meanwhile belong to no phase.
 
     Args:
-        recorder: the one that is suspended.
         step_ended: called with monotonic nanoseconds and number of each step; it polls the switch.
-        fail: takes errors of ours.
     """
 
     def __init__(

@@ -25,13 +25,7 @@ class ExportSpan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpans:
-    """Reads the spans of one job; each reading returns all that have ended until then.
-
-    Args:
-        job: folder of the job.
-        cluster: its cluster.
-        node: this machine.
-    """
+    """Reads the spans of one job; each reading returns all that have ended until then."""
 
     job: Path
     trace: Trace

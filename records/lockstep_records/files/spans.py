@@ -44,7 +44,7 @@ class Span:
     start_ns: int
     end_ns: int
     failed: bool = False
-    attributes: Mapping[str, str | float] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def spool_path(page: Path) -> Path:

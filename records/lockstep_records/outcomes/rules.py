@@ -21,7 +21,6 @@ class Rule:
     Attributes:
         name: the cause; of rules with one name the first that holds decides.
         signs: at least one of these is there.
-        outcome: what became of the job.
         failure_class: who has to act; None unless it failed.
         blame: whom it accuses where few ranks show the sign; where most do, the workload.
         reason: one sentence, with ``{ranks}``, ``{sign}`` and ``{node}`` filled in.

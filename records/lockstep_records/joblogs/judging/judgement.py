@@ -14,7 +14,6 @@ class Judgement:
     """Outcome and blame before the times are added.
 
     Attributes:
-        reason: one sentence.
         group: the node, where that is accused.
         first: lines of the first cause; None where no line is the cause by itself.
     """

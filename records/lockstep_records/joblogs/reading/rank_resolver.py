@@ -19,9 +19,6 @@ class RankResolver:
     A task is a rank under srun alone, and a node where torchrun's own labels follow it; then only
     those count. A rank on its node is the global rank where the log shows that there is only one
     node: it says so, or the ranks on a node are as many as all ranks.
-
-    Args:
-        files: of the job.
     """
 
     def __init__(self, files: list[Scan]) -> None:

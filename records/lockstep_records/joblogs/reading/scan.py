@@ -49,7 +49,6 @@ class Scan:
 
     Args:
         name: of the file, for evidence.
-        clock: of this file alone.
         first_order: order of the file's first line among the lines of all files.
         rank: in the name of the file; None where it names none.
     """

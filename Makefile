@@ -107,7 +107,7 @@ test-torch: $(TORCH_VENV)/.ready ## Run the tests of the instrumentation on anot
 		-W default -m "not gpu and not exhaustive" tests/instrumentation
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
-	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
+	PYTHONPATH=bench $(BIN)/python -u -m trainer_validation.parallel_matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
 	ruff format --check .
@@ -125,11 +125,8 @@ format: $(READY) ## Format the code and fix what the linter can
 	ruff check --fix .
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
-	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
-	$(BIN)/python -m lockstep_records.files.docs docs/formats/format.md
+	PYTHONPATH=bench $(BIN)/python -m docs_pages docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	$(BIN)/python -m lockstep_records.events.schema docs/formats
-	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs/formats
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy

@@ -3,6 +3,11 @@
 from lockstep_catalogue.labels import CLUSTER, COLLECTOR, NODE, REASON, VERSION, WORKER
 from lockstep_catalogue.metric import Label, Metric, Stability
 
+
+def _unlabelled(name: str, help_text: str, source: str) -> Metric:
+    return Metric(name=name, labels=(), help=help_text, source=source)
+
+
 DELIVERY = Label(
     name="delivery",
     help="how an event left the spool; dropped where there were too many",
@@ -58,17 +63,13 @@ LANE_STALLED = Metric(
     source="the watchdog of the worker thread",
     stability=Stability.STABLE,
 )
-DRIVER_RELEASED = Metric(
-    name="lockstep_agent_driver_released",
-    labels=(),
-    help="1 while the agent has released the GPU driver on request, else 0.",
-    source="SIGUSR1 and SIGUSR2",
+DRIVER_RELEASED = _unlabelled(
+    "lockstep_agent_driver_released",
+    "1 while the agent has released the GPU driver on request, else 0.",
+    "SIGUSR1 and SIGUSR2",
 )
-AGENT_SERIES = Metric(
-    name="lockstep_agent_series",
-    labels=(),
-    help="Number of series in this exposition.",
-    source="the exposition",
+AGENT_SERIES = _unlabelled(
+    "lockstep_agent_series", "Number of series in this exposition.", "the exposition"
 )
 LEFT_OUT = Label(
     name="left_out",
@@ -95,23 +96,16 @@ AGENT_SERIES_LEFT_OUT = Metric(
     help="Number of series that are known and not served, by reason.",
     source="the exposition",
 )
-AGENT_TICK = Metric(
-    name="lockstep_agent_last_tick_timestamp_seconds",
-    labels=(),
-    help="Wall clock at which the exposition was rendered.",
-    source="the sampler",
+AGENT_TICK = _unlabelled(
+    "lockstep_agent_last_tick_timestamp_seconds",
+    "Wall clock at which the exposition was rendered.",
+    "the sampler",
 )
-AGENT_MEMORY = Metric(
-    name="lockstep_agent_resident_memory_bytes",
-    labels=(),
-    help="Resident memory of the agent.",
-    source="/proc/self/statm",
+AGENT_MEMORY = _unlabelled(
+    "lockstep_agent_resident_memory_bytes", "Resident memory of the agent.", "/proc/self/statm"
 )
-AGENT_CPU = Metric(
-    name="lockstep_agent_cpu_seconds_total",
-    labels=(),
-    help="Processor time that the agent has used.",
-    source="os.times",
+AGENT_CPU = _unlabelled(
+    "lockstep_agent_cpu_seconds_total", "Processor time that the agent has used.", "os.times"
 )
 PAGES_UNREADABLE = Metric(
     name="lockstep_agent_pages_unreadable",
@@ -131,17 +125,15 @@ JOBS_CUT = Metric(
     help="Jobs left out or read in part, because their user exceeds the limit for one user.",
     source="the list of jobs and the exposition",
 )
-EVENTS_PENDING = Metric(
-    name="lockstep_agent_events_pending",
-    labels=(),
-    help="Events of jobs on the node that wait for delivery to the ledger.",
-    source="the spool",
+EVENTS_PENDING = _unlabelled(
+    "lockstep_agent_events_pending",
+    "Events of jobs on the node that wait for delivery to the ledger.",
+    "the spool",
 )
-EVENTS_SPOOL_RATIO = Metric(
-    name="lockstep_agent_events_spool_ratio",
-    labels=(),
-    help="Share of the spool that waiting events fill; at 1 events are dropped.",
-    source="the spool",
+EVENTS_SPOOL_RATIO = _unlabelled(
+    "lockstep_agent_events_spool_ratio",
+    "Share of the spool that waiting events fill; at 1 events are dropped.",
+    "the spool",
 )
 EVENTS = Metric(
     name="lockstep_agent_events_total",

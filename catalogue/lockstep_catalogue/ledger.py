@@ -1,5 +1,7 @@
 """Metrics that the ledger serves: of jobs, and of its own work."""
 
+from typing import Any
+
 from lockstep_catalogue.labels import (
     CLUSTER,
     GOODPUT,
@@ -89,14 +91,21 @@ _DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.
 _WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 
 
-def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
+def _of_ledger(
+    name: str, help_text: str, source: str, labels: tuple[Label, ...] = (), **settings: Any
+) -> Metric:
     return Metric(
-        name=f"lockstep_ledger_{name}_total",
+        name=name,
         labels=labels,
         help=help_text,
         source=source,
         endpoint=Endpoint.LEDGER,
+        **settings,
     )
+
+
+def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
+    return _of_ledger(f"lockstep_ledger_{name}_total", help_text, source, labels)
 
 
 JOBS_FINISHED = _counter(
@@ -126,12 +135,6 @@ GPU_SECONDS = _counter(
 CURRENCY = Label(
     name="currency", help="ISO 4217 code of the money; amounts of two are never added up"
 )
-COUNTED_CURRENCIES = (
-    "", "AED", "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "ILS", "INR",
-    "JPY", "KRW", "MXN", "NOK", "NZD", "PLN", "SAR", "SEK", "SGD", "THB", "TRY", "TWD", "USD",
-    "ZAR",
-)  # fmt: skip
-"""Currencies whose cost is a series, and none; no client invents others. Bills have all."""
 COST = _counter(
     "cost",
     (*GROUP, CURRENCY),
@@ -177,50 +180,43 @@ AMENDED = _counter(
     "What a counter holds too much after late events; the counter minus this is exact.",
     "events that came late",
 )
-JOB_DURATION = Metric(
-    name="lockstep_ledger_job_duration_seconds",
-    labels=GROUP,
-    help="Wall time of settled jobs from their first start to their last end.",
-    source="starts and ends of jobs",
+JOB_DURATION = _of_ledger(
+    "lockstep_ledger_job_duration_seconds",
+    "Wall time of settled jobs from their first start to their last end.",
+    "starts and ends of jobs",
+    GROUP,
     buckets=_DURATION_BUCKETS,
-    endpoint=Endpoint.LEDGER,
 )
-QUEUE_WAIT = Metric(
-    name="lockstep_ledger_job_queue_wait_seconds",
-    labels=GROUP,
-    help="Time from the submission of a job to its first start.",
-    source="submissions and starts of jobs",
+QUEUE_WAIT = _of_ledger(
+    "lockstep_ledger_job_queue_wait_seconds",
+    "Time from the submission of a job to its first start.",
+    "submissions and starts of jobs",
+    GROUP,
     buckets=_WAIT_BUCKETS,
-    endpoint=Endpoint.LEDGER,
 )
-JOBS = Metric(
-    name="lockstep_ledger_jobs",
-    labels=(CLUSTER, JOB_STATUS),
-    help="Jobs whose outcome is not settled, by status.",
-    source="the store",
-    endpoint=Endpoint.LEDGER,
+JOBS = _of_ledger(
+    "lockstep_ledger_jobs",
+    "Jobs whose outcome is not settled, by status.",
+    "the store",
+    (CLUSTER, JOB_STATUS),
 )
-SLO_EVENTS = Metric(
-    name="lockstep_ledger_slo_events",
-    labels=(CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
-    help="Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
-    source="the store, as of the time of the counts per window",
-    endpoint=Endpoint.LEDGER,
+SLO_EVENTS = _of_ledger(
+    "lockstep_ledger_slo_events",
+    "Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
+    "the store, as of the time of the counts per window",
+    (CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
 )
-JOB_DEADLINE = Metric(
-    name="lockstep_ledger_job_deadline_timestamp_seconds",
-    labels=(CLUSTER, JOB_ID),
-    help="Wall clock by which a running job has to be done; of jobs that declare it and their "
-    "tokens.",
-    source="the store, as of the time of the counts per window",
-    endpoint=Endpoint.LEDGER,
+JOB_DEADLINE = _of_ledger(
+    "lockstep_ledger_job_deadline_timestamp_seconds",
+    "Wall clock by which a running job has to be done; of jobs that declare it and their tokens.",
+    "the store, as of the time of the counts per window",
+    (CLUSTER, JOB_ID),
 )
-JOB_TOKENS = Metric(
-    name="lockstep_ledger_job_declared_tokens",
-    labels=(CLUSTER, JOB_ID),
-    help="Tokens that a running job with a deadline declares to train on.",
-    source="the store, as of the time of the counts per window",
-    endpoint=Endpoint.LEDGER,
+JOB_TOKENS = _of_ledger(
+    "lockstep_ledger_job_declared_tokens",
+    "Tokens that a running job with a deadline declares to train on.",
+    "the store, as of the time of the counts per window",
+    (CLUSTER, JOB_ID),
 )
 MAX_TARGETS = 200
 """Running jobs with a deadline that are served, the newest first."""
@@ -247,103 +243,82 @@ HTTP_STATUS = Label(
 )
 STORE = Label(name="store", help="kind of database", values=("sqlite", "postgresql"))
 
-LEDGER_INFO = Metric(
-    name="lockstep_ledger_info",
-    labels=(VERSION, STORE),
-    help="Identity of the ledger, always 1.",
-    source="options of the ledger",
-    endpoint=Endpoint.LEDGER,
+LEDGER_INFO = _of_ledger(
+    "lockstep_ledger_info",
+    "Identity of the ledger, always 1.",
+    "options of the ledger",
+    (VERSION, STORE),
 )
-EVENTS = Metric(
-    name="lockstep_ledger_events_total",
-    labels=(INGEST,),
-    help="Events that were received since the ledger started.",
-    source="the writer",
-    endpoint=Endpoint.LEDGER,
+EVENTS = _of_ledger(
+    "lockstep_ledger_events_total",
+    "Events that were received since the ledger started.",
+    "the writer",
+    (INGEST,),
 )
-REFUSED = Metric(
-    name="lockstep_ledger_refusals_total",
-    labels=(REFUSAL,),
-    help="Events and requests that were refused since the ledger started.",
-    source="the check of requests",
-    endpoint=Endpoint.LEDGER,
+REFUSED = _of_ledger(
+    "lockstep_ledger_refusals_total",
+    "Events and requests that were refused since the ledger started.",
+    "the check of requests",
+    (REFUSAL,),
 )
-DEAD_LETTERS = Metric(
-    name="lockstep_ledger_dead_letters",
-    labels=(),
-    help="Refused events and requests that the store holds.",
-    source="the store, as of the time of the counts per window",
-    endpoint=Endpoint.LEDGER,
+DEAD_LETTERS = _of_ledger(
+    "lockstep_ledger_dead_letters",
+    "Refused events and requests that the store holds.",
+    "the store, as of the time of the counts per window",
 )
-JOBS_ASIDE = Metric(
-    name="lockstep_ledger_jobs_aside",
-    labels=(),
-    help="Jobs whose stored record could not be settled and is left aside.",
-    source="the store, as of the time of the counts per window",
-    endpoint=Endpoint.LEDGER,
+JOBS_ASIDE = _of_ledger(
+    "lockstep_ledger_jobs_aside",
+    "Jobs whose stored record could not be settled and is left aside.",
+    "the store, as of the time of the counts per window",
 )
-LEADS = Metric(
-    name="lockstep_ledger_leads",
-    labels=(),
-    help="1 on the leader of the ledgers that share a store, which serves their counters, else 0.",
-    source="the lock of the store",
-    endpoint=Endpoint.LEDGER,
+LEADS = _of_ledger(
+    "lockstep_ledger_leads",
+    "1 on the leader of the ledgers that share a store, which serves their counters, else 0.",
+    "the lock of the store",
 )
-INBOX = Metric(
-    name="lockstep_ledger_inbox_deliveries",
-    labels=(),
-    help="Deliveries that other ledgers took and the leader has not stored yet.",
-    source="the store, a moment ago",
-    endpoint=Endpoint.LEDGER,
+INBOX = _of_ledger(
+    "lockstep_ledger_inbox_deliveries",
+    "Deliveries that other ledgers took and the leader has not stored yet.",
+    "the store, a moment ago",
 )
-EVENTS_STORED = Metric(
-    name="lockstep_ledger_events_stored",
-    labels=(),
-    help="Sequence number of the newest event in the store.",
-    source="the writer",
-    endpoint=Endpoint.LEDGER,
+EVENTS_STORED = _of_ledger(
+    "lockstep_ledger_events_stored",
+    "Sequence number of the newest event in the store.",
+    "the writer",
 )
-COMMIT_DURATION = Metric(
-    name="lockstep_ledger_commit_duration_seconds",
-    labels=(),
-    help="Duration of the transactions that store events.",
-    source="the writer",
+COMMIT_DURATION = _of_ledger(
+    "lockstep_ledger_commit_duration_seconds",
+    "Duration of the transactions that store events.",
+    "the writer",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
-    endpoint=Endpoint.LEDGER,
 )
-REQUESTS = Metric(
-    name="lockstep_ledger_http_requests_total",
-    labels=(HTTP_STATUS,),
-    help="HTTP requests by class of answer since the ledger started.",
-    source="the access log",
-    endpoint=Endpoint.LEDGER,
+REQUESTS = _of_ledger(
+    "lockstep_ledger_http_requests_total",
+    "HTTP requests by class of answer since the ledger started.",
+    "the access log",
+    (HTTP_STATUS,),
 )
 FEED = Label(name="feed", help="what a feed follows", values=("slurm", "kubernetes"))
-FEED_ASKED = Metric(
-    name="lockstep_ledger_feed_asked_timestamp_seconds",
-    labels=(CLUSTER, FEED),
-    help="Wall clock up to which a feed has delivered what its scheduler knows.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
+FEED_ASKED = _of_ledger(
+    "lockstep_ledger_feed_asked_timestamp_seconds",
+    "Wall clock up to which a feed has delivered what its scheduler knows.",
+    "the feeds' deliveries",
+    (CLUSTER, FEED),
 )
-FEED_ROWS = Metric(
-    name="lockstep_ledger_feed_rows_total",
-    labels=(CLUSTER, FEED),
-    help="Jobs that a feed has read of its scheduler since the ledger started.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
+FEED_ROWS = _of_ledger(
+    "lockstep_ledger_feed_rows_total",
+    "Jobs that a feed has read of its scheduler since the ledger started.",
+    "the feeds' deliveries",
+    (CLUSTER, FEED),
 )
-FEED_LEFT_OUT = Metric(
-    name="lockstep_ledger_feed_left_out_total",
-    labels=(CLUSTER, FEED),
-    help="Rows of the scheduler that a feed could not read, since the ledger started.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
+FEED_LEFT_OUT = _of_ledger(
+    "lockstep_ledger_feed_left_out_total",
+    "Rows of the scheduler that a feed could not read, since the ledger started.",
+    "the feeds' deliveries",
+    (CLUSTER, FEED),
 )
-REFRESHED = Metric(
-    name="lockstep_ledger_windows_timestamp_seconds",
-    labels=(),
-    help="Wall clock at which the counts per window were last taken from the store.",
-    source="the reader of windows",
-    endpoint=Endpoint.LEDGER,
+REFRESHED = _of_ledger(
+    "lockstep_ledger_windows_timestamp_seconds",
+    "Wall clock at which the counts per window were last taken from the store.",
+    "the reader of windows",
 )

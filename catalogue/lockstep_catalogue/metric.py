@@ -203,11 +203,7 @@ class TargetLabel(Label):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foreign:
-    """A series that a program outside of Lockstep exposes, and that rules of Lockstep read.
-
-    Attributes:
-        source: the program.
-    """
+    """A series that a program outside of Lockstep exposes, and that rules of Lockstep read."""
 
     name: str
     labels: tuple[Label, ...]

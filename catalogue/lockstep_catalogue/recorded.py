@@ -211,7 +211,6 @@ SLOTH_SLO = Label(name="sloth_slo", help="the objective, with the class of jobs 
 _COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
 _SLOTH = (SLOTH_ID, SLOTH_SERVICE, SLOTH_SLO)
 _OBJECTIVE = (CLUSTER, JOB_CLASS, SLO, *_SLOTH)
-_KEY = (CLUSTER, JOB_CLASS, SLO)
 
 COUNTER_TOTAL = Recorded(
     name="cluster_slo:lockstep_ledger_slo_counter:total5m",

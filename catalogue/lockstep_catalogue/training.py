@@ -1,5 +1,7 @@
 """Metrics of a training job: at most twelve series per rank, all others summed by the agent."""
 
+from typing import Any
+
 from lockstep_catalogue.labels import (
     ANOMALY,
     ATTEMPT,
@@ -32,6 +34,14 @@ from lockstep_catalogue.metric import Label, Metric, Stability
 _OF_RANK = (CLUSTER, JOB_ID, RANK)
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 _PAGE = "rank page"
+
+
+def _metric(
+    name: str, help_text: str, *labels: Label, source: str = _PAGE, **settings: Any
+) -> Metric:
+    labels = (*_OF_NODE, *labels)
+    return Metric(name=name, labels=labels, help=help_text, source=source, **settings)
+
 
 # Identity lies in one info series: as labels of each series it would multiply them by every job.
 RANK_INFO = Metric(
@@ -80,30 +90,27 @@ RANK_WAITING = Metric(
     source=_PAGE,
 )
 # A job's words about itself lie here and on no other series; join on cluster, node, job_id.
-JOB_INFO = Metric(
-    name="lockstep_train_job_info",
-    labels=(*_OF_NODE, PROJECT, QUEUE, JOB_CLASS),
-    help="Project, queue and class of the job on this node, always 1.",
-    source=_PAGE,
+JOB_INFO = _metric(
+    "lockstep_train_job_info",
+    "Project, queue and class of the job on this node, always 1.",
+    PROJECT,
+    QUEUE,
+    JOB_CLASS,
 )
-RANKS = Metric(
-    name="lockstep_train_ranks",
-    labels=(*_OF_NODE, STATE),
-    help="Number of ranks on the node by state; gone is a process that ended without a last phase.",
+RANKS = _metric(
+    "lockstep_train_ranks",
+    "Number of ranks on the node by state; gone is a process that ended without a last phase.",
+    STATE,
     source=f"{_PAGE} and /proc",
 )
-STEP = Metric(
-    name="lockstep_train_step",
-    labels=_OF_NODE,
-    help="Highest step that a rank of the node has completed in the newest attempt.",
-    source=_PAGE,
+STEP = _metric(
+    "lockstep_train_step",
+    "Highest step that a rank of the node has completed in the newest attempt.",
 )
 # Bounds are some 25 % apart where steps of large models lie: a median is known that well.
-STEP_SECONDS = Metric(
-    name="lockstep_train_step_seconds",
-    labels=_OF_NODE,
-    help="Seconds of each completed step, over all ranks of the node.",
-    source=_PAGE,
+STEP_SECONDS = _metric(
+    "lockstep_train_step_seconds",
+    "Seconds of each completed step, over all ranks of the node.",
     buckets=(
         0.005,
         0.01,
@@ -140,98 +147,62 @@ STEP_SECONDS = Metric(
     ),
     stability=Stability.STABLE,
 )
-TOKENS = Metric(
-    name="lockstep_train_tokens_total",
-    labels=_OF_NODE,
-    help="Tokens that the node's ranks trained on; ranks that read the same batch count once.",
-    source=_PAGE,
+TOKENS = _metric(
+    "lockstep_train_tokens_total",
+    "Tokens that the node's ranks trained on; ranks that read the same batch count once.",
     stability=Stability.STABLE,
 )
-SAMPLES = Metric(
-    name="lockstep_train_samples_total",
-    labels=_OF_NODE,
-    help="Samples that the node's ranks trained on; ranks that read the same batch count once.",
-    source=_PAGE,
+SAMPLES = _metric(
+    "lockstep_train_samples_total",
+    "Samples that the node's ranks trained on; ranks that read the same batch count once.",
 )
-NONFINITE_STEPS = Metric(
-    name="lockstep_train_nonfinite_steps_total",
-    labels=_OF_NODE,
-    help="Steps whose loss or gradient norm was NaN or infinite; sum over the node's ranks.",
-    source=_PAGE,
+NONFINITE_STEPS = _metric(
+    "lockstep_train_nonfinite_steps_total",
+    "Steps whose loss or gradient norm was NaN or infinite; sum over the node's ranks.",
     stability=Stability.STABLE,
 )
 # The lowest rank alone: with data parallelism the ranks' losses are of different batches.
-LOSS = Metric(
-    name="lockstep_train_loss",
-    labels=_OF_NODE,
-    help="Newest training loss of the node's rank with the lowest number.",
-    source=_PAGE,
+LOSS = _metric(
+    "lockstep_train_loss", "Newest training loss of the node's rank with the lowest number."
 )
-GRADIENT_NORM = Metric(
-    name="lockstep_train_gradient_norm",
-    labels=_OF_NODE,
-    help="Newest gradient norm of the node's rank with the lowest number.",
-    source=_PAGE,
+GRADIENT_NORM = _metric(
+    "lockstep_train_gradient_norm",
+    "Newest gradient norm of the node's rank with the lowest number.",
 )
-LEARNING_RATE = Metric(
-    name="lockstep_train_learning_rate",
-    labels=_OF_NODE,
-    help="Newest learning rate of the node's rank with the lowest number.",
-    source=_PAGE,
+LEARNING_RATE = _metric(
+    "lockstep_train_learning_rate",
+    "Newest learning rate of the node's rank with the lowest number.",
 )
-CHECKPOINTS = Metric(
-    name="lockstep_train_checkpoints_total",
-    labels=(*_OF_NODE, OUTCOME),
-    help="Attempts to write a checkpoint by outcome; each counts once per node.",
-    source=_PAGE,
+CHECKPOINTS = _metric(
+    "lockstep_train_checkpoints_total",
+    "Attempts to write a checkpoint by outcome; each counts once per node.",
+    OUTCOME,
     stability=Stability.STABLE,
 )
-LAST_CHECKPOINT = Metric(
-    name="lockstep_train_last_durable_checkpoint_timestamp_seconds",
-    labels=_OF_NODE,
-    help="Wall clock at which the node's newest durable checkpoint was complete.",
-    source=_PAGE,
+LAST_CHECKPOINT = _metric(
+    "lockstep_train_last_durable_checkpoint_timestamp_seconds",
+    "Wall clock at which the node's newest durable checkpoint was complete.",
 )
-COLLECTIVES = Metric(
-    name="lockstep_train_collectives_total",
-    labels=(*_OF_NODE, KIND),
-    help="Completed collectives by kind; sum over the node's ranks.",
-    source=_PAGE,
+COLLECTIVES = _metric(
+    "lockstep_train_collectives_total",
+    "Completed collectives by kind; sum over the node's ranks.",
+    KIND,
 )
-COLLECTIVE_BYTES = Metric(
-    name="lockstep_train_collective_bytes_total",
-    labels=(*_OF_NODE, KIND),
-    help="Bytes passed to collectives by kind; sum over the node's ranks.",
-    source=_PAGE,
+COLLECTIVE_BYTES = _metric(
+    "lockstep_train_collective_bytes_total",
+    "Bytes passed to collectives by kind; sum over the node's ranks.",
+    KIND,
 )
-COLLECTIVE_SECONDS = Metric(
-    name="lockstep_train_collective_seconds_total",
-    labels=(*_OF_NODE, KIND),
-    help="Seconds from a rank's arrival at a collective to its end; sum over the node's ranks.",
-    source=_PAGE,
+COLLECTIVE_SECONDS = _metric(
+    "lockstep_train_collective_seconds_total",
+    "Seconds from a rank's arrival at a collective to its end; sum over the node's ranks.",
+    KIND,
 )
 
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
 
 # Metrics of a job's state: goodput, anomalies, memory, checkpoints and replicas. All ranks of a
 # node are summed, so that none of these costs a series per rank.
-
-
-def _metric(
-    name: str,
-    help_: str,
-    *labels: Label,
-    page_field: str = "",
-    buckets: tuple[float, ...] = (),
-) -> Metric:
-    return Metric(
-        name=name,
-        labels=(*_OF_NODE, *labels),
-        help=help_,
-        source="rank page",
-        page_field=page_field,
-        buckets=buckets,
-    )
 
 
 RUN_QUEUE_SECONDS = _metric(
@@ -361,67 +332,56 @@ PHASE_AT_HANG = Label(
     values=("init", *STEP_PHASES, "restore", "gone"),
 )
 
-ATTEMPT_NUMBER = Metric(
-    name="lockstep_train_attempt",
-    labels=_OF_NODE,
-    help="Restarts of the job before its newest attempt on the node, from 0.",
-    source="rank page",
+ATTEMPT_NUMBER = _metric(
+    "lockstep_train_attempt", "Restarts of the job before its newest attempt on the node, from 0."
 )
-WORLD_RANKS = Metric(
-    name="lockstep_train_world_ranks",
-    labels=_OF_NODE,
-    help="Ranks of the entire job, as the node's ranks of the newest attempt report it.",
-    source="rank page",
+WORLD_RANKS = _metric(
+    "lockstep_train_world_ranks",
+    "Ranks of the entire job, as the node's ranks of the newest attempt report it.",
 )
-HUNG_RANKS = Metric(
-    name="lockstep_train_hung_ranks",
-    labels=_OF_NODE,
-    help="Running ranks of the node without progress for 20 median steps and the time-out.",
+HUNG_RANKS = _metric(
+    "lockstep_train_hung_ranks",
+    "Running ranks of the node without progress for 20 median steps and the time-out.",
     source="rank page and /proc",
 )
-HANG_FIRST = Metric(
-    name="lockstep_train_hang_first_seconds",
-    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
-    help="Seconds without progress of the hung rank of the node that stopped first.",
+HANG_FIRST = _metric(
+    "lockstep_train_hang_first_seconds",
+    "Seconds without progress of the hung rank of the node that stopped first.",
+    RANK,
+    PHASE_AT_HANG,
     source="rank page and /proc",
 )
-HANG_MISSING = Metric(
-    name="lockstep_train_hang_missing_info",
-    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
-    help="Ranks of the node that the others wait for in a hang, always 1; at most eight.",
+HANG_MISSING = _metric(
+    "lockstep_train_hang_missing_info",
+    "Ranks of the node that the others wait for in a hang, always 1; at most eight.",
+    RANK,
+    PHASE_AT_HANG,
     source="rank page and /proc",
 )
-BUS_BYTES = Metric(
-    name="lockstep_train_collective_bus_bytes_total",
-    labels=(*_OF_NODE, KIND),
-    help="Bytes of collectives on the bus, by the factors of nccl-tests; sum over the node's "
-    "ranks.",
-    source="rank page",
+BUS_BYTES = _metric(
+    "lockstep_train_collective_bus_bytes_total",
+    "Bytes of collectives on the bus, by the factors of nccl-tests; sum over the node's ranks.",
+    KIND,
 )
-BUS_RATE = Metric(
-    name="lockstep_train_collective_bus_bytes_per_second",
-    labels=(*_OF_NODE, KIND),
-    help="Bus bytes per exposed second of the rank that waited least in the last poll.",
+BUS_RATE = _metric(
+    "lockstep_train_collective_bus_bytes_per_second",
+    "Bus bytes per exposed second of the rank that waited least in the last poll.",
+    KIND,
     source="rank page, between two polls",
 )
-HOST_BOUND_SECONDS = Metric(
-    name="lockstep_train_host_bound_seconds_total",
-    labels=(*_OF_NODE, PHASE),
-    help="Seconds in which GPU streams were idle because the host was late, by the host's phase.",
-    source="rank page",
+HOST_BOUND_SECONDS = _metric(
+    "lockstep_train_host_bound_seconds_total",
+    "Seconds in which GPU streams were idle because the host was late, by the host's phase.",
+    PHASE,
 )
-DEVICE_STEPS = Metric(
-    name="lockstep_train_device_steps_total",
-    labels=_OF_NODE,
-    help="Steps timed by the GPU's stream; sum over the node's ranks.",
-    source="rank page",
+DEVICE_STEPS = _metric(
+    "lockstep_train_device_steps_total",
+    "Steps timed by the GPU's stream; sum over the node's ranks.",
 )
-LAUNCH_BOUND_STEPS = Metric(
-    name="lockstep_train_launch_bound_steps_total",
-    labels=_OF_NODE,
-    help="Device-timed steps in which the stream waited for kernel launches for 10 % or more; "
+LAUNCH_BOUND_STEPS = _metric(
+    "lockstep_train_launch_bound_steps_total",
+    "Device-timed steps in which the stream waited for kernel launches for 10 % or more; "
     "sum over the node's ranks.",
-    source="rank page",
 )
 
 # What single ranks of a job stand out by, and what ranks of other nodes are compared with. A rank
@@ -450,11 +410,10 @@ MEDIAN_LOAD = _metric(
     "Median over the node's ranks of the mean load per step, over the newest 64 steps.",
     LOAD,
 )
-OUT_OF_MEMORY_RANK = Metric(
-    name="lockstep_train_rank_out_of_memory_total",
-    labels=(*_OF_NODE, RANK),
-    help="Failed allocations per rank, of at most eight ranks of the node that had some.",
-    source="rank page",
+OUT_OF_MEMORY_RANK = _metric(
+    "lockstep_train_rank_out_of_memory_total",
+    "Failed allocations per rank, of at most eight ranks of the node that had some.",
+    RANK,
 )
 FINGERPRINT = _metric(
     "lockstep_train_fingerprint",

@@ -14,9 +14,6 @@ _MIN_LONG_SECONDS = 300
 class ScrapeWindows:
     """What the time between two scrapes decides: how far back a rule looks, and how often.
 
-    Args:
-        scrape_seconds: time between two scrapes.
-
     Raises:
         ValueError: the time is below 1 s or above 60 s.
     """

@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from lockstep_catalogue.training import PART
 from lockstep_records.page.layout import PERIODIC, SLOT
@@ -111,6 +111,13 @@ class Parts:
     def _count(page: PageWriter, part: str, count: int) -> None:
         page.periodic.words[_PART_ERRORS + _INDICES[part]] += count
         page.words[_ALL_ERRORS] += count
+
+
+class NoParts(Parts):
+    """The parts of a monitor that is off: none of them runs."""
+
+    def run(self, *_: Any, **__: Any) -> None:
+        """Does nothing."""
 
 
 class HasParts(Protocol):

@@ -31,7 +31,6 @@ class ProbeSize:
     """Size of each probe.
 
     Attributes:
-        dtype: type of the matrices.
         matrix_rows: rows and columns of the square matrices.
         copy_bytes: bytes copied in memory at once.
         reduce_bytes: bytes of the all-reduce on each rank.

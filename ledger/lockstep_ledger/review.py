@@ -16,7 +16,7 @@ from lockstep_ledger.merge.effective_time import (
     sum_interruptions,
 )
 from lockstep_ledger.store.tables import jobs
-from lockstep_records.progress.ettr import JobGoodput, cluster_goodput
+from lockstep_records.progress.ettr import JobGoodput, job_weighted_ratio, sum_goodput
 
 _WEEKS = 4
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -191,7 +191,7 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
         for row in with_deadline
         if row["outcome"] == "succeeded" and row["ended"] <= row["deadline"]
     ]
-    cluster = cluster_goodput(JobGoodput(gpu_seconds=row["goodput"]) for row in rows)
+    goodputs = [JobGoodput(gpu_seconds=row["goodput"]) for row in rows]
     return WeekTrend(
         week=name_week(monday),
         jobs=len(counted),
@@ -199,8 +199,8 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
         gpu_hours=sum(row["gpu_seconds"] for row in rows) / _HOUR_SECONDS,
         productive_gpu_hours=sum(row["goodput"].get("productive", 0.0) for row in rows)
         / _HOUR_SECONDS,
-        job_weighted_goodput=cluster.job_weighted_ratio,
-        ettr=JobGoodput(gpu_seconds=cluster.gpu_seconds).ettr_ratio,
+        job_weighted_goodput=job_weighted_ratio(goodputs),
+        ettr=sum_goodput(goodputs).ettr_ratio,
         deadlines=len(with_deadline),
         deadlines_met=len(met),
         requeues=sum(row["requeues"] for row in rows),

@@ -159,7 +159,7 @@ def _prefer_device_rows(rows: np.ndarray) -> np.ndarray:
 
 def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     """One rank's operations of completed steps; ``start_ns`` is wall clock."""
-    data = read_operations(operations_path(page.path)).data
+    data = read_operations(operations_path(page.path))
     rows = _prefer_device_rows(np.frombuffer(data, dtype=_DTYPE))
     # The step in progress has only some of its operations.
     last = page.state["step"]

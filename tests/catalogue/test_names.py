@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import pytest
+from docs_pages.metrics import render
 
 from lockstep_catalogue import (
     METRIC_BY_NAME,
@@ -19,7 +20,6 @@ from lockstep_catalogue import (
     Series,
     Unit,
 )
-from lockstep_catalogue.docs import render
 from lockstep_catalogue.training import RANK_METRICS, STEP_SECONDS, STEPS
 
 MAX_SERIES_OF_A_RANK = 12

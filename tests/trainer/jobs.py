@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from trainer_validation.forked_ranks import FORKS, end_ranks, fork_ranks, run_program
+
 from lockstep_cli.main import main as lockstep
-from lockstep_trainer.validation.forked_ranks import FORKS, end_ranks, fork_ranks, run_program
 
 FORKS.set_forkserver_preload(
     [
@@ -22,7 +23,7 @@ FORKS.set_forkserver_preload(
         "lockstep_trainer.commands.train",
         "lockstep_trainer.preflight",
         "lockstep_trainer.__main__",
-        "lockstep_trainer.validation.saving_rank",
+        "trainer_validation.saving_rank",
     ]
 )
 TINY = "--batch 2 --sequence 32 --layers 2 --width 32 --heads 2 --eval-windows 4 --log-every 1"

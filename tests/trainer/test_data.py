@@ -126,11 +126,6 @@ def test_no_two_ranks_see_the_same_window_in_a_step_and_epochs_differ() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_a_rank_counts_what_it_has_seen() -> None:
-    seen = batches().seen(2 * batches()._steps_per_epoch)
-    assert (seen.samples, seen.tokens, seen.epochs) == (8 * 20, 8 * 20 * 16, 2.0)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 1000, 4097])
 def test_a_shuffle_is_a_permutation(size: int) -> None:
     assert sorted(shuffled(np.arange(size), size, seed=1, epoch=2)) == list(range(size))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from trainer_validation.tensors import read_all_tensors
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
-from lockstep_trainer.checkpoints.shards import read_all_tensors
 
 from .jobs import JOB_ID, TINY, run_ranks, started
 

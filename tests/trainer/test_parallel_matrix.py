@@ -1,14 +1,13 @@
 """Layouts on CPU against one process: the same losses, and the same norms of the gradient.
 
 AdamW divides the scale of a gradient out, so that a wrong scale does not show in the loss but in
-the norm. ``lockstep_trainer.validation.parallel_matrix`` has the tolerances and their reasons.
+the norm. ``trainer_validation.parallel_matrix`` has the tolerances and their reasons.
 """
 
 from pathlib import Path
 
 import pytest
-
-from lockstep_trainer.validation.parallel_matrix import (
+from trainer_validation.parallel_matrix import (
     CASES,
     DENSE_REFERENCE,
     MOE_REFERENCE,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from trainer_validation.tensors import read_all_tensors
 
 from lockstep_trainer import train as loop
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer, CheckpointError
-from lockstep_trainer.checkpoints.shards import read_all_tensors
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import World, process_group
 from lockstep_trainer.model.gpt import GPT

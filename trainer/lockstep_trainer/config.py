@@ -1,8 +1,7 @@
 """Configuration of a training run: one frozen value, and the command-line flags made from it."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from lockstep_trainer.flags import (
     POSITIVE,
     SIZE,
     arguments_from,
+    check_finite,
     flag,
-    flag_name,
     options_from_fields,
 )
 from lockstep_trainer.layout.parallelism import Parallelism
@@ -32,143 +31,85 @@ class TrainConfig(Parallelism):
         ValueError: two fields do not fit together; the text names the flag to change.
     """
 
-    steps: int = field(
-        default=300,
-        metadata=flag(POSITIVE, "Optimizer steps of the run, steps before a resume included."),
+    steps: int = flag(300, POSITIVE, "Optimizer steps of the run, steps before a resume included.")
+    batch: int = flag(
+        4,
+        POSITIVE,
+        "Samples of one data rank in one forward; a step accumulates --accumulate of them.",
     )
-    batch: int = field(
-        default=4,
-        metadata=flag(
-            POSITIVE,
-            "Samples of one data rank in one forward; a step accumulates --accumulate of them.",
-        ),
+    data: Path | None = flag(
+        None,
+        _PATH,
+        "Folder of text files or of token shards; default: the Python standard library.",
     )
-    data: Path | None = field(
-        default=None,
-        metadata=flag(
-            _PATH,
-            "Folder of text files or of token shards; default: the Python standard library.",
-        ),
+    prefetch: int = flag(
+        2, click.IntRange(0, 1024), "Batches that a thread prepares in advance; 0 = no thread."
     )
-    prefetch: int = field(
-        default=2,
-        metadata=flag(
-            click.IntRange(0, 1024), "Batches that a thread prepares in advance; 0 = no thread."
-        ),
+    sequence: int = flag(128, POSITIVE, "Sequence length in bytes.")
+    layers: int = flag(4, SIZE, "Transformer blocks.")
+    width: int = flag(128, SIZE, "Embedding width; a multiple of --heads.")
+    heads: int = flag(4, SIZE, "Attention heads per block.")
+    experts: int = flag(
+        0, click.IntRange(0, 1024), "Experts per block, two chosen for a byte; 0 = a dense model."
     )
-    sequence: int = field(default=128, metadata=flag(POSITIVE, "Sequence length in bytes."))
-    layers: int = field(default=4, metadata=flag(SIZE, "Transformer blocks."))
-    width: int = field(
-        default=128,
-        metadata=flag(SIZE, "Embedding width; a multiple of --heads."),
+    learning_rate: float = flag(3e-3, FiniteRange(0, min_open=True), "Peak learning rate of AdamW.")
+    warmup: int = flag(
+        20, NOT_NEGATIVE, "Steps of linear warm-up before the cosine decay; 0 = no warm-up."
     )
-    heads: int = field(default=4, metadata=flag(SIZE, "Attention heads per block."))
-    experts: int = field(
-        default=0,
-        metadata=flag(
-            click.IntRange(0, 1024), "Experts per block, two chosen for a byte; 0 = a dense model."
-        ),
+    clip: float = flag(1.0, FiniteRange(0), "Largest norm of the gradient; 0 = no clipping.")
+    seed: int = flag(
+        0, click.IntRange(0, 2**32 - 1), "Seed of the initial weights and of the sample order."
     )
-    learning_rate: float = field(
-        default=3e-3,
-        metadata=flag(FiniteRange(0, min_open=True), "Peak learning rate of AdamW."),
+    eval_every: int = flag(
+        100, NOT_NEGATIVE, "Steps between two evaluations; 0 = only after the last step."
     )
-    warmup: int = field(
-        default=20,
-        metadata=flag(
-            NOT_NEGATIVE, "Steps of linear warm-up before the cosine decay; 0 = no warm-up."
-        ),
+    eval_windows: int = flag(256, POSITIVE, "Least number of samples in an evaluation.")
+    checkpoint_every: int = flag(
+        100, NOT_NEGATIVE, "Steps between two checkpoints; 0 = only after the last step."
     )
-    clip: float = field(
-        default=1.0,
-        metadata=flag(FiniteRange(0), "Largest norm of the gradient; 0 = no clipping."),
+    checkpoint_dir: Path | None = flag(
+        None, _PATH, "Folder of the checkpoints; default: no checkpoint is written."
     )
-    seed: int = field(
-        default=0,
-        metadata=flag(
-            click.IntRange(0, 2**32 - 1), "Seed of the initial weights and of the sample order."
-        ),
+    checkpoint_keep: int = flag(3, POSITIVE, "Number of newest checkpoints to keep.")
+    checkpoint_async: bool = flag(
+        False, click.BOOL, "Write checkpoints in the background; a step waits only for the copy."
     )
-    eval_every: int = field(
-        default=100,
-        metadata=flag(NOT_NEGATIVE, "Steps between two evaluations; 0 = only after the last step."),
+    resume: bool = flag(
+        False, click.BOOL, "Resume from the newest valid checkpoint in --checkpoint-dir."
     )
-    eval_windows: int = field(
-        default=256, metadata=flag(POSITIVE, "Least number of samples in an evaluation.")
+    threads: int = flag(1, click.IntRange(1, 1024), "CPU threads per rank.")
+    timeout: float = flag(
+        60.0,
+        DurationRange(0.001, _DAY_SECONDS),
+        "Longest wait of a rank in a collective before it ends with an error.",
     )
-    checkpoint_every: int = field(
-        default=100,
-        metadata=flag(NOT_NEGATIVE, "Steps between two checkpoints; 0 = only after the last step."),
+    grace: float = flag(
+        25.0,
+        DurationRange(0.001, _DAY_SECONDS),
+        "Time after SIGTERM at which a rank that is still running is ended.",
     )
-    checkpoint_dir: Path | None = field(
-        default=None,
-        metadata=flag(_PATH, "Folder of the checkpoints; default: no checkpoint is written."),
+    stop_check_every: int = flag(
+        5, POSITIVE, "Steps between two checks whether any rank was asked to stop by SIGTERM."
     )
-    checkpoint_keep: int = field(
-        default=3, metadata=flag(POSITIVE, "Number of newest checkpoints to keep.")
+    log_every: int = flag(10, NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")
+    peak_flops: float | None = flag(
+        None,
+        FiniteRange(0, min_open=True),
+        "Peak FLOP/s of one rank's device, for the MFU; default: no MFU is reported.",
     )
-    checkpoint_async: bool = field(
-        default=False,
-        metadata=flag(
-            click.BOOL, "Write checkpoints in the background; a step waits only for the copy."
-        ),
+    summary: Path | None = flag(None, _PATH, "File for the result as JSON; default: none.")
+    fault: tuple[str, ...] = flag(
+        (),
+        click.STRING,
+        "Fault to inject, as KIND:rank=R,step=S,..., or @FILE for a TOML file with tables "
+        "[[fault]]; repeatable. docs/faults.md lists kinds and values.",
     )
-    resume: bool = field(
-        default=False,
-        metadata=flag(click.BOOL, "Resume from the newest valid checkpoint in --checkpoint-dir."),
-    )
-    threads: int = field(default=1, metadata=flag(click.IntRange(1, 1024), "CPU threads per rank."))
-    timeout: float = field(
-        default=60.0,
-        metadata=flag(
-            DurationRange(0.001, _DAY_SECONDS),
-            "Longest wait of a rank in a collective before it ends with an error.",
-        ),
-    )
-    grace: float = field(
-        default=25.0,
-        metadata=flag(
-            DurationRange(0.001, _DAY_SECONDS),
-            "Time after SIGTERM at which a rank that is still running is ended.",
-        ),
-    )
-    stop_check_every: int = field(
-        default=5,
-        metadata=flag(
-            POSITIVE, "Steps between two checks whether any rank was asked to stop by SIGTERM."
-        ),
-    )
-    log_every: int = field(
-        default=10, metadata=flag(NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")
-    )
-    peak_flops: float | None = field(
-        default=None,
-        metadata=flag(
-            FiniteRange(0, min_open=True),
-            "Peak FLOP/s of one rank's device, for the MFU; default: no MFU is reported.",
-        ),
-    )
-    summary: Path | None = field(
-        default=None, metadata=flag(_PATH, "File for the result as JSON; default: none.")
-    )
-    fault: tuple[str, ...] = field(
-        default=(),
-        metadata=flag(
-            click.STRING,
-            "Fault to inject, as KIND:rank=R,step=S,..., or @FILE for a TOML file with tables "
-            "[[fault]]; repeatable. docs/faults.md lists kinds and values.",
-        ),
-    )
-    fault_seed: int = field(
-        default=0,
-        metadata=flag(NOT_NEGATIVE, "Seed of the ranks and steps that a fault leaves to chance."),
+    fault_seed: int = flag(
+        0, NOT_NEGATIVE, "Seed of the ranks and steps that a fault leaves to chance."
     )
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
+        check_finite(self)
         if self.width % self.heads:
             raise ValueError(
                 f"--width {self.width} is not a multiple of --heads {self.heads}; "

@@ -1,31 +1,46 @@
 """Turns the fields of a dataclass into command-line flags, and reads them from a TOML file too."""
 
+import math
 import tomllib
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 
 from lockstep_records.shared.durations import REMEDY, format_duration
 from lockstep_records.shared.options import DurationRange
 
+T = TypeVar("T")
 _MAX_COUNT = 10**9
 SIZE = click.IntRange(1, 65_536)
 POSITIVE = click.IntRange(1, _MAX_COUNT)
 NOT_NEGATIVE = click.IntRange(0, _MAX_COUNT)
 
 
-def flag(kind: "click.ParamType[Any]", text: str) -> dict[str, Any]:
-    """The metadata that makes a dataclass field a flag: its click type and its help text."""
-    return {"kind": kind, "help": text}
+def flag(default: T, kind: "click.ParamType[Any]", text: str) -> T:
+    """A dataclass field that is a flag too: its default, click type and help text."""
+    setting: Any = field(default=default, metadata={"kind": kind, "help": text})
+    return cast("T", setting)
 
 
 def flag_name(setting: "Field[Any]") -> str:
     """The flag of a field, such as ``--learning-rate``."""
     return "--" + setting.name.replace("_", "-")
+
+
+def check_finite(config: Any) -> None:
+    """Checks the numbers of a dataclass whose fields are flags.
+
+    Raises:
+        ValueError: one is NaN or infinite; the text names its flag.
+    """
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
 
 
 def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -75,7 +75,7 @@ class SlowSteps:
 
 def _is_timed(span: Span) -> bool:
     """Whether the step's duration is known; a user's own program may write anything."""
-    return 0 < span.attributes.get("seconds", 0.0) <= _MAX_SECONDS
+    return bool(0 < span.attributes.get("seconds", 0.0) <= _MAX_SECONDS)
 
 
 def _exemplar(span: Span, rank: int) -> Exemplar:

@@ -35,13 +35,7 @@ _MAX_POLL_SECONDS = 5.0
 
 @contextmanager
 def watch_for_hangs(job: Path, job_id: str, timeouts: HangTimeouts) -> Iterator[None]:
-    """Watches the ranks of a job on this node during the block; a time-out of 0 watches none.
-
-    Args:
-        job: folder of the job.
-        job_id: name of the job in events.
-        timeouts: user's time-outs; see ``hang_limit_seconds``.
-    """
+    """Watches the ranks of a job on this node during the block; a time-out of 0 watches none."""
     if timeouts.is_off:
         yield
         return

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockstep.identity.requeues import read_integer
 
@@ -22,8 +23,7 @@ class RankPosition:
     launcher: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Launcher:
+class _Launcher(NamedTuple):
     """The variables in which a launcher says where a rank stands."""
 
     name: str
@@ -34,28 +34,14 @@ class _Launcher:
 
 
 _LAUNCHERS = (
-    _Launcher(name="torchrun", rank="RANK", world_size="WORLD_SIZE", local_rank="LOCAL_RANK"),
+    _Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
     # Only srun sets the step: a batch script has a rank too, and is none.
-    _Launcher(
-        name="Slurm",
-        rank="SLURM_PROCID",
-        world_size="SLURM_STEP_NUM_TASKS",
-        local_rank="SLURM_LOCALID",
-        requires="SLURM_STEP_ID",
+    _Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"),
+    *(
+        _Launcher(name, f"{prefix}_RANK", f"{prefix}_SIZE", f"{prefix}_LOCAL_RANK")
+        for name, prefix in (("Open MPI", "OMPI_COMM_WORLD"), ("MVAPICH", "MV2_COMM_WORLD"))
     ),
-    _Launcher(
-        name="Open MPI",
-        rank="OMPI_COMM_WORLD_RANK",
-        world_size="OMPI_COMM_WORLD_SIZE",
-        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
-    ),
-    _Launcher(
-        name="MVAPICH",
-        rank="MV2_COMM_WORLD_RANK",
-        world_size="MV2_COMM_WORLD_SIZE",
-        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
-    ),
-    _Launcher(name="MPI", rank="PMI_RANK", world_size="PMI_SIZE", local_rank="MPI_LOCALRANKID"),
+    _Launcher("MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
 # Where one of these stands alone, others run too, and only the process group will say which is who.
 _SIGNS_OF_OTHERS = ("LOCAL_RANK", "MASTER_ADDR", "PMIX_RANK")

@@ -15,7 +15,6 @@ class WorkersEnd:
     """How the workers of the last attempt ended.
 
     Attributes:
-        attempt: number of that attempt.
         exit_codes: one per worker; negative for a signal.
         signal_number: signal that stopped the launcher itself; None for none.
         stop_time: when it began to stop its workers, seconds since 1970.
@@ -28,12 +27,7 @@ class WorkersEnd:
 
 
 def judge_end(job: Path, end: WorkersEnd) -> dict[str, Any]:
-    """Outcome, class, cause, reason and culprits of an attempt, as fields of its last events.
-
-    Args:
-        job: folder of the job.
-        end: of the attempt's workers.
-    """
+    """Outcome, class, cause, reason and culprits of an attempt, as fields of its last events."""
     is_stopped = end.signal_number is not None
     evidence = evidence_of(
         job,

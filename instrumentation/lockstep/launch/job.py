@@ -21,10 +21,7 @@ class Job:
 
     Args:
         program: arguments to the Python interpreter: a script, or ``-m`` and a module, and theirs.
-        nproc_per_node: ranks on this node.
-        nnodes: nodes of the job.
         job_id: name of the job, and of its folder.
-        root: folder of all jobs.
         cluster: name of the cluster, a label of all series.
         project: account of the job; empty for none.
         max_restarts: restarts of all ranks after a failure.

@@ -188,7 +188,6 @@ class RankOutput:
     """What one rank leaves behind.
 
     Attributes:
-        page: where its page is.
         output: its output; None where that is not kept.
         error_file: written by torchrun's ``record`` where the program uses it.
     """
@@ -213,7 +212,6 @@ class KeptLogsSpecs(DefaultLogsSpecs):
     """Torch's destinations of logs, with stderr to the keeper.
 
     Args:
-        keeper: keeps the output.
         log_folder: folder of torch's own files, such as error files.
         page_of: path of a rank's page in the attempt that starts.
 

@@ -16,12 +16,7 @@ _POLL_SECONDS = 5.0
 
 
 class ProgressWatch:
-    """Resumes, durable checkpoints and goodput of a job's attempts on this node.
-
-    Args:
-        job: folder of the job.
-        job_id: its name.
-    """
+    """Resumes, durable checkpoints and goodput of a job's attempts on this node."""
 
     def __init__(self, job: Path, job_id: str) -> None:
         self._job = job

@@ -61,13 +61,7 @@ class _EndRecorder:
         process_by_rank: "dict[int, Popen[bytes]]",
         outputs: dict[int, RankOutput],
     ) -> None:
-        """Starts watching the workers of an attempt.
-
-        Args:
-            attempt: its number.
-            process_by_rank: the workers.
-            outputs: what they leave behind, by rank.
-        """
+        """Starts watching the workers of an attempt."""
         if self.attempt is not None:
             self._end_attempt(self.attempt)
         self.attempt = attempt
@@ -134,10 +128,6 @@ class _RecordingAgent(LocalElasticAgent):
     """Torch's agent for one node, which has the workers of each attempt watched.
 
     Args:
-        end_recorder: watches them.
-        spec: of the workers.
-        keeper: keeps their last output.
-        job: that they belong to.
         first_attempt: number of the first attempt, by what this node knows.
     """
 

@@ -34,8 +34,6 @@ class AnomalyDetector:
     """Judges steps, and counts what it finds in the page's periodic slot.
 
     Args:
-        page: of the rank.
-        periodic: its slot for what is not of each step.
         hang_timeout_seconds: a shorter phase does not count as a hang.
 
     Attributes:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lockstep.monitor.checkpoint_handles import Restoring, Saved, Saving
-from lockstep.monitor.reports import NoopReports
+from lockstep.monitor.reports import PageReports
 from lockstep.recorder.loop_calls import Recorder
 from lockstep.recorder.phases import INIT, OTHER, code_of
 from lockstep.recorder.recorder import StepRecorder
@@ -28,7 +28,7 @@ class MonitorState:
 
     recorder: StepRecorder
     active: Recorder
-    reports: NoopReports
+    reports: PageReports
 
 
 class Blocks:

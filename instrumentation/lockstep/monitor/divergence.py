@@ -15,29 +15,13 @@ from dataclasses import dataclass
 # makes the MAD the standard deviation of a normal distribution.
 _MAD_TO_SIGMA = 1.4826
 _LARGEST = sys.float_info.max  # an infinite loss is above it
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Thresholds:
-    """What counts as a spike, and what as a divergence.
-
-    Args:
-        window: number of losses in the median.
-        every: steps from one median to the next.
-        begin_sigmas: a spike begins that far above the median; a divergence where a median lies
-            that far above the lowest one. With normal noise 8 sigma never come by chance (6e-16 a
-            step); the margin is for losses with heavier tails.
-        end_sigmas: below it both are over; half of the above, so that neither flickers.
-        floor_ratio: least sigma, as a ratio of the median: below it is rounding.
-        remembered: medians among which the lowest is taken; an older level is forgotten.
-    """
-
-    window: int = 64
-    every: int = 64
-    begin_sigmas: float = 8.0
-    end_sigmas: float = 4.0
-    floor_ratio: float = 0.005
-    remembered: int = 16
+WINDOW = 64  # losses in the median
+# A spike begins that far above the median; a divergence where a median lies that far above the
+# lowest one. With normal noise 8 sigma never come by chance (6e-16 a step); the margin is for
+# losses with heavier tails. Below half of it both are over, so that neither flickers.
+_BEGIN_SIGMAS, _END_SIGMAS = 8.0, 4.0
+_FLOOR_RATIO = 0.005  # least sigma, as a ratio of the median: below it is rounding
+_REMEMBERED = 16  # medians among which the lowest is taken; an older level is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +37,13 @@ class LossJudge:
     ``floor < loss <= bound`` fails.
 
     Attributes:
-        losses: the window.
         floor: a loss down to it ends the spike that lasts.
         bound: a loss above it has to be judged.
-        spiking: whether a spike lasts.
-        diverging: whether a divergence lasts.
     """
 
-    def __init__(self, thresholds: Thresholds = Thresholds()) -> None:
-        self._limits = thresholds
-        self.losses: deque[float] = deque(maxlen=thresholds.window)
-        self._levels: deque[_Level] = deque(maxlen=thresholds.remembered)
+    def __init__(self) -> None:
+        self.losses: deque[float] = deque(maxlen=WINDOW)
+        self._levels: deque[_Level] = deque(maxlen=_REMEMBERED)
         self._begin = self._end = _LARGEST
         self.floor, self.bound = -math.inf, _LARGEST
         self.spiking = self.diverging = False
@@ -76,21 +56,20 @@ class LossJudge:
         return began
 
     def update_bounds(self) -> bool:
-        """Computes the bounds anew, every ``every`` steps; True where a divergence begins.
+        """Computes the bounds anew, now and then; True where a divergence begins.
 
         It begins where the median of a whole window lies far above the lowest one before.
         """
-        limits = self._limits
-        if len(self.losses) < limits.window:
+        if len(self.losses) < WINDOW:
             return False
         level = self._level()
-        self._begin = level.median + limits.begin_sigmas * level.sigma
-        self._end = level.median + limits.end_sigmas * level.sigma
+        self._begin = level.median + _BEGIN_SIGMAS * level.sigma
+        self._end = level.median + _END_SIGMAS * level.sigma
         lowest = min(self._levels, key=lambda past: past.median, default=level)
-        sigma = max(lowest.sigma, limits.floor_ratio * abs(lowest.median))
+        sigma = max(lowest.sigma, _FLOOR_RATIO * abs(lowest.median))
         above = (level.median - lowest.median) / sigma if sigma else 0.0
-        began = not self.diverging and above > limits.begin_sigmas
-        self.diverging = began or (self.diverging and above > limits.end_sigmas)
+        began = not self.diverging and above > _BEGIN_SIGMAS
+        self.diverging = began or (self.diverging and above > _END_SIGMAS)
         self._levels.append(level)
         self._set_bound()
         return began
@@ -100,7 +79,7 @@ class LossJudge:
         center = len(ordered) // 2
         median = ordered[center]
         deviation = sorted(abs(loss - median) for loss in ordered)[center]
-        floor = self._limits.floor_ratio * abs(median)
+        floor = _FLOOR_RATIO * abs(median)
         return _Level(median, max(_MAD_TO_SIGMA * deviation, floor))
 
     def _set_bound(self) -> None:

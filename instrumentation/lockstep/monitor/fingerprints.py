@@ -39,7 +39,6 @@ class Fingerprints:
     """Takes fingerprints of what the optimizers of a model are about to change.
 
     Args:
-        monitor: takes the fingerprints.
         every: steps from one to the next.
         has_shard_coordinates: whether the rank's mesh says which shard of a DTensor it holds; where
             it does not, shards are left out, as replicas cannot be distinguished from shards.

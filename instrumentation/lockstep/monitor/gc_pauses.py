@@ -7,12 +7,7 @@ from typing import Any
 
 
 class Pauses:
-    """Counts from its creation until it is released or garbage itself.
-
-    Attributes:
-        collections: number of runs.
-        nanoseconds: spent in them.
-    """
+    """Counts from its creation until it is released or garbage itself."""
 
     def __init__(self) -> None:
         self.collections = self.nanoseconds = 0

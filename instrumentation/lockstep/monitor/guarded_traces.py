@@ -9,13 +9,7 @@ from lockstep_records.page.writer import PageWriter
 
 
 class GuardedTraces:
-    """Takes what ``Traces`` takes; while spans are off no step is slow.
-
-    Args:
-        page: of the rank.
-        environment: TRACEPARENT and the like.
-        parts: of the monitor.
-    """
+    """Takes what ``Traces`` takes; while spans are off no step is slow."""
 
     def __init__(self, page: PageWriter, environment: Mapping[str, str], parts: Parts) -> None:
         self._parts = parts

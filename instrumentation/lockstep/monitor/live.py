@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from lockstep.guard import Parts, guarded
+from lockstep.guard import NoParts, Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.blocks import Blocks, MonitorState
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
@@ -20,7 +20,7 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
-from lockstep.monitor.reports import NoopReports, PageReports
+from lockstep.monitor.reports import PageReports
 from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
 from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
@@ -41,7 +41,6 @@ class LiveMonitor:
     """Records one rank: a ``lockstep.Monitor`` that ``lockstep.attach`` creates.
 
     Args:
-        page: where it writes.
         environment: TRACEPARENT and the like, for spans.
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
         hang_timeout_seconds: a shorter phase of a step does not count as a hang.
@@ -104,7 +103,7 @@ class LiveMonitor:
         return self._state.recorder
 
     @property
-    def reports(self) -> NoopReports:
+    def reports(self) -> PageReports:
         """Takes what instrumentation reports now and then."""
         return self._state.reports
 
@@ -219,7 +218,7 @@ class LiveMonitor:
         """Does nothing from now on; the loop may still hold the monitor."""
         # First: a step that a recorder gets while it is off goes on to the active one.
         self._bind(_OFF)
-        self._blocks, self._state.reports = _OFF, NoopReports()
+        self._blocks, self._state.reports.parts = _OFF, NoParts()
         self.recorder.stop()
         self._callbacks.observer.stop()
 

@@ -16,6 +16,7 @@ class NoopMonitor(NoopRecorder):
     enabled = False
     next_step = 0
     is_in_block = False
+    describe = fail = fail_part = close = NoopRecorder._do_nothing  # noqa: SLF001  # of the base class
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The loader itself."""
@@ -36,17 +37,3 @@ class NoopMonitor(NoopRecorder):
     def restore(self) -> Iterator[Restoring]:
         """Runs the block."""
         yield Restoring()
-
-    def describe(
-        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
-    ) -> None:
-        """Does nothing."""
-
-    def fail(self, error: Exception) -> None:
-        """Does nothing."""
-
-    def fail_part(self, part: str, error: Exception) -> None:
-        """Does nothing."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """Does nothing."""

@@ -37,7 +37,6 @@ class PeriodicStats:
 
     Args:
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
-        parts: of the monitor.
 
     Attributes:
         step_before: highest step of an earlier attempt; -1 where there is none.

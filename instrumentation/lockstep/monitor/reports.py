@@ -22,55 +22,12 @@ _FINGERPRINTS = PERIODIC.word("fingerprints")
 _LATE, _DROPPED = PERIODIC.word("late_losses"), PERIODIC.word("device_dropped")
 
 
-class NoopReports:
-    """Takes every report and keeps none; a monitor that is off holds it."""
-
-    def fork(self) -> None:
-        """A fork of this process; the child leaves the page alone."""
-
-    def shape_change(self) -> None:
-        """A model whose parameters are no longer those of ``attach``."""
-
-    def fingerprint(self, step: int, parameters: int, gradients: int) -> None:
-        """Fingerprints of a step, unsigned 64 bit each."""
-
-    def nonfinite_parameters(self, count: int) -> None:
-        """Values among sampled parameters and gradients that are NaN or infinite."""
-
-    def late_numbers(self, numbers: LateNumbers) -> None:
-        """Numbers that a device gave after their step, whose row stays as it is."""
-
-    def device_dropped(self, count: int) -> None:
-        """Numbers of a device that have been given up since the last report."""
-
-    def block_raised(self, error: BaseException | None, phase: str) -> None:
-        """An exception of the loop's own leaves a block of a phase."""
-
-    def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
-        """The block of a phase is over; monotonic nanoseconds."""
-
-    def checkpoint_ended(self, saved: Saved) -> None:
-        """The write of a checkpoint is over; may be called from any thread."""
-
-    def checkpoint_blocked(self, nanoseconds: int) -> None:
-        """How long steps waited for a checkpoint."""
-
-    def restore_ended(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
-        """A restore is over."""
-
-    def description(self, name: str, value: float) -> None:
-        """One of the numbers that MFU is computed from."""
-
-
-class PageReports(NoopReports):
-    """Keeps reports in the page and its spool of spans.
+class PageReports:
+    """Keeps reports in the page and its spool of spans; each is a call of a part.
 
     Args:
-        page: of the rank.
         periodic: its slot for what is not of each step.
-        traces: spans of the rank.
         callbacks: judge losses and norms.
-        parts: of the monitor.
     """
 
     def __init__(
@@ -86,21 +43,21 @@ class PageReports(NoopReports):
 
     @part_of("forks")
     def fork(self) -> None:
-        """Counts it; loaders fork their workers too, so it does not warn."""
+        """Counts a fork of this process; loaders fork too, so it does not warn."""
         self._periodic.report_trouble(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )
 
     @part_of("fingerprints")
     def shape_change(self) -> None:
-        """Counts it."""
+        """Counts a model whose parameters are no longer those of ``attach``."""
         self._periodic.report_trouble(
             "shape_change", "the model's parameters have changed in number or size"
         )
 
     @part_of("fingerprints")
     def fingerprint(self, step: int, parameters: int, gradients: int) -> None:
-        """Puts them into the ring of the newest fingerprints."""
+        """Puts fingerprints of a step, unsigned 64 bit each, into the ring of the newest ones."""
         slots = self._periodic.slots
         index = slots.words[_FINGERPRINTS] % FINGERPRINTS
         slots.signed[PERIODIC.word("fingerprint_step") + index] = step
@@ -111,12 +68,12 @@ class PageReports(NoopReports):
 
     @part_of("fingerprints")
     def nonfinite_parameters(self, count: int) -> None:
-        """Adds them to the page's count."""
+        """Counts values among sampled parameters and gradients that are NaN or infinite."""
         self._periodic.slots.count("nonfinite", "parameters", count)
 
     @part_of("device_numbers")
     def late_numbers(self, numbers: LateNumbers) -> None:
-        """Takes them into the state, the judge of losses, and the ring of late losses."""
+        """Takes a device's numbers of an earlier step into state, judge and ring of late losses."""
         # The row of the step is written and read already: only state and counters can change.
         state, slots, flags = self._page.now, self._periodic.slots, 0
         if numbers.loss is not None:
@@ -135,12 +92,12 @@ class PageReports(NoopReports):
 
     @part_of("device_numbers")
     def device_dropped(self, count: int) -> None:
-        """Adds them to the page's count."""
+        """Counts numbers of a device that have been given up since the last report."""
         self._periodic.slots.words[_DROPPED] += count
 
     @part_of("blocks")
     def block_raised(self, error: BaseException | None, phase: str) -> None:
-        """Counts it; the exception is the user's, and passes on."""
+        """Counts an exception that leaves a block; it is the user's, and passes on."""
         if not isinstance(error, Exception):
             return
         if self._periodic.count_out_of_memory(error):
@@ -151,28 +108,28 @@ class PageReports(NoopReports):
 
     @part_of("spans")
     def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
-        """Writes its span."""
+        """Writes the span of a block that is over; monotonic nanoseconds."""
         self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
 
     @part_of("checkpoints")
     def checkpoint_ended(self, saved: Saved) -> None:
-        """Counts it, at once or with the next tick."""
+        """Counts a checkpoint whose write is over, from any thread: now or with the next tick."""
         self._periodic.end_saving(saved)
 
     @part_of("checkpoints")
     def checkpoint_blocked(self, nanoseconds: int) -> None:
-        """Adds them to the page's seconds."""
+        """Adds the time for which steps waited for a checkpoint."""
         count_checkpoint_seconds(self._periodic.slots, "blocking", nanoseconds * 1e-9)
         self._periodic.commit(time.monotonic_ns())
 
     @part_of("restores")
     def restore_ended(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
-        """Counts it by its outcome."""
+        """Counts a restore that is over by its outcome."""
         write_restored(self._page, restoring, nanoseconds * 1e-9, failed=failed)
         self._periodic.commit(time.monotonic_ns())
 
     @part_of("blocks")
     def description(self, name: str, value: float) -> None:
-        """Puts it into the page."""
+        """Puts one of the numbers that MFU is computed from into the page."""
         self._periodic.slots.know(name, value)
         self._periodic.commit(time.monotonic_ns())

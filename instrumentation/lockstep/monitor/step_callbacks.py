@@ -6,7 +6,7 @@ About once a second it asks for what ``periodic`` does, and besides for each ste
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
@@ -35,27 +35,21 @@ class StepObserver(Protocol):
 class NoopObserver:
     """Observes nothing."""
 
-    def step_ended(self, now_ns: int, step: int) -> None:
-        """Does nothing."""
+    def _do_nothing(self, *_: Any) -> None:
+        """Takes any call."""
 
-    def stop(self) -> None:
-        """Does nothing."""
+    step_ended = stop = _do_nothing
 
 
 class StepCallbacks:
     """Judges steps, measures our own cost and wakes the observer; the recorder calls it.
 
     Args:
-        page: of the rank.
         periodic: does what is due about once a second.
         traces: writes spans of slow steps.
-        anomalies: judges steps.
-        fail: takes errors of ours.
         step_while_off: takes steps that the recorder gets while it is off.
-        parts: of the monitor.
 
     Attributes:
-        recorder: the one that calls.
         observer: called at the ends of the steps that it woke for.
     """
 
@@ -133,14 +127,7 @@ class StepCallbacks:
         self._parts.fail(part, error)
 
     def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
-        """One of the bounds of the recorder is reached: finds out which.
-
-        Args:
-            now_ns: monotonic nanoseconds.
-            number: of the step.
-            steps: rows so far.
-            seconds: of the step.
-        """
+        """One of the bounds of the recorder is reached: finds out which."""
         recorder = self.recorder
         # Each 256th step goes to the traces too, as the running median has to move.
         if seconds > recorder.slow_seconds or not number & 255:

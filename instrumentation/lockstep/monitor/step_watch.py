@@ -67,9 +67,6 @@ class StepWatch:
     """Observer of one monitor's steps; ``watch_steps`` creates it.
 
     Args:
-        monitor: whose steps.
-        page: path of its page.
-        identity: of the rank.
         settings: valid where no switch overrides them.
         now_ns: monotonic nanoseconds.
 

@@ -25,7 +25,6 @@ class Listener:
 
     Attributes:
         original: function that does the work.
-        recorder: takes the phases.
         thread: identity of the thread whose calls count.
         inside: whether a backward that is marked runs now.
         nests: whether a backward ran within another, as reentrant checkpoints do.

@@ -13,13 +13,7 @@ from lockstep.patches.collectives import size_bytes_of
 
 
 class TimedEvent:
-    """An event of a reduce-scatter; its wait is reported.
-
-    Args:
-        event: torch's own.
-        size_bytes: of the gradients.
-        ranks: that share them.
-    """
+    """An event of a reduce-scatter; its wait is reported."""
 
     def __init__(self, event: Any, size_bytes: int, ranks: int) -> None:
         self._event, self._size_bytes, self._ranks = event, size_bytes, ranks

@@ -54,12 +54,12 @@ _launched: dict[int, tuple[str, int, int | None]] = {}
 
 def wrap_launch(kind: str) -> Wrapper:
     """Remembers what an operator launches, for the one that waits."""
-    return partial(_launching, kind)
+    return partial(_launching, _launch, kind)
 
 
 def wrap_launch_with_graph(kind: str) -> Wrapper:
     """The same for an operator that is differentiated in C++; its backward waits there, unseen."""
-    return partial(_launching_with_graph, kind)
+    return partial(_launching, _launch_with_graph, kind)
 
 
 def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,19 +80,12 @@ def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _launching(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _launching(
+    launch: Callable[..., Any], kind: str, original: Callable[..., Any]
+) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        waits.run("collectives", _launch, kind, args, kwargs, result)
-        return result
-
-    return call
-
-
-def _launching_with_graph(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        waits.run("collectives", _launch_with_graph, kind, args, kwargs, result)
+        waits.run("collectives", launch, kind, args, kwargs, result)
         return result
 
     return call

@@ -38,13 +38,7 @@ _receiver = _Receiver()
 
 
 def report_to(monitor: LoopCalls, recorder: StepRecorder, parts: Parts | None = None) -> None:
-    """From now on this monitor takes the waits of the calling thread, and of no other.
-
-    Args:
-        monitor: takes them.
-        recorder: of that monitor.
-        parts: of that monitor.
-    """
+    """From now on this monitor takes the waits of the calling thread, and of no other."""
     _receiver.monitor, _receiver.recorder, _receiver.parts = monitor, recorder, parts or Parts()
     _receiver.graph_task = find_or_report(GRAPH_TASK)
     _receiver.threads = {threading.get_ident()}

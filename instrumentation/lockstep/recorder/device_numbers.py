@@ -28,7 +28,6 @@ class DeviceNumbers:
     """Numbers on their way from a device.
 
     Args:
-        create_event: creates an event.
         memory: pinned memory to copy into, float32 [rows, 3]: loss, gradient norm, learning rate.
         is_on_device: whether a value is a number on the device.
         parts: of the monitor; ``take`` runs inside the loop's call.

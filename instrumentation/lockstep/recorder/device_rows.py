@@ -72,16 +72,7 @@ class PendingRow:
 
 
 class DeviceRows:
-    """The rows of a recorder that wait for a device.
-
-    Args:
-        device: times them.
-        page: holds them.
-        part_failed: takes errors of the device and ours.
-
-    Attributes:
-        timeline: of the device.
-    """
+    """The rows of a recorder that wait for a device."""
 
     def __init__(
         self, device: Device, page: PageWriter, part_failed: Callable[[str, Exception], None]

@@ -34,10 +34,6 @@ T = TypeVar("T")
 class DeviceTimeline:
     """Records the events of steps and measures steps that the device has passed.
 
-    Args:
-        device: takes the events.
-        fail: takes an error of the device or ours, once.
-
     Attributes:
         stride: each n-th wait of a step has events; more than one where a step has too many.
         failed: whether there was an error; then no more events are recorded.

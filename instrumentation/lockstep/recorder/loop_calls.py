@@ -89,46 +89,19 @@ class NoopRecorder:
 
     on = False
 
-    def enter_phase(self, phase: str) -> None:
-        """Does nothing."""
+    def _do_nothing(self, *_: Any, **__: Any) -> None:
+        """Takes any call."""
 
-    def enter_code(self, code: int) -> None:
-        """Does nothing."""
+    enter_phase = enter_code = first_arrival = wait_ended = step = _do_nothing
 
     def switch_phase(self, code: int) -> int:
         """Returns 0: a block may end after the monitor has turned off within it."""
         del code
         return 0
 
-    def first_arrival(self) -> None:
-        """Does nothing."""
-
     def wait_begins(self) -> int:
         """Returns that no wait began."""
         return NOT_WAITING
-
-    def wait_ended(
-        self,
-        interrupted: int,
-        kind: str | None,
-        calls: int = 1,
-        size_bytes: int = 0,
-        ranks: int | None = None,
-    ) -> None:
-        """Does nothing."""
-
-    def step(
-        self,
-        *,
-        step: int | None = None,
-        loss: Any = None,
-        gradient_norm: Any = None,
-        learning_rate: Any = None,
-        tokens: int = 0,
-        samples: int = 0,
-        sequence_lengths: Sequence[int] = (),
-    ) -> None:
-        """Does nothing."""
 
 
 class SuspendedRecorder(NoopRecorder):
@@ -138,9 +111,7 @@ class SuspendedRecorder(NoopRecorder):
     meanwhile belong to no phase.
 
     Args:
-        recorder: the one that is suspended.
         step_ended: called with monotonic nanoseconds and number of each step; it polls the switch.
-        fail: takes errors of ours.
     """
 
     def __init__(

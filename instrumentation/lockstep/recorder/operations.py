@@ -55,7 +55,6 @@ class OperationRecorder:
 
     Args:
         recorder: of the rank; its heartbeat is replaced while a step is sampled.
-        writer: the ring.
         stage: pipeline stage of the rank, the chunk of what is derived from phases.
         parts: of the monitor; what is recorded here runs inside the loop's calls.
 

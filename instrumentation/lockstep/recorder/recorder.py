@@ -74,10 +74,6 @@ class PhaseHook:
 class StepRecorder(Rows):
     """Writes one rank's page; every method is safe to call at any time, from the loop's thread.
 
-    Args:
-        page: where it writes.
-        callbacks: handle what is seldom or unusual.
-
     Attributes:
         on: whether anything is written.
         held: whether a block holds the phase, so that entering others inside it changes nothing.

@@ -29,7 +29,6 @@ class BucketSizes:
     """The gradient buckets of a model, which are reduced one by one.
 
     Attributes:
-        count: number of buckets.
         size_bytes: bytes of all of them.
         ranks: number of ranks that share them; None where unknown.
     """
@@ -75,12 +74,10 @@ class BucketWatch:
     """Counts and sizes of the gradient buckets of one DDP model.
 
     Args:
-        model: weak reference to the model.
         arrival_hook: called once, when the buckets are known; its result is called with the
             parameter that completes the first bucket, whenever its gradient is ready.
 
     Attributes:
-        model: weak reference to the model.
         reports_arrival: whether that hook is registered and reliable; it is not where a parameter
             may be left unused.
         settled: whether ``end_step`` has learnt what there is to learn.

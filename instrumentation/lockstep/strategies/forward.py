@@ -18,7 +18,6 @@ class Forward:
     """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
 
     Args:
-        recorder: takes the phase.
         backwards: listener that marks backwards from outside.
         phase: code of the phase that begins.
         choose: called with whether a backward was marked from outside since the last forward, where

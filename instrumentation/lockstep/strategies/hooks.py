@@ -58,7 +58,6 @@ class StepHooks:
     """Hooks on one model that enter the phases of a monitor.
 
     Args:
-        monitor: takes the phases.
         model: what the loop calls, compiled or not.
         calls: whether a call of the model is the forward; not so under a pipeline's schedule,
             whose chunks are marked by ``strategies.pipeline``.

@@ -75,13 +75,13 @@ class Outbox:
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415  # an extra
 
         # Ids are computed and not drawn, so a span that is read again has the id of before.
-        new = [span for span in spans if span.span_id not in self._taken]
+        new = [each for each in spans if each.span.span_id not in self._taken]
         self.waiting = len(new)
         for first in range(0, len(new), _BATCH):
             batch = new[first : first + _BATCH]
             if self._exporter.export(convert(batch)) is not SpanExportResult.SUCCESS:
                 return
-            self._taken.update(span.span_id for span in batch)
+            self._taken.update(each.span.span_id for each in batch)
             self.waiting -= len(batch)
 
 
@@ -98,8 +98,8 @@ def convert(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
         sampled = TraceFlags(TraceFlags.SAMPLED)
         return SpanContext(int(trace_id, 16), int(span_id, 16), False, sampled)
 
-    def create_resource(span: ExportSpan) -> Resource:
-        resource = Resource.create(dict(span.resource))
+    def create_resource(attributes: Mapping[str, str | int]) -> Resource:
+        resource = Resource.create(dict(attributes))
         is_unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
         return resource.merge(Resource({SERVICE_NAME: "lockstep"})) if is_unnamed else resource
 
@@ -109,14 +109,14 @@ def convert(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
             name=span.name,
             context=context(span.trace_id, span.span_id),
             parent=context(span.trace_id, span.parent_id) if span.parent_id else None,
-            resource=create_resource(span),
-            attributes=dict(span.attributes),
+            resource=create_resource(resource),
+            attributes={f"lockstep.{name}": value for name, value in span.attributes.items()},
             status=Status(StatusCode.ERROR if span.failed else StatusCode.OK),
             start_time=span.start_ns,
             end_time=span.end_ns,
             instrumentation_scope=scope,
         )
-        for span in spans
+        for span, resource in spans
     ]
 
 

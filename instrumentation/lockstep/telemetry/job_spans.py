@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from lockstep_records.events.event import PREEMPTED, Event, read_events
 from lockstep_records.file_access.foreign_files import OF_RANK
@@ -13,38 +14,18 @@ from lockstep_records.files.spans import Span, read_spans, spool_path
 from lockstep_records.files.trace import Trace
 
 _GOOD_ENDS = (0, PREEMPTED)
-Value = str | int | float | bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportSpan:
-    """A span as it is exported; ids in hexadecimal digits, times of the wall clock.
+class ExportSpan(NamedTuple):
+    """A span, without a parent where it is the root, and of whom it is."""
 
-    Attributes:
-        parent_id: None for the root of the trace.
-        resource: job, attempt, rank, node and cluster of the span.
-    """
-
-    name: str
-    trace_id: str
-    span_id: str
-    parent_id: str | None
-    start_ns: int
-    end_ns: int
-    failed: bool
-    resource: Mapping[str, Value]
-    attributes: Mapping[str, Value] = field(default_factory=dict)
+    span: Span
+    resource: Mapping[str, str | int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpans:
-    """Reads the spans of one job; each reading returns all that have ended until then.
-
-    Args:
-        job: folder of the job.
-        cluster: its cluster.
-        node: this machine.
-    """
+    """Reads the spans of one job; each reading returns all that have ended until then."""
 
     job: Path
     trace: Trace
@@ -65,10 +46,9 @@ class JobSpans:
                 yield self._job_span(began, ended)
         for attempt in list_attempts(self.job):
             for page in list_pages(attempt):
+                rank = int(page.stem.removeprefix(OF_RANK))
                 for span in read_spans(spool_path(page)):
-                    yield self._rank_span(
-                        span, int(attempt.name), int(page.stem.removeprefix(OF_RANK))
-                    )
+                    yield ExportSpan(span, self._resource(int(attempt.name), rank))
 
     def _job_span(self, began: Event, ended: Event) -> ExportSpan:
         """The span of the job, an attempt or a rank; the length of its path says which."""
@@ -78,49 +58,30 @@ class JobSpans:
         if ended.kind == "rank_ended":
             path = (ended.attempt, int(ended.fields["rank"]))
         parent = self.trace.span_id(*path[:-1]) if path else self.trace.parent_id
-        failed = ended.fields.get("exit_code") not in _GOOD_ENDS
         names = ("outcome", "exit_code", "signal", "first")
-        return ExportSpan(
+        span = Span(
             name=("job", "attempt", "rank")[len(path)],
+            number=0,
             trace_id=self.trace.trace_id,
             span_id=self.trace.span_id(*path),
-            parent_id=parent,
+            parent_id=parent or "",
             start_ns=int(began.time * 1e9),
             # The wall clock may have been set back meanwhile.
             end_ns=int(max(began.time, ended.time) * 1e9),
-            failed=failed,
-            resource=self._resource(*path),
+            failed=ended.fields.get("exit_code") not in _GOOD_ENDS,
             attributes={
-                f"lockstep.{name}": ended.fields[name]
-                for name in names
-                if ended.fields.get(name) is not None
+                name: ended.fields[name] for name in names if ended.fields.get(name) is not None
             },
         )
+        return ExportSpan(span, self._resource(*path))
 
-    def _rank_span(self, span: Span, attempt: int, rank: int) -> ExportSpan:
-        return ExportSpan(
-            name=span.name,
-            trace_id=span.trace_id,
-            span_id=span.span_id,
-            parent_id=span.parent_id,
-            start_ns=span.start_ns,
-            end_ns=span.end_ns,
-            failed=span.failed,
-            resource=self._resource(attempt, rank),
-            attributes={f"lockstep.{name}": value for name, value in span.attributes.items()},
-        )
-
-    def _resource(self, attempt: int | None = None, rank: int | None = None) -> Mapping[str, Value]:
-        resource: dict[str, Value] = {
+    def _resource(self, *path: int) -> Mapping[str, str | int]:
+        return {
             "lockstep.job_id": self.job.name,
             "lockstep.cluster": self.cluster,
             "host.name": self.node,
+            **dict(zip(("lockstep.attempt", "lockstep.rank"), path, strict=False)),
         }
-        if attempt is not None:
-            resource["lockstep.attempt"] = attempt
-        if rank is not None:
-            resource["lockstep.rank"] = rank
-        return resource
 
 
 def _pairs(events: list[Event]) -> Iterator[tuple[Event, Event]]:

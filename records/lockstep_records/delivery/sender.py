@@ -107,8 +107,6 @@ class Sender:
     up the rest; ``lockstep ledger replay --spool`` lets it wait again.
 
     Args:
-        spool: events that wait.
-        address: of the ledger.
         origin: names of the cluster and of this node.
         send: posts a body to an address.
         clock: monotonic, in seconds.
@@ -116,7 +114,6 @@ class Sender:
 
     Attributes:
         delivered: number of events that the ledger took.
-        refused: number that it did not.
     """
 
     def __init__(

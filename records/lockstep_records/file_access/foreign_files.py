@@ -174,19 +174,14 @@ def _log_refusal(error: ForeignFileError) -> None:
     _log.warning("%s", error)
 
 
-def read_foreign(path: Path, max_bytes: int, *, owner: int | None = None) -> bytes:
-    """The whole content of a regular file.
-
-    Args:
-        path: of the file.
-        max_bytes: a longer file is refused.
-        owner: see ``open_descriptor``.
+def read_foreign(path: Path, max_bytes: int) -> bytes:
+    """The whole content of a regular file; a longer one is refused.
 
     Raises:
         ForeignFileError: see ``open_descriptor``; or it is longer than ``max_bytes``.
         OSError: it cannot be opened or read.
     """
-    with open_foreign(path, owner=owner) as descriptor:
+    with open_foreign(path) as descriptor:
         data = b"".join(read_chunks(descriptor, max_bytes + 1))
     if len(data) > max_bytes:
         raise ForeignFileError(path, f"it is longer than {max_bytes} bytes")

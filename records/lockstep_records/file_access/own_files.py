@@ -128,15 +128,10 @@ def open_for_append(path: Path) -> int:
         return _open_checked(path, flags, folder, status.st_uid)
 
 
-def replace_own_file(path: Path, data: bytes | str, mode: int = _FILE_MODE) -> None:
+def replace_own_file(path: Path, data: bytes | str) -> None:
     """Replaces a file in the folder of a job in one move; nothing else is left when that fails.
 
-    Root may do so in the folder of another user, who then owns the file.
-
-    Args:
-        path: of the file.
-        data: whole content; text is written as UTF-8.
-        mode: permissions of the new file, whatever the umask is.
+    Root may do so in the folder of another user, who then owns the file. Text is written as UTF-8.
 
     Raises:
         ForeignFileError: the folder is refused, see ``open_own_folder``.
@@ -154,7 +149,7 @@ def replace_own_file(path: Path, data: bytes | str, mode: int = _FILE_MODE) -> N
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
                 file.flush()
-                os.fchmod(descriptor, mode)
+                os.fchmod(descriptor, _FILE_MODE)  # whatever the umask is
                 if _is_root_elsewhere(status):
                     os.fchown(descriptor, status.st_uid, -1)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)

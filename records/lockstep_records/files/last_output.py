@@ -30,9 +30,6 @@ SOURCES = ("except_hook", "torchrun")
 class OutputRing:
     """The end of a rank's output, in a file whose space is taken at its creation.
 
-    Args:
-        page: path of the rank's page; the ring lies beside it.
-
     Raises:
         NoPageError: the folder is on no tmpfs, or has no room.
     """
@@ -62,11 +59,7 @@ class OutputRing:
 
 
 def read_output(page: Path) -> str | None:
-    """The last output of a rank, at most 64 KiB; None where none is kept.
-
-    Args:
-        page: path of the rank's page.
-    """
+    """The last output of a rank, at most 64 KiB; None where none is kept."""
     try:
         data = read_foreign(page.with_suffix(OUTPUT_SUFFIX), _HEADER.size + MAX_OUTPUT_BYTES)
     except OSError:
@@ -94,10 +87,7 @@ class RankError:
     Attributes:
         source: one of ``SOURCES``: the hook that ``attach`` sets, or the error file of torchrun.
         type: class of the exception; empty where the source does not say.
-        message: text of the exception.
         file: source file of the innermost call; None where the source does not say.
-        line: line in it.
-        function: function in it.
         traceback: the end of the traceback.
         time: seconds since 1970.
     """

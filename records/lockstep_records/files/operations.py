@@ -9,7 +9,6 @@ its number fits its position and its checksum holds.
 import mmap
 import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_catalogue.labels import KIND
@@ -168,24 +167,8 @@ class OperationWriter:
         self._map.close()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperationRows:
-    """The content of one file.
-
-    Attributes:
-        header: fields of the header.
-        data: valid rows, oldest first, as packed bytes of ``OPERATION.size`` each.
-        wrapped: whether older rows have been overwritten.
-    """
-
-    path: Path
-    header: Values
-    data: bytes
-    wrapped: bool
-
-
-def read_operations(path: Path) -> OperationRows:
-    """The valid rows of a file, oldest first; a step whose first rows were overwritten is left out.
+def read_operations(path: Path) -> bytes:
+    """The valid rows of a file, packed, oldest first, without a step whose first are overwritten.
 
     Raises:
         PageError: the file cannot be read; the text names the field.
@@ -195,8 +178,7 @@ def read_operations(path: Path) -> OperationRows:
     except OSError as error:
         raise PageError("io", f"operations {path} cannot be read: {error}") from error
     try:
-        header = _read_header(os.pread(descriptor, HEADER.size, 0), path)
-        rows = header["row_count"]
+        rows = _read_header(os.pread(descriptor, HEADER.size, 0), path)["row_count"]
         full_bytes = operations_bytes(rows)
         if (size := os.fstat(descriptor).st_size) != full_bytes:
             raise PageError(
@@ -208,23 +190,10 @@ def read_operations(path: Path) -> OperationRows:
     finally:
         os.close(descriptor)
     valid = _valid_rows(data)
-    wrapped = bool(valid) and valid[0][0] > 0
-    if wrapped:
+    if valid and valid[0][0] > 0:
         torn = _step_of(valid[0][1])
         valid = [(number, row) for number, row in valid if _step_of(row) != torn]
-    return OperationRows(
-        path=path, header=header, data=b"".join(row for _, row in valid), wrapped=wrapped
-    )
-
-
-def operation_values(rows: OperationRows) -> list[Values]:
-    """Rows as dicts by field name, with names for codes and None for what is unknown."""
-    size = OPERATION.size
-    return [_named(unpack(OPERATION, rows.data[at : at + size])) for at in _starts(rows.data)]
-
-
-def _starts(data: bytes) -> range:
-    return range(0, len(data) - OPERATION.size + 1, OPERATION.size)
+    return b"".join(row for _, row in valid)
 
 
 def _read_header(data: bytes, path: Path) -> Values:
@@ -260,7 +229,7 @@ def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
     """Rows by number that are intact, at their index and of the newest lap or the one before."""
     count = len(data) // OPERATION.size
     rows = []
-    for at in _starts(data):
+    for at in range(0, len(data) - OPERATION.size + 1, OPERATION.size):
         row = data[at : at + OPERATION.size]
         number = int.from_bytes(row[:8], "little")
         if (
@@ -277,15 +246,6 @@ def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
 def _step_of(row: bytes) -> int:
     at = OPERATION.offsets["step"]
     return int.from_bytes(row[at : at + 8], "little", signed=True)
-
-
-def _named(values: Values) -> Values:
-    values["operation"] = NAMES[values["operation"]]
-    for name, names in (("kind", KINDS), ("axis", MESH_AXES)):
-        values[name] = names[values[name]] if 0 <= values[name] < len(names) else None
-    for name in ("micro_batch", "chunk"):
-        values[name] = values[name] if values[name] >= 0 else None
-    return values
 
 
 _CHECKSUM_BYTE = OPERATION.offsets["checksum"]

@@ -33,7 +33,7 @@ class Span:
         span_id: 16 hexadecimal digits, as ``parent_id``, which is the span of the rank.
         start_ns: wall clock in nanoseconds, as ``end_ns``.
         failed: the block ended by an exception.
-        attributes: further numbers, such as step and seconds.
+        attributes: further values, such as step and seconds.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Span:
     start_ns: int
     end_ns: int
     failed: bool = False
-    attributes: Mapping[str, float] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def spool_path(page: Path) -> Path:

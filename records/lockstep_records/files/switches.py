@@ -27,7 +27,6 @@ class ProfileRequest:
 
     Args:
         id: name of the request; a rank answers each once.
-        steps: how many steps.
         ranks: global ranks that answer; None for all.
 
     Raises:

@@ -30,10 +30,8 @@ class Finding:
         key: what they have in common beyond the kind: the exception, the collective, the Xid.
         ranks: ranks that printed it, ascending, as far as known; an exit belongs to the rank that
             ended.
-        nodes: nodes that it names.
         num_origins: processes that printed it, by their prefixes; 0 when no line has one.
         order: position of the first one among all lines; ``last_order`` of the last one.
-        codes: exit codes in it.
     """
 
     kind: str

@@ -11,13 +11,13 @@ from lockstep_catalogue.vocabulary import (
     Outcome,
     Verdict,
 )
+from lockstep_records.joblogs.judging.judgement import rank_list
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
 from lockstep_records.outcomes.signs import Sign, signal_name, signs_of
 from lockstep_records.shared.printable import printable
 
 _MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame
-_MOST_NAMED = 8
 _MOST_EVIDENCE = 12
 _MAX_TEXT = 300
 # Launcher and rank note the same moment one after the other.
@@ -40,7 +40,6 @@ class Classification:
     Attributes:
         failure_class: None unless it failed.
         cause: name of the rule.
-        reason: one sentence.
         culprit_ranks: empty where no rank is to blame or none is known.
         evidence: what was found, the deciding first.
         exception: what ended the rank to blame, with its place; None where none is known.
@@ -250,8 +249,3 @@ def _evidence(signs: Iterable[Sign]) -> tuple[str, ...]:
         if sign.text
     )
     return tuple(texts)[:_MOST_EVIDENCE]
-
-
-def rank_list(ranks: tuple[int, ...]) -> str:
-    """The first eight ranks, and dots where there are more."""
-    return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")

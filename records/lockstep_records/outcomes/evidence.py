@@ -1,6 +1,6 @@
 """Evidence of how a job ended: its ranks, the scheduler's words, incidents of its nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ class RankEnd:
         last_lines: the end of its output.
         phase: last phase of its page; ``done`` when its loop ended.
         time: of its end, seconds since 1970.
-        last_step: last step that it completed.
         idle_seconds: from the last update of its page to its end.
     """
 
@@ -76,21 +75,8 @@ class Evidence:
     reported: tuple[str, ...] = ()
 
 
-def ranks_of(
-    events: Iterable[Event],
-    attempt: int,
-    *,
-    last_lines: Mapping[int, str] | None = None,
-    phases: Mapping[int, str] | None = None,
-) -> tuple[RankEnd, ...]:
-    """The ends of the ranks of an attempt, in the order of their ends.
-
-    Args:
-        events: of the job.
-        attempt: its number.
-        last_lines: end of the output by rank.
-        phases: last phase of the page by rank.
-    """
+def ranks_of(events: Iterable[Event], attempt: int) -> tuple[RankEnd, ...]:
+    """The ends of the ranks of an attempt, in the order of their ends."""
     return tuple(
         RankEnd(
             rank=rank,
@@ -98,8 +84,6 @@ def ranks_of(
             exit_code=_integer(event.fields.get("exit_code")),
             first=event.fields.get("first") is True,
             exception=_text(event.fields.get("exception")),
-            last_lines=(last_lines or {}).get(rank, ""),
-            phase=(phases or {}).get(rank),
             time=event.time,
         )
         for event in events

@@ -21,7 +21,6 @@ class Rule:
     Attributes:
         name: the cause; of rules with one name the first that holds decides.
         signs: at least one of these is there.
-        outcome: what became of the job.
         failure_class: who has to act; None unless it failed.
         blame: whom it accuses where few ranks show the sign; where most do, the workload.
         reason: one sentence, with ``{ranks}``, ``{sign}`` and ``{node}`` filled in.
@@ -54,16 +53,6 @@ SAME_AS = {
     "gpu_fault": ("gpu_lost", "ecc_error"),
 }
 """Signs of other sources that mean the same as a kind of line."""
-EXTRA_CAUSES = (
-    # What a version of the job logs' table may not know yet; its own row comes first.
-    Rule("launch_failure", ("launch_failure", "not_found", "not_executable"), "failed", "user",
-         "workload", "The launcher could not start it ({sign})."),
-    Rule("launch_system", ("launch_system",), "failed", "infra", "nobody",
-         "The system could not start it ({sign})."),
-    Rule("bad_arguments", ("bad_input",), "failed", "user", "workload",
-         "It was started with input that does not fit ({sign})."),
-    Rule("host_oom", ("out_of_memory",), "failed", "user", "rank", "Out of memory{ranks}."),
-)  # fmt: skip
 
 
 def _make_rules(*tiers: Tier) -> tuple[Rule, ...]:
@@ -122,7 +111,6 @@ RULES: tuple[Rule, ...] = (
          unless=(*_names(Tier.CAUSE, Tier.CRASH), *_CRASHES, "exit", "time_limit")),
     # --- causes that name themselves, before whatever followed from them
     *_make_rules(Tier.CAUSE),
-    *EXTRA_CAUSES,
     *_make_rules(Tier.CRASH),
     Rule("killed", ("killed",), "failed", "unknown", "rank",
          "{Ranks} killed by SIGKILL, and nothing tells by whom."),

@@ -95,8 +95,6 @@ SCHEDULER_SIGNS = {
 
 PHASE_SIGNS = {"done": "loop_done", "failed": "loop_failed"}
 """Last phase of a rank's page to sign."""
-CONSEQUENCES = frozenset({"terminated"})
-"""Signs of a rank that a launcher or scheduler ended, not its own failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,12 +35,7 @@ class RankProcess:
 
 
 def find_process(page: Page, procfs: Path = _PROC) -> RankProcess | None:
-    """The process of a rank, now; None when it has ended.
-
-    Args:
-        page: of the rank.
-        procfs: where /proc is mounted.
-    """
+    """The process of a rank, now; None when it has ended."""
     if not page.identity["locked"]:
         return _find_by_number(page, procfs)
     try:

@@ -38,7 +38,6 @@ class PageLock:
 
     Args:
         descriptor: of the page, open for writing; it is closed with the lock.
-        is_wanted: whether to lock at all.
 
     Attributes:
         is_held: whether it is wanted, and the kernel and the file system gave the lock.

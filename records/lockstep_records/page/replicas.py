@@ -20,7 +20,6 @@ class Comparison:
 
     Attributes:
         part: coordinates on the axes other than dp.
-        ranks: ranks that were compared.
         odd: ranks whose fingerprint is not that of the majority; all without a majority.
     """
 

@@ -48,7 +48,6 @@ class Section:
         size: bytes that the fields take.
         presence: bit of each optional field in the field ``present``.
         spans: of each field the name, the begin and end among the unpacked numbers, and its items.
-        names: of the fields, in their order.
         codes: struct code by field.
         items: what an array counts, by field.
     """

@@ -59,39 +59,20 @@ PROGRESS_STATES: tuple[GoodputState, ...] = (
 """States in which a job moves on: the R of Meta's ETTR, which counts slow steps as training."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterGoodput:
-    """Goodput of many jobs.
-
-    Attributes:
-        gpu_seconds: of all jobs by state; every state of the vocabulary.
-        job_weighted_ratio: mean of the jobs' productive ratios; None without a job.
-        gpu_weighted_ratio: productive of allocated GPU time; None without any.
-        unknown_ratio: allocated time of which nothing is known.
-    """
-
-    gpu_seconds: Mapping[GoodputState, float]
-    job_weighted_ratio: float | None
-    gpu_weighted_ratio: float | None
-    unknown_ratio: float | None
-
-
-def cluster_goodput(jobs: Iterable[JobGoodput]) -> ClusterGoodput:
-    """Goodput of a cluster, weighted by jobs and by GPU time."""
-    members = list(jobs)
-    totals: dict[GoodputState, float] = {
-        state: math.fsum(job.gpu_seconds.get(state, 0.0) for job in members)
-        for state in GOODPUT_STATES
-    }
-    ratios = [ratio for job in members if (ratio := job.productive_ratio) is not None]
-    merged = JobGoodput(gpu_seconds=totals)
-    allocated = merged.allocated_gpu_seconds
-    return ClusterGoodput(
-        gpu_seconds=totals,
-        job_weighted_ratio=math.fsum(ratios) / len(ratios) if ratios else None,
-        gpu_weighted_ratio=merged.productive_ratio,
-        unknown_ratio=totals["unknown"] / allocated if allocated else None,
+def sum_goodput(jobs: Sequence[JobGoodput]) -> JobGoodput:
+    """Goodput of a cluster, weighted by GPU time."""
+    return JobGoodput(
+        gpu_seconds={
+            state: math.fsum(job.gpu_seconds.get(state, 0.0) for job in jobs)
+            for state in GOODPUT_STATES
+        }
     )
+
+
+def job_weighted_ratio(jobs: Iterable[JobGoodput]) -> float | None:
+    """Mean of the jobs' productive ratios; None without a job."""
+    ratios = [ratio for job in jobs if (ratio := job.productive_ratio) is not None]
+    return math.fsum(ratios) / len(ratios) if ratios else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep_records.events.event import Event
-from lockstep_records.progress.hangs import Hang
+from lockstep_records.progress.hangs import Hang, HungRank
 
 _STOPPED, _IN_KERNEL = frozenset("Tt"), "D"
 _MAX_NAMED = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StandingRank:
-    """A rank in a hang; None where unknown.
-
-    Attributes:
-        phase: that its last heartbeat began.
-        step: last completed step; None before the first.
-        process: state letter of its process by /proc; None where it has none.
-    """
-
-    rank: int
-    phase: str | None
-    step: int | None
-    process: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +26,7 @@ class HangRecord:
     node: str | None
     begin: float
     end: float | None
-    ranks: tuple[StandingRank, ...]
+    ranks: tuple[HungRank, ...]
     missing: tuple[int, ...]
 
     @property
@@ -67,22 +51,13 @@ def hangs_of(events: Iterable[Event], attempt: int) -> list[HangRecord]:
 
 
 def record_of(hang: Hang, attempt: int, now: float) -> HangRecord:
-    """A hang that was found on this node just now.
-
-    Args:
-        hang: by ``find_hang``.
-        attempt: of its ranks.
-        now: wall clock, seconds since 1970.
-    """
+    """A hang that was found on this node just now."""
     return HangRecord(
         attempt=attempt,
         node=None,
         begin=now - min(rank.idle_seconds for rank in hang.ranks),
         end=None,
-        ranks=tuple(
-            StandingRank(rank=r.rank, phase=r.phase, step=r.step, process=r.process)
-            for r in hang.ranks
-        ),
+        ranks=hang.ranks,
         missing=hang.missing,
     )
 
@@ -111,7 +86,7 @@ def standstill_words(hang: HangRecord) -> str:
     )
 
 
-def _places(ranks: Sequence[StandingRank]) -> str:
+def _places(ranks: Sequence[HungRank]) -> str:
     phases = sorted({rank.phase for rank in ranks if rank.phase})
     return f", all in {' or '.join(phases)}" if phases else ""
 
@@ -130,37 +105,36 @@ def rank_words(ranks: Sequence[int]) -> str:
 
 
 def _record(event: Event) -> HangRecord:
-    entries = event.fields.get("ranks")
-    ranks = [_standing(entry) for entry in entries] if isinstance(entries, list) else []
-    idle = [_idle_seconds(entry) for entry in entries] if isinstance(entries, list) else []
-    missing = event.fields.get("missing")
+    entries, missing = event.fields.get("ranks"), event.fields.get("missing")
+    entries = entries if isinstance(entries, list) else []
+    ranks = tuple(rank for rank in map(_standing, entries) if rank is not None)
     return HangRecord(
         attempt=event.attempt,
         node=event.node,
         # The last of all ranks to stop: until then the job moved.
-        begin=event.time - min(idle, default=0.0),
+        begin=event.time - min((rank.idle_seconds for rank in ranks), default=0.0),
         end=None,
-        ranks=tuple(rank for rank in ranks if rank is not None),
+        ranks=ranks,
         missing=tuple(sorted({rank for rank in missing if _is_rank(rank)}))
         if isinstance(missing, list)
         else (),
     )
 
 
-def _standing(entry: Any) -> StandingRank | None:
+def _standing(entry: Any) -> HungRank | None:
     if not isinstance(entry, dict) or not _is_rank(entry.get("rank")):
         return None
     phase, step, process = (entry.get(name) for name in ("phase", "step", "process"))
-    return StandingRank(
+    return HungRank(
         rank=entry["rank"],
-        phase=phase if isinstance(phase, str) else None,
+        phase=phase if isinstance(phase, str) else "",
         step=step if _is_rank(step) else None,
+        idle_seconds=_idle_seconds(entry.get("idle_seconds")),
         process=process if isinstance(process, str) else None,
     )
 
 
-def _idle_seconds(entry: Any) -> float:
-    value = entry.get("idle_seconds") if isinstance(entry, dict) else None
+def _idle_seconds(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return 0.0
     return max(0.0, float(value))

@@ -128,9 +128,9 @@ class HungRank:
     """A rank that has made no progress.
 
     Attributes:
-        phase: phase that its last heartbeat began.
+        phase: phase that its last heartbeat began; empty where unknown.
         step: last completed step; None before the first.
-        idle_seconds: since its last heartbeat.
+        idle_seconds: since its last heartbeat; 0 where unknown.
         process: state of its process by /proc (R running, S asleep, D in the kernel, T stopped,
             Z ended); None when it has gone, or is not visible here.
     """

@@ -41,13 +41,7 @@ class Moments:
 
 
 class ProgressEvents:
-    """Compares the pages of each poll with those of the poll before.
-
-    Args:
-        job_id: name of the job.
-        clock: wall clock, seconds since 1970.
-        monotonic_ns: the machine's monotonic clock.
-    """
+    """Compares the pages of each poll with those of the poll before."""
 
     def __init__(
         self,

@@ -140,7 +140,7 @@ def _never_moved(steps: Steps, hang: HangRecord) -> bool:
 
 
 def _describe_hang(hang: HangRecord, end: float | None, *, is_over: bool) -> Standstill:
-    phases = {rank.phase for rank in hang.ranks if rank.rank in hang.missing} - {None}
+    phases = {rank.phase for rank in hang.ranks if rank.rank in hang.missing} - {""}
     return Standstill(
         step=hang.step,
         missing=hang.missing,

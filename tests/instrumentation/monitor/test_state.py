@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.monitor.divergence import LossJudge, Thresholds
+from lockstep.monitor.divergence import WINDOW, LossJudge
 from lockstep.monitor.memory import Memory
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_rows
@@ -36,7 +36,7 @@ def feed(judge: LossJudge, losses: list[float]) -> tuple[list[int], list[int]]:
         judge.losses.append(loss)
         if not judge.floor < loss <= judge.bound and judge.is_anomalous(loss):
             spikes.append(index)
-        if index % Thresholds().every == Thresholds().every - 1 and judge.update_bounds():
+        if index % WINDOW == WINDOW - 1 and judge.update_bounds():
             divergences.append(index)
     return spikes, divergences
 
@@ -68,7 +68,7 @@ def test_a_loss_that_turns_round_diverges_once_and_a_new_level_is_accepted_later
     assert judge.diverging
     feed(judge, [rising[-1] + draw.gauss(0, 0.02) for _ in range(64 * 20)])
     assert not judge.diverging
-    assert len(judge.losses) == Thresholds().window
+    assert len(judge.losses) == WINDOW
 
 
 def test_non_finite_values_are_counted_by_kind_and_flag_the_row(

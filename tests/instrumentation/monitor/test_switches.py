@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from operation_values import operation_values
 
 import lockstep
 from lockstep.commands.profile import profile
 from lockstep.commands.switch import switch
 from lockstep.monitor.step_watch import StepWatch
-from lockstep_records.files.operations import operation_values, read_operations
+from lockstep_records.files.operations import read_operations
 from lockstep_records.files.switches import Switches, read_switches, write_switches
 from lockstep_records.page.reader import read_page
 
@@ -71,8 +72,8 @@ def test_sampling_is_switched_on_in_a_running_rank(root: Path, job: Path) -> Non
     monitor.step()
     run_switch(job, "--sample", "8")
     operations = page(job).with_suffix(".ops")
-    step_until(monitor, lambda: bool(read_operations(operations).data))
-    assert {row["step"] % 8 for row in operation_values(read_operations(operations))} == {0}
+    step_until(monitor, lambda: bool(read_operations(operations)))
+    assert {row["step"] % 8 for row in operation_values(operations)} == {0}
     monitor.close()
 
 

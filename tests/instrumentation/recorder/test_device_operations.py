@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from operation_values import operation_values
 
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
@@ -13,8 +14,6 @@ from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep_records.files.operations import (
     FROM_PHASES,
     ON_DEVICE,
-    operation_values,
-    read_operations,
 )
 from lockstep_records.page.reader import read_page
 
@@ -59,7 +58,7 @@ def test_device_rows_have_the_same_operations_as_the_host_rows(
             stream.now_ms += spent_ms
         monitor.step()
         stream.passed_ms = stream.now_ms - LAG_MS
-    rows = operation_values(read_operations(root / "jobs/job-a/0/rank-00000.ops"))
+    rows = operation_values(root / "jobs/job-a/0/rank-00000.ops")
     by_device = [row for row in rows if row["flags"] == FROM_PHASES | ON_DEVICE]
     by_host = [row for row in rows if row["flags"] == FROM_PHASES]
     assert sorted({row["step"] for row in by_device}) == [2, 4, 6]

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from operation_values import operation_values
 
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
 from lockstep.recorder.phases import OTHER
-from lockstep_records.files.operations import operation_values, read_operations
 from lockstep_records.page.reader import read_page, read_rows
 
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
@@ -22,7 +22,7 @@ def attached(root: Path, **environment: str) -> lockstep.LiveMonitor:
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:
-    return operation_values(read_operations(root / "jobs" / "job-a" / "0" / "rank-00000.ops"))
+    return operation_values(root / "jobs" / "job-a" / "0" / "rank-00000.ops")
 
 
 def recorder_of(monitor: lockstep.LiveMonitor) -> Any:

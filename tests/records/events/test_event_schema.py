@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_pages.events import markdown_page, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -20,7 +21,6 @@ from lockstep_records.events.event import (
     stable_id,
 )
 from lockstep_records.events.kinds import EVENT_KINDS, KIND_BY_NAME, EventField
-from lockstep_records.events.schema import markdown_page, schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats"
 NOW = 1_800_000_000.0

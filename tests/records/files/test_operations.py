@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from operation_values import operation_values
 
 from lockstep_records.files.operations import (
     CODES,
@@ -19,7 +20,6 @@ from lockstep_records.files.operations import (
     OPERATION,
     RING_OFFSET,
     OperationWriter,
-    operation_values,
     operations_bytes,
     read_operations,
 )
@@ -43,7 +43,7 @@ def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
     code = CODES["grads-reduce-scatter"]
     writer.append(41, code, 1_000, 4_500, 2, micro_batch=7, chunk=1, kind=0, flags=1)
     writer.append(41, CODES["optimizer"], 5_000, 4_000, 0)
-    first, second = operation_values(read_operations(writer.path))
+    first, second = operation_values(writer.path)
     assert (first["step"], first["start_ns"], first["duration_ns"]) == (41, 1_000, 3_500)
     assert (first["operation"], first["axis"]) == ("grads-reduce-scatter", "dp")
     assert (first["micro_batch"], first["chunk"], first["kind"]) == (7, 1, "all_reduce")
@@ -52,8 +52,7 @@ def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
 
 
 def test_an_empty_ring_has_no_rows(memory: Path) -> None:
-    rows = read_operations(written(memory / "rank-00003.ops", steps=0))
-    assert (rows.data, rows.wrapped) == (b"", False)
+    assert read_operations(written(memory / "rank-00003.ops", steps=0)) == b""
 
 
 @given(steps=st.integers(0, 40), each=st.integers(1, 5), rows=st.integers(5, 33))
@@ -63,9 +62,9 @@ def test_a_ring_that_wrapped_holds_complete_steps_only(
 ) -> None:
     path = memory / "rank-00003.ops"
     path.unlink(missing_ok=True)
-    read = read_operations(written(path, steps=steps, each=each, rows=rows))
+    written(path, steps=steps, each=each, rows=rows)
     by_step: dict[int, list[int]] = {}
-    for row in operation_values(read):
+    for row in operation_values(path):
         by_step.setdefault(row["step"], []).append(row["sequence"])
     assert all(sequences == list(range(each)) for sequences in by_step.values())
     assert sorted(by_step) == list(range(steps - len(by_step), steps))
@@ -115,7 +114,7 @@ def test_damage_in_the_ring_costs_the_rows_it_hits_and_no_other(
     with path.open("r+b") as file:
         file.seek(at)
         file.write(damage[: operations_bytes(16) - at])
-    numbers = [row["number"] for row in operation_values(read_operations(path))]
+    numbers = [row["number"] for row in operation_values(path)]
     hit = range(index, (at + len(damage) - 1 - RING_OFFSET) // OPERATION.size + 1)
     assert set(range(15)) - set(numbers) <= set(hit) or 0 in hit
     assert numbers == sorted(numbers)
@@ -149,14 +148,14 @@ def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path
 
 def started(path: Path) -> bool:
     try:
-        return bool(read_operations(path).data)
+        return bool(read_operations(path))
     except PageError:
         return False
 
 
 def check_hammered(path: Path) -> None:
     """Every row says what was written, in order and without a gap but the one being written."""
-    rows = operation_values(read_operations(path))
+    rows = operation_values(path)
     numbers = [row["number"] for row in rows]
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert len(numbers) >= min(numbers[-1] + 1, 200 - 2 * len(NAMES))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_pages.outcomes import render
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
 from lockstep_records.events.event import Event
 from lockstep_records.joblogs.kinds import BY_NAME, KINDS, Tier
 from lockstep_records.outcomes.classify import Classification, classify
-from lockstep_records.outcomes.docs import render
 from lockstep_records.outcomes.evidence import (
     Evidence,
     NodeEvent,
@@ -255,14 +255,9 @@ def test_evidence_is_read_from_events_of_any_shape() -> None:
         Event(kind=each.kind, job_id="j", attempt=1, fields=each.fields, node="n1", time=5.0)
         for each in written
     ]
-    [first, second] = ranks_of(events, 1, last_lines={1: "text"}, phases={2: "done"})
-    assert (first.rank, first.exit_code, first.first, first.last_lines) == (1, -9, True, "text")
-    assert (second.exit_code, second.first, second.phase, second.node) == (
-        None,
-        False,
-        "done",
-        "n1",
-    )
+    [first, second] = ranks_of(events, 1)
+    assert (first.rank, first.exit_code, first.first) == (1, -9, True)
+    assert (second.exit_code, second.first, second.node) == (None, False, "n1")
     assert [hang.missing for hang in hangs_of(events, 1)] == [(4,), ()]
     assert hangs_of(events, 0) == []
     [event] = node_events_of(events, 1)

@@ -3,10 +3,10 @@
 import struct
 
 import pytest
+from docs_pages.page_format import render
 
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Metric
-from lockstep_records.files.docs import render
 from lockstep_records.page.layout import (
     HEARTBEAT,
     HEARTBEAT_OFFSET,

@@ -11,10 +11,11 @@ from lockstep_records.progress.ettr import (
     GoodputSample,
     JobGoodput,
     best_interval_seconds,
-    cluster_goodput,
     expected_ettr,
     failures_per_node_day,
+    job_weighted_ratio,
     recent_ettr,
+    sum_goodput,
 )
 
 DAY_SECONDS = 86_400.0
@@ -110,13 +111,11 @@ def test_a_cluster_is_weighted_by_jobs_and_by_gpu_time() -> None:
     small = JobGoodput(gpu_seconds={"productive": 1.0, "startup": 9.0})
     large = JobGoodput(gpu_seconds={"productive": 800.0, "idle": 100.0, "unknown": 100.0})
     empty = JobGoodput(gpu_seconds={})
-    cluster = cluster_goodput([small, large, empty])
-    assert cluster.job_weighted_ratio == pytest.approx((0.1 + 0.8) / 2)
-    assert cluster.gpu_weighted_ratio == pytest.approx(801 / 1010)
-    assert cluster.unknown_ratio == pytest.approx(100 / 1010)
+    cluster = sum_goodput([small, large, empty])
+    assert job_weighted_ratio([small, large, empty]) == pytest.approx((0.1 + 0.8) / 2)
+    assert cluster.productive_ratio == pytest.approx(801 / 1010)
     assert set(cluster.gpu_seconds) == set(GOODPUT_STATES)
-    nothing = cluster_goodput([])
-    assert nothing.job_weighted_ratio is nothing.gpu_weighted_ratio is nothing.unknown_ratio is None
+    assert job_weighted_ratio([]) is sum_goodput([]).productive_ratio is None
 
 
 def test_slow_steps_are_progress_and_no_goodput() -> None:

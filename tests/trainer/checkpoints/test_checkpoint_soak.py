@@ -1,8 +1,7 @@
 from pathlib import Path
 
 import pytest
-
-from lockstep_trainer.validation.checkpoint_soak import soak
+from trainer_validation.checkpoint_soak import soak
 
 
 @pytest.mark.distributed

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from trainer_validation.tensors import read_all_tensors
 
 from lockstep_cli.main import group
 from lockstep_records.events.event import OUT_OF_MEMORY, Event, read_events
 from lockstep_trainer.checkpoints.files import find_newest
-from lockstep_trainer.checkpoints.shards import read_all_tensors
 
 from .. import jobs
 from ..jobs import JOB_ID, Outcome, run_launcher, run_ranks

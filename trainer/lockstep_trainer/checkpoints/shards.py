@@ -8,16 +8,15 @@ would run as a program.
 import hashlib
 import io
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -84,19 +83,6 @@ def write_shards(state: State, folder: Path, group: dist.ProcessGroup) -> dict[s
 def read_shards(state: State, folder: Path, group: dist.ProcessGroup) -> None:
     """Fills a rank's part of the state from a checkpoint of any layout, in place."""
     load(state, storage_reader=FileSystemReader(folder), process_group=group)
-
-
-def read_all_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint by name, such as ``model.head.weight``, in one process."""
-    index = FileSystemReader(folder).read_metadata().state_dict_metadata
-    tensors = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
-        for name, entry in index.items()
-        if isinstance(entry, TensorStorageMetadata)
-    }
-    with warnings.catch_warnings(action="ignore"):  # torch warns that no process group exists
-        load(cast(dict[str, Any], tensors), storage_reader=FileSystemReader(folder), no_dist=True)
-    return tensors
 
 
 class _Writer(FileSystemWriter):

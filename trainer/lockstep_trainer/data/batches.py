@@ -20,19 +20,6 @@ Batch: TypeAlias = tuple[int, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """What one data-parallel rank has trained on after some steps of the run.
-
-    Attributes:
-        epochs: passes of all ranks over the text, with the fraction of the current pass.
-    """
-
-    samples: int
-    tokens: int
-    epochs: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Batches:
     """The batches of one data-parallel rank for steps ``first_step`` to ``last_step``.
 
@@ -94,15 +81,6 @@ class Batches:
         shift = np.random.SeedSequence([self.seed, epoch, self.sequence]).generate_state(1)
         windows = shuffled(indices, self._num_windows, seed=self.seed, epoch=epoch)
         return windows * self.sequence + int(shift[0]) % self.sequence
-
-    def seen(self, step: int) -> Seen:
-        """What this rank has seen after ``step`` steps of the run."""
-        samples = step * self.batch
-        return Seen(
-            samples=samples,
-            tokens=samples * self.sequence,
-            epochs=step / self._steps_per_epoch,
-        )
 
 
 def batches_of(

@@ -87,9 +87,6 @@ class FaultReader:
 
     Args:
         words: text by name, ``kind`` included.
-        kinds: the kinds that there are, by name.
-        steps: of the run.
-        world_size: ranks of the run.
         chance: draws rank and step; always both, so that fixing one does not change the other.
     """
 

@@ -1,6 +1,6 @@
 """How a run is parallelised: strategy, degrees, micro-batches, precision and memory."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
@@ -19,66 +19,44 @@ class Parallelism:
         ValueError: two fields do not fit together; the text names the flag to change.
     """
 
-    strategy: str = field(
-        default="ddp",
-        metadata=flag(
-            click.STRING,
-            "Parallelism strategy: ddp, fsdp2, pp, tp, ep, or hybrid, which combines pp, dp, fsdp "
-            "and tp.",
-        ),
+    strategy: str = flag(
+        "ddp",
+        click.STRING,
+        "Parallelism strategy: ddp, fsdp2, pp, tp, ep, or hybrid, which combines pp, dp, fsdp "
+        "and tp.",
     )
-    dp: int | None = field(
-        default=None,
-        metadata=flag(
-            POSITIVE, "Data-parallel replicas of the model; default: what the other axes leave."
-        ),
+    dp: int | None = flag(
+        None, POSITIVE, "Data-parallel replicas of the model; default: what the other axes leave."
     )
-    fsdp: int | None = field(
-        default=None,
-        metadata=flag(POSITIVE, "Ranks that shard the parameters of one replica; default: 1."),
+    fsdp: int | None = flag(
+        None, POSITIVE, "Ranks that shard the parameters of one replica; default: 1."
     )
-    pp: int | None = field(
-        default=None, metadata=flag(POSITIVE, "Pipeline-parallel ranks; default: 1.")
+    pp: int | None = flag(None, POSITIVE, "Pipeline-parallel ranks; default: 1.")
+    tp: int | None = flag(
+        None, POSITIVE, "Tensor-parallel ranks; a divisor of --heads; default: 1."
     )
-    tp: int | None = field(
-        default=None,
-        metadata=flag(POSITIVE, "Tensor-parallel ranks; a divisor of --heads; default: 1."),
+    ep: int | None = flag(
+        None, POSITIVE, "Expert-parallel ranks; a divisor of --experts; default: 1."
     )
-    ep: int | None = field(
-        default=None,
-        metadata=flag(POSITIVE, "Expert-parallel ranks; a divisor of --experts; default: 1."),
+    schedule: str = flag(
+        "1f1b", click.Choice(SCHEDULES), "Order of the micro-batches in the pipeline."
     )
-    schedule: str = field(
-        default="1f1b",
-        metadata=flag(click.Choice(SCHEDULES), "Order of the micro-batches in the pipeline."),
+    micro_batches: int = flag(
+        4, SIZE, "Micro-batches that the pipeline splits --batch into; a divisor."
     )
-    micro_batches: int = field(
-        default=4,
-        metadata=flag(SIZE, "Micro-batches that the pipeline splits --batch into; a divisor."),
+    accumulate: int = flag(
+        1, SIZE, "Batches whose gradients are accumulated before an optimizer step."
     )
-    accumulate: int = field(
-        default=1,
-        metadata=flag(SIZE, "Batches whose gradients are accumulated before an optimizer step."),
+    keep_gathered: bool = flag(
+        False, click.BOOL, "With fsdp2, keep gathered parameters from the forward to the backward."
     )
-    keep_gathered: bool = field(
-        default=False,
-        metadata=flag(
-            click.BOOL, "With fsdp2, keep gathered parameters from the forward to the backward."
-        ),
+    dtype: str = flag(
+        "float32",
+        click.Choice(DTYPES),
+        "Precision of the computation; weights and sums stay float32.",
     )
-    dtype: str = field(
-        default="float32",
-        metadata=flag(
-            click.Choice(DTYPES), "Precision of the computation; weights and sums stay float32."
-        ),
-    )
-    recompute: bool = field(
-        default=False,
-        metadata=flag(click.BOOL, "Save memory: recompute each block in the backward."),
-    )
-    compile: bool = field(
-        default=False, metadata=flag(click.BOOL, "Compile each block; needs a C++ compiler.")
-    )
+    recompute: bool = flag(False, click.BOOL, "Save memory: recompute each block in the backward.")
+    compile: bool = flag(False, click.BOOL, "Compile each block; needs a C++ compiler.")
 
     @property
     def stages_per_rank(self) -> int:

@@ -76,9 +76,7 @@ class GPT(nn.Module):
     the whole model.
 
     Args:
-        layers: number of blocks.
         width: embedding width, a multiple of ``heads``.
-        heads: attention heads per block.
         sequence: longest input, in bytes.
         experts: experts per block; 0 for a dense model.
         recompute: save memory by recomputing each block in the backward.

@@ -59,7 +59,6 @@ class PipelinedModel:
 
     Args:
         stages: by number, from ``split_into_stages``.
-        mesh: the pp axis.
     """
 
     def __init__(

@@ -31,7 +31,6 @@ class SimulatedFault:
         phase: of ``STEP_PHASES``.
         factor: the phase takes so many times as long,
         delay_seconds: and so much longer.
-        schedule: its steps.
     """
 
     ranks: tuple[int, ...]

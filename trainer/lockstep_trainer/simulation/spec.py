@@ -13,16 +13,15 @@ Defaults are from public recordings of real jobs:
   2,432 ranks and 273 steps, which gives 1.5e-6 per rank and step.
 """
 
-import math
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 import click
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import MAX_ROWS
 from lockstep_records.shared.options import DurationRange, FiniteRange
-from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, flag, flag_name
+from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, check_finite, flag
 from lockstep_trainer.layout.mesh import AXES, Layout
 from lockstep_trainer.simulation.faults import SimulatedFault, parse_faults
 
@@ -50,83 +49,57 @@ class Simulation:
         ValueError: two fields do not fit together; the text names the flag to change.
     """
 
-    ranks: int = field(default=64, metadata=flag(click.IntRange(2, _MAX_RANKS), "Ranks."))
-    ranks_per_node: int = field(
-        default=8, metadata=flag(POSITIVE, "Ranks per node; nodes are named node-0001 and so on.")
+    ranks: int = flag(64, click.IntRange(2, _MAX_RANKS), "Ranks.")
+    ranks_per_node: int = flag(8, POSITIVE, "Ranks per node; nodes are named node-0001 and so on.")
+    layout: str = flag(
+        "",
+        click.STRING,
+        "Mesh degrees, such as dp=128,tp=8; dp takes what the others leave; default: dp alone.",
     )
-    layout: str = field(
-        default="",
-        metadata=flag(
-            click.STRING,
-            "Mesh degrees, such as dp=128,tp=8; dp takes what the others leave; default: dp alone.",
-        ),
+    steps: int = flag(300, POSITIVE, "Steps of the job.")
+    step_time: float = flag(
+        1.0, DurationRange(0.001, _DAY_SECONDS), "Duration of a step without noise and faults."
     )
-    steps: int = field(default=300, metadata=flag(POSITIVE, "Steps of the job."))
-    step_time: float = field(
-        default=1.0,
-        metadata=flag(
-            DurationRange(0.001, _DAY_SECONDS), "Duration of a step without noise and faults."
-        ),
+    jitter: float = flag(
+        0.016,
+        FiniteRange(0, 2),
+        "Noise of a rank's work from step to step (lognormal sigma); 0 = none.",
     )
-    jitter: float = field(
-        default=0.016,
-        metadata=flag(
-            FiniteRange(0, 2),
-            "Noise of a rank's work from step to step (lognormal sigma); 0 = none.",
-        ),
+    unevenness: float = flag(
+        0.004,
+        FiniteRange(0, 2),
+        "Constant difference of work between ranks (lognormal sigma); 0 = none.",
     )
-    unevenness: float = field(
-        default=0.004,
-        metadata=flag(
-            FiniteRange(0, 2),
-            "Constant difference of work between ranks (lognormal sigma); 0 = none.",
-        ),
+    tail: float = flag(
+        1.5e-6,
+        FiniteRange(0, 1),
+        "Probability that a rank's step is a spike of at least 1.36 times the usual work; "
+        "0 = never.",
     )
-    tail: float = field(
-        default=1.5e-6,
-        metadata=flag(
-            FiniteRange(0, 1),
-            "Probability that a rank's step is a spike of at least 1.36 times the usual work; "
-            "0 = never.",
-        ),
+    tokens: int = flag(4096, NOT_NEGATIVE, "Tokens per rank and step.")
+    samples: int = flag(1, NOT_NEGATIVE, "Samples per rank and step.")
+    rows: int = flag(
+        256, click.IntRange(1, MAX_ROWS), "Newest steps that a page holds; each takes 128 bytes."
     )
-    tokens: int = field(default=4096, metadata=flag(NOT_NEGATIVE, "Tokens per rank and step."))
-    samples: int = field(default=1, metadata=flag(NOT_NEGATIVE, "Samples per rank and step."))
-    rows: int = field(
-        default=256,
-        metadata=flag(
-            click.IntRange(1, MAX_ROWS), "Newest steps that a page holds; each takes 128 bytes."
-        ),
+    speed: str = flag(
+        "wall-clock",
+        click.Choice(SPEEDS),
+        "wall-clock: a step takes its duration. fast: steps are written without waiting, and "
+        "their times run ahead of the clock.",
     )
-    speed: str = field(
-        default="wall-clock",
-        metadata=flag(
-            click.Choice(SPEEDS),
-            "wall-clock: a step takes its duration. fast: steps are written without waiting, and "
-            "their times run ahead of the clock.",
-        ),
+    seed: int = flag(
+        0, click.IntRange(0, 2**32 - 1), "Seed of noise, and of what a fault leaves to chance."
     )
-    seed: int = field(
-        default=0,
-        metadata=flag(
-            click.IntRange(0, 2**32 - 1), "Seed of noise, and of what a fault leaves to chance."
-        ),
-    )
-    fault: tuple[str, ...] = field(
-        default=(),
-        metadata=flag(
-            click.STRING,
-            "Fault to simulate, as slow-PHASE:rank=R,step=S,delay=100ms; node=NAME may replace "
-            "rank, and factor=2 delay; repeatable. PHASE is loader, forward, backward, optimizer "
-            "or network.",
-        ),
+    fault: tuple[str, ...] = flag(
+        (),
+        click.STRING,
+        "Fault to simulate, as slow-PHASE:rank=R,step=S,delay=100ms; node=NAME may replace "
+        "rank, and factor=2 delay; repeatable. PHASE is loader, forward, backward, optimizer "
+        "or network.",
     )
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
+        check_finite(self)
         _ = self.mesh, self.faults
 
     @property

@@ -34,7 +34,6 @@ class SimulatedStep:
     """One step of all ranks. Arrays are [ranks]; times are seconds since the start of the job.
 
     Attributes:
-        number: of the step, from 1.
         phases: seconds by phase, [ranks, STEP_PHASES], rounded to the precision of a page's row.
         seconds: duration of the step, rounded alike.
         sync_end: moment at which all ranks leave the collective.

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 
 from lockstep_records.joblogs.judging.exits import ranks_by_exits, suspect_by_exits
-from lockstep_records.joblogs.judging.suspect import (
-    Suspect,
+from lockstep_records.joblogs.judging.judgement import (
+    Judgement,
     accuse,
     capitalised,
     most_ranks,
@@ -24,7 +24,7 @@ _LIBRARY = re.compile(r"\bin ([\w.+-]+)\[")
 _MOST_SHARE, _MANY = 0.5, 4
 
 
-def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
+def find_suspect(log: JobLog, before: int | None) -> Judgement | None:
     """The first cause; None when nothing failed.
 
     Evidence in the order of precedence; weaker evidence counts only without stronger:
@@ -64,7 +64,7 @@ def _counts(finding: Finding) -> bool:
     return finding.kind != "srun_exit"
 
 
-def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
+def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgement:
     """Whom a cause accuses: few ranks themselves; where most failed alike, the workload."""
     kind = BY_NAME[first.kind]
     same = [
@@ -148,7 +148,7 @@ def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
     return missing if missing and few and len(victims) > 1 else ()
 
 
-def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Suspect:
+def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Judgement:
     """Whom victims alone accuse: the fabric, a mismatch, a rank that never came, or unknown."""
     victims = victims_of(early)
     network = [f for f in victims if tier_of(f) is Tier.NETWORK]
@@ -157,26 +157,13 @@ def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Suspect:
         return accuse(network[0], "nobody", f"{capitalised(kind.says)}.")
     first = victims[0]
     if mismatch := _mismatched_collectives(log):
-        return Suspect(
-            finding=first,
-            cause="collective_mismatch",
-            blame="workload",
-            failure_class="user",
-            order=first.order,
-            reason=f"The ranks stood in different collectives: {mismatch}.",
-        )
+        reason = f"The ranks stood in different collectives: {mismatch}."
+        return accuse(first, "workload", reason, failure_class="user", cause="collective_mismatch")
     # The watchdogs print how many collectives each rank had entered: the rank behind is waited for.
     late = _ranks_behind(log) or _silent_among_victims(log)
     if late:
-        return Suspect(
-            finding=first,
-            cause="hang",
-            blame="rank",
-            ranks=late,
-            order=first.order,
-            reason=f"Rank {rank_list(late)} did not come to the collective"
-            " that all others waited in.",
-        )
+        reason = f"Rank {rank_list(late)} did not come to the collective that all others waited in."
+        return accuse(first, "rank", reason, ranks=late, failure_class="unknown", cause="hang")
     says = capitalised(BY_NAME[first.kind].says)
     return accuse(first, "unknown", f"{says}, and nothing tells which rank failed first.")
 

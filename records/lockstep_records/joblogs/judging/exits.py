@@ -1,10 +1,8 @@
 """What exit codes and signals tell of a failure, where the ranks exits no cause."""
 
-from typing import cast
-
 from lockstep_catalogue.vocabulary import FailureClass, Verdict
 from lockstep_records.events.event import PREEMPTED
-from lockstep_records.joblogs.judging.suspect import Suspect, most_ranks, rank_list
+from lockstep_records.joblogs.judging.judgement import Judgement, accuse, most_ranks, rank_list
 from lockstep_records.joblogs.model import Finding, JobLog
 
 _SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
@@ -16,7 +14,7 @@ _FEW = 0.5
 _SHELL = 128  # a shell reports a signal as 128 plus its number
 
 
-def suspect_by_exits(log: JobLog, early: list[Finding]) -> Suspect | None:
+def suspect_by_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
     """The suspect by the exits that launchers report; None where they report no failure."""
     exits = _own_exits(early)
     if not exits:
@@ -28,26 +26,20 @@ def suspect_by_exits(log: JobLog, early: list[Finding]) -> Suspect | None:
     by_code = first.key if code is None else f"exit code {code}"
     says = f"ended by {signal}" if signal else by_code
     cause = _CAUSES.get(signal, "exit")
+    blame: Verdict = "unknown"
+    failure_class: FailureClass = "unknown"
     if not _most_alike(log, exits, first):
         ranks = tuple(sorted(first.ranks))
         whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
-        blame, failure_class = "rank" if ranks else "unknown", "unknown"
+        blame = "rank" if ranks else "unknown"
         reason = f"{whose} failed first ({says}) and reported no cause."
     elif cause == "killed":
-        ranks, blame, failure_class = (), "unknown", "unknown"
+        ranks = ()
         reason = f"{most_ranks(log)} were killed, and nothing tells by whom."
     else:
         ranks, blame, failure_class = (), "workload", "user"
         reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
-    return Suspect(
-        finding=first,
-        cause=cause,
-        blame=cast("Verdict", blame),
-        ranks=ranks,
-        failure_class=cast("FailureClass", failure_class),
-        order=first.order,
-        reason=reason,
-    )
+    return accuse(first, blame, reason, ranks=ranks, failure_class=failure_class, cause=cause)
 
 
 def _own_exits(early: list[Finding]) -> list[Finding]:

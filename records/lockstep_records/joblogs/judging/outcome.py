@@ -11,7 +11,6 @@ from lockstep_records.joblogs.judging.blame import find_suspect
 from lockstep_records.joblogs.judging.judgement import Judgement
 from lockstep_records.joblogs.judging.silence import judge_hang, judge_hidden_cause, judge_silence
 from lockstep_records.joblogs.judging.spans import spans_of
-from lockstep_records.joblogs.judging.suspect import Suspect
 from lockstep_records.joblogs.kinds import BY_NAME, Tier
 from lockstep_records.joblogs.model import Finding, JobLog, Line
 
@@ -33,7 +32,6 @@ class Incident:
         cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the
             log names none.
         failure_class: None unless it failed.
-        reason: one sentence.
         first: line of the first cause.
         evidence: lines that support it, the first cause first.
         ended: time at which the resource manager ended the ranks, else the last time in the log;
@@ -64,8 +62,7 @@ def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
         now_seconds: wall clock, which distinguishes a running job from one that fell silent; None
             for a log that is complete.
     """
-    judgement = _judge(log, now_seconds)
-    return _with_times(log, judgement)
+    return _with_times(log, _judge(log, now_seconds))
 
 
 def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
@@ -76,7 +73,7 @@ def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
         return _judge_success(log, end)
     if suspect is not None and not _has_moved_on(log, suspect, end):
         return _judge_failure(log, suspect)
-    if log.run_status is not None and not good:
+    if log.run_status is not None:
         return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
             reason=f"The run ended by itself without its target (it reported: {log.run_status}).",
@@ -88,13 +85,13 @@ def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     return judge_hang(log) or judge_silence(log, now_seconds)
 
 
-def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
+def _has_moved_on(log: JobLog, suspect: Judgement, end: Finding | None) -> bool:
     """Whether training moved on after the supposed cause, so that it was none.
 
     Buffered output is printed late, so the clock has to agree; and where the launcher reports
     ranks that failed, it was the cause whatever else was printed.
     """
-    finding = suspect.finding
+    finding = suspect.first
     if finding is not None and finding.kind in _LAUNCHES:
         return _has_worked(log) and finding.last_order < log.progress_order
     failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
@@ -171,25 +168,16 @@ def _is_trouble(finding: Finding) -> bool:
     return BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _judge_failure(log: JobLog, suspect: Suspect) -> Judgement:
+def _judge_failure(log: JobLog, suspect: Judgement) -> Judgement:
     if suspect.cause in _LAUNCHES and not _has_worked(log):
         return Judgement(
             outcome="failed", blame=suspect.blame, cause="launch_failure",
-            failure_class=suspect.failure_class, first=suspect.finding,
+            failure_class=suspect.failure_class, first=suspect.first,
             reason="It never started: "
             + ("the launcher refused it." if suspect.cause == "launch_failure" else
                "the system could not start its tasks."),
         )  # fmt: skip
-    return Judgement(
-        outcome="failed",
-        blame=suspect.blame,
-        ranks=suspect.ranks,
-        group=suspect.group,
-        cause=suspect.cause,
-        failure_class=suspect.failure_class,
-        reason=suspect.reason,
-        first=suspect.finding,
-    )
+    return suspect
 
 
 def _judge_end(end: Finding) -> Judgement:
@@ -214,7 +202,7 @@ def _judge_end(end: Finding) -> Judgement:
 
 
 def _with_times(log: JobLog, judgement: Judgement) -> Incident:
-    spans = spans_of(log, is_hang=judgement.cause == "hang" and judgement.outcome == "unknown")
+    is_hang = judgement.cause == "hang" and judgement.outcome == "unknown"
     return Incident(
         outcome=judgement.outcome,
         blame=judgement.blame,
@@ -225,11 +213,7 @@ def _with_times(log: JobLog, judgement: Judgement) -> Incident:
         reason=judgement.reason,
         first=judgement.first.first if judgement.first else None,
         evidence=_evidence(log, judgement),
-        ended=spans.ended,
-        startup_seconds=spans.startup_seconds,
-        run_seconds=spans.run_seconds,
-        wall_seconds=spans.wall_seconds,
-        seconds_after_last_progress=spans.seconds_after_last_progress,
+        **spans_of(log, is_hang=is_hang),
     )
 
 

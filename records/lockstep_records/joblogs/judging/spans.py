@@ -1,36 +1,24 @@
 """Spans of a job by its log: start-up, run, wall clock, and the time after the last progress."""
 
-from dataclasses import dataclass
-
 from lockstep_records.joblogs.model import JobLog
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobSpans:
-    """Spans in seconds and the end since 1970; None where unknown, never negative.
+def spans_of(log: JobLog, *, is_hang: bool) -> dict[str, float | None]:
+    """Fields of an incident: spans in seconds, and the end since 1970; None where unknown.
 
-    The wall clock reaches from the first sign to the end and holds the others.
+    Never negative. The wall clock reaches from the first sign to the end and holds the others. In a
+    hang the job lives as long as its scheduler calls it running.
     """
-
-    ended: float | None
-    startup_seconds: float | None
-    run_seconds: float | None
-    wall_seconds: float | None
-    seconds_after_last_progress: float | None
-
-
-def spans_of(log: JobLog, *, is_hang: bool) -> JobSpans:
-    """The spans of a log; in a hang the job lives as long as its scheduler calls it running."""
     begin, progress = log.training_start, log.last_progress
     stop = log.run_stop if log.run_stop is not None else progress
     ended = _ended(log, is_hang=is_hang)
-    return JobSpans(
-        ended=ended,
-        startup_seconds=_difference(log.first_sign, begin),
-        run_seconds=_difference(begin, stop),
-        wall_seconds=_difference(log.first_sign, ended),
-        seconds_after_last_progress=_difference(_last_progress(log), ended),
-    )
+    return {
+        "ended": ended,
+        "startup_seconds": _difference(log.first_sign, begin),
+        "run_seconds": _difference(begin, stop),
+        "wall_seconds": _difference(log.first_sign, ended),
+        "seconds_after_last_progress": _difference(_last_progress(log), ended),
+    }
 
 
 def _last_progress(log: JobLog) -> float | None:

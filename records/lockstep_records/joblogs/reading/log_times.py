@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from lockstep_records.joblogs.reading.file_scan import FileScan
 from lockstep_records.joblogs.reading.prefix import Stamp
 from lockstep_records.joblogs.reading.scan import Scan
 
@@ -10,14 +9,14 @@ from lockstep_records.joblogs.reading.scan import Scan
 class LogTimes:
     """Times over all files, on one axis."""
 
-    def __init__(self, files: list[FileScan]) -> None:
+    def __init__(self, files: list[Scan]) -> None:
         self._files = files
         self.first_sign = self.earliest(lambda scan: scan.milestones.init) or self.earliest(
             lambda scan: scan.first_stamp
         )
 
     def _all(self, pick: Callable[[Scan], Stamp | None]) -> list[float]:
-        values = (file.scan.clock.seconds(pick(file.scan)) for file in self._files)
+        values = (file.clock.seconds(pick(file)) for file in self._files)
         return [value for value in values if value is not None]
 
     def earliest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
@@ -31,40 +30,40 @@ class LogTimes:
     def last_progress(self) -> float | None:
         """The latest progress, with what the steps after it took whose lines have no time."""
         ends = [
-            seconds + file.scan.milestones.untimed_seconds
+            seconds + file.milestones.untimed_seconds
             for file in self._files
-            if (seconds := file.scan.clock.seconds(file.scan.milestones.progress)) is not None
+            if (seconds := file.clock.seconds(file.milestones.progress)) is not None
         ]
         return max(ends, default=None)
 
     def watched(self) -> tuple[float, float] | None:
         """First and last line since the last progress in which a scheduler calls it running."""
         spans = [
-            (file.scan.clock.seconds(first), file.scan.clock.seconds(last))
+            (file.clock.seconds(first), file.clock.seconds(last))
             for file in self._files
-            if file.scan.milestones.watched is not None
-            for first, last in (file.scan.milestones.watched,)
+            if file.milestones.watched is not None
+            for first, last in (file.milestones.watched,)
         ]
         complete = [(a, b) for a, b in spans if a is not None and b is not None]
         return max(complete, key=lambda span: span[1] - span[0], default=None)
 
-    def training_start(self, main: FileScan) -> float | None:
+    def training_start(self, main: Scan) -> float | None:
         """The first progress; later where the trainer's summary states a shorter training."""
         start = self.earliest(lambda scan: scan.milestones.start)
-        end = main.scan.milestones.end
-        stop = main.scan.clock.seconds(end.stop)
+        end = main.milestones.end
+        stop = main.clock.seconds(end.stop)
         if end.runtime_seconds is None or stop is None:
             return start
         return max(stop - end.runtime_seconds, start or 0.0)
 
     def run_stop(self) -> float | None:
         """When the run ended by its own log; None when it reported no end, or went on."""
-        ends = (file.scan.milestones.end for file in self._files)
+        ends = (file.milestones.end for file in self._files)
         if not any(end.is_known for end in ends):
             return None
         return self.latest(lambda scan: scan.milestones.end.stop)
 
     def last_step(self) -> int | None:
         """The highest step of any file."""
-        steps = (file.scan.milestones.steps.last_number for file in self._files)
+        steps = (file.milestones.steps.last_number for file in self._files)
         return max((step for step in steps if step is not None), default=None)

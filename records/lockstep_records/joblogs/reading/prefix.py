@@ -74,9 +74,7 @@ class Origin:
     """The process that printed a line, as far as the line names it.
 
     Attributes:
-        rank: global rank.
         task: label of a launcher: a rank under srun alone, a node where torchrun runs below it.
-        local_rank: rank on its node.
     """
 
     rank: int | None = None

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lockstep_records.joblogs.model import Finding
-from lockstep_records.joblogs.reading.file_scan import FileScan
 from lockstep_records.joblogs.reading.prefix import Origin
 from lockstep_records.joblogs.reading.progress import Milestones
+from lockstep_records.joblogs.reading.scan import Scan
 
 T = TypeVar("T")
 # Kinds of lines in which Slurm names tasks.
@@ -19,14 +19,11 @@ class RankResolver:
     A task is a rank under srun alone, and a node where torchrun's own labels follow it; then only
     those count. A rank on its node is the global rank where the log shows that there is only one
     node: it says so, or the ranks on a node are as many as all ranks.
-
-    Args:
-        files: of the job.
     """
 
-    def __init__(self, files: list[FileScan]) -> None:
+    def __init__(self, files: list[Scan]) -> None:
         self._files = files
-        origins = {origin for file in files for origin in file.scan.origins}
+        origins = {origin for file in files for origin in file.origins}
         ranked = [origin for origin in origins if origin.rank is not None]
         below = any(origin.task is not None and origin.task != origin.rank for origin in ranked)
         locals_only = any(origin.local_rank is not None for origin in origins)
@@ -50,13 +47,13 @@ class RankResolver:
         """A milestone of each origin by its rank; the first one of a rank counts."""
         gathered: dict[int, T] = {}
         for file in self._files:
-            for origin, value in pick(file.scan.milestones).items():
+            for origin, value in pick(file.milestones).items():
                 for rank in self.resolve(origin, file.rank):
                     gathered.setdefault(rank, value)
         return gathered
 
 
-def world_size(files: list[FileScan], findings: tuple[Finding, ...], ranks: RankResolver) -> int:
+def world_size(files: list[Scan], findings: tuple[Finding, ...], ranks: RankResolver) -> int:
     """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
     exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
     if ranks.tasks_are_ranks:
@@ -66,24 +63,24 @@ def world_size(files: list[FileScan], findings: tuple[Finding, ...], ranks: Rank
     return max(_stated_world(files), max(seen) + 1 if len(seen) > 1 else 0)
 
 
-def _ranks_seen(files: list[FileScan], ranks: RankResolver) -> set[int]:
+def _ranks_seen(files: list[Scan], ranks: RankResolver) -> set[int]:
     """Ranks that wrote a line, or that a file is named after."""
     writers = {
         rank
         for file in files
-        for origin in file.scan.origins
+        for origin in file.origins
         for rank in ranks.resolve(origin, file.rank)
     }
     return writers | {file.rank for file in files if file.rank is not None}
 
 
-def _stated_world(files: list[FileScan]) -> int:
+def _stated_world(files: list[Scan]) -> int:
     """The number of ranks as stated or as many as initialised; 0 where neither is logged."""
-    sizes = [file.scan.milestones.world for file in files]
-    inits = sum(file.scan.milestones.num_inits for file in files)
+    sizes = [file.milestones.world for file in files]
+    inits = sum(file.milestones.num_inits for file in files)
     return max([*sizes, inits if inits > 1 else 0])
 
 
-def _num_nodes(files: list[FileScan]) -> int | None:
-    stated = [file.scan.milestones.num_nodes for file in files]
+def _num_nodes(files: list[Scan]) -> int | None:
+    stated = [file.milestones.num_nodes for file in files]
     return max((nodes for nodes in stated if nodes is not None), default=None)

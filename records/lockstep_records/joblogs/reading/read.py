@@ -6,7 +6,6 @@ from pathlib import Path
 from lockstep_records.file_access.compressed import TruncatedStreamError, line_blocks
 from lockstep_records.joblogs.model import JobLog, log_files
 from lockstep_records.joblogs.reading.clock import Clock, year_of
-from lockstep_records.joblogs.reading.file_scan import FileScan
 from lockstep_records.joblogs.reading.merge import merge_files
 from lockstep_records.joblogs.reading.runs import RunTrace, different_runs, refusal
 from lockstep_records.joblogs.reading.scan import Scan
@@ -35,9 +34,11 @@ def read_log(path: Path) -> JobLog:
     return merge_files(scans, notes)
 
 
-def _scan(top: Path, file: Path, index: int, notes: list[str]) -> FileScan:
+def _scan(top: Path, file: Path, index: int, notes: list[str]) -> Scan:
     name = file.name if file == top else str(file.relative_to(top))
-    scan = Scan(name, Clock(year_of(file)), index * _ORDERS_PER_FILE)
+    match = _TORCHRUN_FOLDER.search(file.as_posix()) or _RANK_IN_NAME.search(file.name)
+    rank = int(match[1]) if match else None
+    scan = Scan(name, Clock(year_of(file)), index * _ORDERS_PER_FILE, rank)
     try:
         for block in line_blocks(file):
             scan.add(block)
@@ -47,16 +48,15 @@ def _scan(top: Path, file: Path, index: int, notes: list[str]) -> FileScan:
         if not scan.lines:
             raise
         notes.append(f"{error}.")
-    match = _TORCHRUN_FOLDER.search(file.as_posix()) or _RANK_IN_NAME.search(file.name)
-    return FileScan(scan=scan, rank=int(match[1]) if match else None)
+    return scan
 
 
-def _trace(file: FileScan) -> RunTrace:
-    scan, milestones = file.scan, file.scan.milestones
+def _trace(scan: Scan) -> RunTrace:
+    milestones = scan.milestones
     seconds, _, _ = milestones.steps.durations
     return RunTrace(
         name=scan.name,
-        is_of_rank=file.rank is not None or _ATTEMPT_FOLDER.search(scan.name) is not None,
+        is_of_rank=scan.rank is not None or _ATTEMPT_FOLDER.search(scan.name) is not None,
         began=scan.clock.seconds(milestones.start),
         ended=scan.clock.seconds(milestones.progress),
         is_done=milestones.end.is_known,
@@ -67,14 +67,14 @@ def _trace(file: FileScan) -> RunTrace:
     )
 
 
-def _share_zone(files: list[FileScan], notes: list[str]) -> None:
+def _share_zone(files: list[Scan], notes: list[str]) -> None:
     """Files that hold local times only take the zone of the job's other files, if these agree."""
-    offsets = {file.scan.clock.ahead_seconds for file in files} - {None}
+    offsets = {file.clock.ahead_seconds for file in files} - {None}
     for file in files:
         if len(offsets) == 1:
-            (file.scan.clock.shared_ahead_seconds,) = offsets
-        if file.scan.clock.is_mixed:
+            (file.clock.shared_ahead_seconds,) = offsets
+        if file.clock.is_mixed:
             notes.append(
-                f"{file.scan.name} has local times and times with a zone, and no two lines of one"
+                f"{file.name} has local times and times with a zone, and no two lines of one"
                 " moment relate them: local times are left out."
             )

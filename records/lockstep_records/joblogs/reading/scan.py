@@ -49,13 +49,14 @@ class Scan:
 
     Args:
         name: of the file, for evidence.
-        clock: of this file alone.
         first_order: order of the file's first line among the lines of all files.
+        rank: in the name of the file; None where it names none.
     """
 
-    def __init__(self, name: str, clock: Clock, first_order: int = 0) -> None:
-        self.name = name
-        self.clock = clock
+    def __init__(
+        self, name: str, clock: Clock, first_order: int = 0, rank: int | None = None
+    ) -> None:
+        self.name, self.clock, self.rank = name, clock, rank
         self.groups: dict[tuple[str, str], LineGroup] = {}
         self.milestones = Milestones()
         self.first_stamp: Stamp | None = None

@@ -1,7 +1,4 @@
-"""Writes format.md: ``python -m lockstep_records.files.docs docs/formats/format.md``."""
-
-import sys
-from pathlib import Path
+"""The page docs/formats/format.md."""
 
 from lockstep_records.files.operations import DEFAULT_ROWS as OPERATIONS_ROWS
 from lockstep_records.files.operations import HEADER, KINDS, NAMES, OPERATION, operations_bytes
@@ -90,7 +87,3 @@ def render() -> str:
     for section in (HEADER, OPERATION):
         lines += _table(section)
     return "\n".join(lines).rstrip() + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

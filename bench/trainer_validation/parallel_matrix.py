@@ -1,7 +1,6 @@
 """Every strategy and hybrid on CPU: the loss falls, a resume is exact, all equal one process.
 
-``python -m lockstep_trainer.validation.parallel_matrix`` prints a table as it goes; exit status 1
-if a layout fails.
+``make train-matrix`` runs it and prints a table as it goes; exit status 1 if a layout fails.
 """
 
 import json
@@ -20,8 +19,8 @@ import torch
 from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import folder_of
-from lockstep_trainer.checkpoints.shards import read_all_tensors
-from lockstep_trainer.validation.forked_ranks import end_ranks, fork_ranks
+from trainer_validation.forked_ranks import end_ranks, fork_ranks
+from trainer_validation.tensors import read_all_tensors
 
 # Eight steps show a falling loss, and the resume in the middle leaves four on either side.
 STEPS, RESUMED_FROM = 8, 4

@@ -1,7 +1,4 @@
-"""Writes docs/metrics.md: ``python -m lockstep_catalogue.docs docs/metrics.md``."""
-
-import sys
-from pathlib import Path
+"""The page docs/metrics.md."""
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, SECTIONS
 from lockstep_catalogue.metric import Label, Metric, Series
@@ -49,7 +46,3 @@ def render() -> str:
     lines += ["", "## Labels\n", "| name | meaning | values |", "| --- | --- | --- |"]
     lines += [f"| `{x.name}` | {x.help} | {', '.join(x.values) or 'open'} |" for x in _labels()]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

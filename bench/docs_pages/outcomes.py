@@ -1,7 +1,4 @@
-"""Writes docs/outcomes.md: ``python -m lockstep_records.outcomes.docs docs/outcomes.md``."""
-
-import sys
-from pathlib import Path
+"""The page docs/outcomes.md."""
 
 from lockstep_records.outcomes.rules import RULES, Rule
 from lockstep_records.outcomes.signs import (
@@ -66,7 +63,3 @@ def render() -> str:
     evidence |= SCHEDULER_SIGNS
     lines = "".join(f"| {text} | `{sign}` |\n" for text, sign in evidence.items())
     return _HEAD + "\n".join(map(_row, RULES)) + "\n" + _SIGNS + lines
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

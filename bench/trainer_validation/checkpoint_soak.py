@@ -1,6 +1,6 @@
 """Kills ranks at random while they save, again and again, and verifies what each kill leaves.
 
-``python -m lockstep_trainer.validation.checkpoint_soak --kills 200`` starts small jobs one
+``PYTHONPATH=bench python -m trainer_validation.checkpoint_soak --kills 200`` starts small jobs one
 after the other in the same folder. They only save sharded state, every second job in the
 background. In each job one rank gets SIGKILL at a random moment. Then the newest valid checkpoint
 must hold what was saved, and must be no older than the last save that any rank reported. Exit
@@ -19,11 +19,11 @@ from pathlib import Path
 import click
 
 from lockstep_trainer.checkpoints.files import MANIFEST, find_newest
-from lockstep_trainer.checkpoints.shards import read_all_tensors
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import World
-from lockstep_trainer.validation.forked_ranks import FORKS, end_ranks, free_port
-from lockstep_trainer.validation.saving_rank import save_forever
+from trainer_validation.forked_ranks import FORKS, end_ranks, free_port
+from trainer_validation.saving_rank import save_forever
+from trainer_validation.tensors import read_all_tensors
 
 _TIMEOUT_SECONDS = 20.0
 _LATEST_KILL_SECONDS = 0.3

@@ -1,8 +1,5 @@
-"""Writes schema and page of events: ``python -m lockstep_records.events.schema docs/formats``."""
+"""The schema of events and the page docs/formats/events.md."""
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from lockstep_records.events.bounds import (
@@ -155,10 +152,3 @@ def _range_words(spec: EventField) -> str:
     if spec.most is None or spec.most == MAX_WHOLE:
         return "" if spec.least is None else f" from {spec.least:,} on"
     return f", {spec.least or 0:,} to {spec.most:,}"
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    text = json.dumps(schema(), indent=2) + "\n"
-    (folder / "events.schema.json").write_text(text, encoding="utf-8")
-    (folder / "events.md").write_text(markdown_page(), encoding="utf-8")

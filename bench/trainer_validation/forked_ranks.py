@@ -18,9 +18,7 @@ from lockstep_trainer.__main__ import main
 # A fork server and not plain forks: it has imported the trainer and done nothing else, so that no
 # thread and no CUDA context is copied into a rank.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["lockstep_trainer.__main__", "lockstep_trainer.validation.saving_rank"]
-)
+FORKS.set_forkserver_preload(["lockstep_trainer.__main__", "trainer_validation.saving_rank"])
 
 
 def fork_ranks(

@@ -1,0 +1,1 @@
+"""Writes the pages of the documentation that only state what the code declares."""

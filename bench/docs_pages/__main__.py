@@ -1,0 +1,20 @@
+"""Writes all pages: ``PYTHONPATH=bench python -m docs_pages docs``."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from docs_pages import events, metrics, outcomes, page_format
+
+RENDER_BY_FILE: dict[str, Callable[[], str]] = {
+    "metrics.md": metrics.render,
+    "outcomes.md": outcomes.render,
+    "formats/format.md": page_format.render,
+    "formats/events.md": events.markdown_page,
+    "formats/events.schema.json": lambda: json.dumps(events.schema(), indent=2) + "\n",
+}
+
+if __name__ == "__main__":
+    for name, render in RENDER_BY_FILE.items():
+        (Path(sys.argv[1]) / name).write_text(render(), encoding="utf-8")

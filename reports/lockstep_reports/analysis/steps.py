@@ -30,7 +30,6 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.dispatch import align_by_collectives, judge_recording
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.replayed import Replayed, realign, replay_trace
@@ -124,23 +123,17 @@ class StepAnalysis:
         return episode.lost_seconds / seconds if seconds > 0 else None
 
 
-def analyse(
-    recording: Recording,
-    *,
-    thresholds: Thresholds | None = None,
-    price_per_gpu_hour: float | None = None,
-) -> StepAnalysis:
+def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) -> StepAnalysis:
     """Aligns, scores and judges a recording; reads nothing, neither files nor clocks.
 
     Args:
         recording: what a reader returned.
-        thresholds: limits above which lateness counts; the defaults when left out.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
     outcome, all_steps = final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
-    replayed, verdict, episodes = _judge(recording, scores, thresholds)
+    replayed, verdict, episodes = _judge(recording, scores)
     alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
     columns = _find_covered_columns(steps, episodes)
     return StepAnalysis(
@@ -167,14 +160,14 @@ def analyse(
 
 
 def _judge(
-    recording: Recording, scores: Scores, thresholds: Thresholds | None
+    recording: Recording, scores: Scores
 ) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
     """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
     # A replay knows what each operation waited for, so it names stages and single operations.
     if recording.operations is not None:
         replayed = replay_trace(recording.operations)
         return replayed, replayed.verdict, replayed.episodes
-    verdict, episodes = judge_recording(recording, scores, thresholds)
+    verdict, episodes = judge_recording(recording, scores)
     if (weights := recording.steps.stands_for) is not None:
         episodes = tuple(
             replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes

@@ -1,25 +1,26 @@
-"""Entries of one rank's Flight Recorder dump: its collectives, and what it has not completed."""
+"""Operations of one rank's Flight Recorder dump."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from lockstep_records.shared.printable import printable
-from lockstep_reports.recording.collectives import OutstandingOperation, RankCollective
+from lockstep_reports.recording.collectives import RankOperation, collective_kind
 
-_KINDS = {
-    "allreduce": "all_reduce",
-    "allgatherbase": "all_gather",
-    "allgather": "all_gather",
-    "reducescatterbase": "reduce_scatter",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "alltoallbase": "all_to_all",
-    "broadcast": "broadcast",
-}
 # Both ranks number a group's members from 0: "nccl:send 0->1", "nccl:recv 1<-0".
 _POINT_TO_POINT = re.compile(
     r"(?P<kind>send|recv)\s+(?P<own>\d{1,7})\s*(?:->|<-)\s*(?P<peer>\d{1,7})"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankDump:
+    """The dump of one rank: its groups, the counters by number of the group, and its entries."""
+
+    rank: int
+    config: dict[str, Any]
+    status: dict[str, Any]
+    entries: list[dict[str, Any]]
 
 
 def group_of(entry: dict[str, Any]) -> str:
@@ -30,61 +31,35 @@ def group_of(entry: dict[str, Any]) -> str:
     return str(group) if group else ""
 
 
-def collective_of(rank: int, entry: dict[str, Any]) -> RankCollective | None:
-    """A rank's entry of a collective; None for sends and receives, and for entries of no group."""
-    group, sequence = entry.get("process_group"), entry.get("collective_seq_id")
-    if entry.get("is_p2p") or not isinstance(sequence, int) or not group:
-        return None
-    completed = entry.get("time_discovered_completed_ns")
-    created = entry.get("time_created_ns")
-    return RankCollective(
-        rank=rank,
-        group=group_of(entry),
-        sequence=sequence,
-        kind=_kind(entry),
-        sizes=str(entry.get("input_sizes"))[:200],
-        created_ns=created if isinstance(created, int) else None,
-        completed_ns=completed if isinstance(completed, int) else None,
-        completed=_is_completed(entry),
-    )
+def operations_of(dump: RankDump, groups: dict[str, tuple[int, ...]]) -> tuple[RankOperation, ...]:
+    """A rank's operations that name their group, in the order of its dump."""
+    found = (_operation(dump.rank, *entry, groups) for entry in enumerate(dump.entries))
+    return tuple(operation for operation in found if operation is not None)
 
 
-def outstanding_operations(
-    rank: int, entries: list[dict[str, Any]], groups: dict[str, tuple[int, ...]]
-) -> tuple[OutstandingOperation, ...]:
-    """What a rank has entered and not completed, oldest first.
-
-    Args:
-        rank: whose entries they are.
-        entries: of its dump, in any order.
-        groups: members by name of the group, which peers are numbered by.
-    """
-    operations = [
-        operation
-        for index, entry in enumerate(entries)
-        if (operation := _outstanding(rank, index, entry, groups)) is not None
-    ]
-    # The dump is a ring, so that its order is none; clocks and numbers of records are.
-    return tuple(sorted(operations, key=lambda each: (each.created_ns or 0, each.order)))
-
-
-def _outstanding(
+def _operation(
     rank: int, index: int, entry: dict[str, Any], groups: dict[str, tuple[int, ...]]
-) -> OutstandingOperation | None:
+) -> RankOperation | None:
+    """An entry's operation; ``groups`` are the members that peers are numbered by."""
     group, sequence = group_of(entry), entry.get("collective_seq_id")
-    if not group or not isinstance(sequence, int) or _is_completed(entry):
+    if not group or not isinstance(sequence, int):
         return None
     match = _POINT_TO_POINT.search(str(entry.get("profiling_name", "")))
-    peers = () if match is None else _peers(rank, match, groups.get(group, ()))
-    record, created = entry.get("record_id"), entry.get("time_created_ns")
-    return OutstandingOperation(
+    record, created, completed = (
+        value if isinstance(value := entry.get(name), int) else None
+        for name in ("record_id", "time_created_ns", "time_discovered_completed_ns")
+    )
+    return RankOperation(
         rank=rank,
         group=group,
         sequence=sequence,
-        kind=match["kind"] if match is not None else _kind(entry),
-        order=record if isinstance(record, int) else index,
-        created_ns=created if isinstance(created, int) else None,
-        peers=peers,
+        kind=_kind(entry) if match is None else match["kind"],
+        order=index if record is None else record,
+        created_ns=created,
+        completed_ns=completed,
+        # On gloo the state of a completed collective stays "scheduled".
+        is_completed=entry.get("state") == "completed" or bool(entry.get("retired")),
+        peers=() if match is None else _peers(rank, match, groups.get(group, ())),
         is_send=match is not None and match["kind"] == "send",
         is_point_to_point=match is not None or bool(entry.get("is_p2p")),
         is_started=_is_started(entry),
@@ -102,12 +77,7 @@ def _peers(rank: int, match: re.Match[str], members: tuple[int, ...]) -> tuple[i
 
 def _kind(entry: dict[str, Any]) -> str:
     operation = str(entry.get("profiling_name", "")).rpartition(":")[2]
-    return _KINDS.get(re.sub(r"[^a-z]", "", operation.lower()), printable(operation)[:64])
-
-
-def _is_completed(entry: dict[str, Any]) -> bool:
-    # On gloo the state of a completed collective stays "scheduled".
-    return entry.get("state") == "completed" or bool(entry.get("retired"))
+    return collective_kind(operation) or printable(operation)[:64]
 
 
 def _is_started(entry: dict[str, Any]) -> bool | None:

@@ -1,32 +1,13 @@
 """Joins the Flight Recorder dumps of several ranks."""
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from lockstep_records.shared.printable import printable
-from lockstep_reports.readers.flight_recorder_entries import (
-    collective_of,
-    group_of,
-    outstanding_operations,
-)
-from lockstep_reports.recording.collectives import (
-    FlightRecorderLog,
-    PhaseAtHang,
-    RankCollective,
-)
+from lockstep_reports.readers.flight_recorder_entries import RankDump, group_of, operations_of
+from lockstep_reports.recording.collectives import FlightRecorderLog, PhaseAtHang, RankOperation
 
 _PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankDump:
-    """The dump of one rank: its groups, the counters by number of the group, and its entries."""
-
-    rank: int
-    config: dict[str, Any]
-    status: dict[str, Any]
-    entries: list[dict[str, Any]]
 
 
 def members_of(group: Any) -> tuple[int, ...]:
@@ -48,19 +29,26 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
         for name, group in dump.config.items()
         if isinstance(group, dict)
     }
-    collectives = tuple(
-        collective
-        for dump in dumps.values()
-        for entry in dump.entries
-        if (collective := collective_of(dump.rank, entry))
-    )
     seen: dict[str, set[int]] = {}
-    for collective in collectives:
-        seen.setdefault(collective.group, set()).add(collective.rank)
+    for dump in dumps.values():
+        for entry in dump.entries:
+            group, sequence = group_of(entry), entry.get("collective_seq_id")
+            if group and isinstance(sequence, int) and not entry.get("is_p2p"):
+                seen.setdefault(group, set()).add(dump.rank)
     groups |= {name: tuple(sorted(ranks)) for name, ranks in seen.items() if not groups.get(name)}
+    operations = {rank: operations_of(dump, groups) for rank, dump in dumps.items()}
+    collectives = tuple(
+        each for own in operations.values() for each in own if not each.is_point_to_point
+    )
+    # The dump is a ring, so that its order is none; clocks and numbers of records are.
     outstanding = {
-        dump.rank: outstanding_operations(dump.rank, dump.entries, groups)
-        for dump in dumps.values()
+        rank: tuple(
+            sorted(
+                (each for each in own if not each.is_completed),
+                key=lambda each: (each.created_ns or 0, each.order),
+            )
+        )
+        for rank, own in operations.items()
     }
     return FlightRecorderLog(
         ranks=tuple(sorted(dumps)),
@@ -97,14 +85,14 @@ def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
 def _phases_at_hang(
     dumps: dict[int, RankDump],
     groups: dict[str, tuple[int, ...]],
-    collectives: tuple[RankCollective, ...],
+    collectives: tuple[RankOperation, ...],
 ) -> dict[tuple[str, int], PhaseAtHang]:
     """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
     phases: dict[tuple[str, int], PhaseAtHang] = {}
     for collective in collectives:
         key, sequence = (collective.group, collective.rank), collective.sequence
         previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
-        completed = sequence if collective.completed else previous.completed
+        completed = sequence if collective.is_completed else previous.completed
         phases[key] = PhaseAtHang(
             entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
         )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,17 +27,9 @@ from lockstep_reports.recording.steps import Steps
 _GIVES_WAY = frozenset({None, "unknown", "cancelled"})
 
 
-class _AttemptRead(NamedTuple):
-    steps: Steps
-    pages: tuple[Page, ...]
-
-
 def recognises(path: Path) -> bool:
     """Whether it is a folder with attempts."""
-    try:
-        return path.is_dir() and bool(list_attempts(path))
-    except OSError:
-        return False
+    return path.is_dir() and bool(list_attempts(path))
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -73,24 +65,26 @@ def read(path: Path, options: ReadOptions) -> Recording:
     )
 
 
-def _read_newest(job: Path, folders: list[Path], events: tuple[Event, ...]) -> _AttemptRead:
-    """The last attempt that has any steps, or that ended without a step.
+def _read_newest(
+    job: Path, folders: list[Path], events: tuple[Event, ...]
+) -> tuple[Steps, tuple[Page, ...]]:
+    """The last attempt that has any steps, or that ended without a step, with its pages.
 
     Raises:
         NoStepsError: the first reason why there are none, where no attempt has ended or stands.
     """
     first_error: NoStepsError | None = None
-    without_steps: _AttemptRead | None = None
+    without_steps: tuple[Steps, tuple[Page, ...]] | None = None
     for folder in reversed(folders):
         try:
-            attempt = _AttemptRead(*read_pages(folder))
+            attempt = read_pages(folder)
         except NoStepsError as error:
             first_error = first_error or error
-            attempt = _AttemptRead(_make_empty_steps(folder, events), ())
-        if len(attempt.steps.numbers):
+            attempt = _make_empty_steps(folder, events), ()
+        if len(attempt[0].numbers):
             return attempt
         # The newest of them: of a job that never made a step its end is all there is to tell.
-        if without_steps is None and _is_news(attempt.steps, events):
+        if without_steps is None and _is_news(attempt[0], events):
             without_steps = attempt
     if without_steps is not None:
         return without_steps
@@ -136,23 +130,22 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
     is_complete = len(steps.members) == steps.world_size and bool(ended) and all(ended)
     if steps.is_running or not (has_failed or is_complete):
         return {}
-    try:
-        return classify(evidence_of(job, steps.attempt)).event_fields()
-    except OSError:  # the folder is being removed
-        return {}
+    return _judge_end(job, steps)
 
 
 def _with_slurms_word(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
     """The end by the evidence on this node and by Slurm's word; empty where Slurm has none."""
     signs = [page.progress_wall_seconds for page in pages]
     word = ask_slurm(job.name, max(signs)) if signs else ""
-    if not word:
-        return {}
+    return _judge_end(job, steps, scheduler=(word,)) if word else {}
+
+
+def _judge_end(job: Path, steps: Steps, **told: Any) -> Mapping[str, Any]:
+    """Fields of an end by the evidence on this node, and by what somebody else told."""
     try:
-        evidence = evidence_of(job, steps.attempt)
+        return classify(replace(evidence_of(job, steps.attempt), **told)).event_fields()
     except OSError:  # the folder is being removed
         return {}
-    return classify(replace(evidence, scheduler=(word,))).event_fields()
 
 
 def _find_hang(

@@ -1,12 +1,9 @@
 """Builds recordings whose source knows durations of steps and little else."""
 
-from pathlib import Path
-
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
 
 MAX_CELLS = 1 << 25
@@ -46,14 +43,4 @@ def timed_steps(
         seconds=seconds,
         phases=phases,
         notes=notes,
-    )
-
-
-def record_times(kind: str, path: Path, steps: Steps) -> Recording:
-    """A recording whose step times are each rank's own, not levelled by collectives."""
-    return Recording(
-        source_kind=kind,
-        path=path,
-        steps=steps,
-        own_times=True,
     )

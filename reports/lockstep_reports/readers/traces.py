@@ -32,11 +32,8 @@ _MAX_NAMED_TYPES = 3
 
 def recognises(path: Path) -> bool:
     """Whether it is a file of operation rows, or a folder with some."""
-    try:
-        files = _files(path) if path.is_dir() else [path]
-        return any(looks_like_rows(file) for file in files[:2])
-    except OSError:
-        return False
+    files = _files(path) if path.is_dir() else [path]
+    return any(map(looks_like_rows, files[:2]))
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -47,12 +44,8 @@ def read(path: Path, options: ReadOptions) -> Recording:
         OSError: a file cannot be read.
     """
     trace = read_trace(path, options.meta)
-    return Recording(
-        source_kind="operations",
-        path=path,
-        steps=steps_of(trace),
-        operations=trace,
-    )
+    steps = steps_of(trace)
+    return Recording(source_kind="operations", path=path, steps=steps, operations=trace)
 
 
 def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:

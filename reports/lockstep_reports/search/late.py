@@ -9,14 +9,14 @@ how the noise is distributed, corrected for every unit and every stretch that wa
 * recurrent: of the steps in which any unit was late, it was this one too often.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import fisher_tail, tail_bound
-from lockstep_reports.search.stretches import Stretch
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
 # steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
@@ -57,8 +57,8 @@ class Search:
     threshold: float
     min_mean_loss: float
     gap: int
-    weight: float
-    false_alarm_probability: float
+    weight: float = 1.0
+    false_alarm_probability: float = FALSE_ALARM_PROBABILITY
     always: bool = True
     changed: bool = True
     recurrent: bool = False
@@ -94,11 +94,14 @@ def _find_once(margin: Matrix, search: Search) -> list[Stretch]:
         # Of two ways in which the same steps come and go, the one that chance explains least.
         found = sorted(_find_at(margin, at_level), key=lambda s: s.chance * (not s.is_steady))
         for stretch in found:
-            if not any(
-                stretch.unit == other.unit and overlaps(stretch, other) for other in stretches
-            ):
+            if not is_among(stretches, stretch):
                 stretches.append(stretch)
     return stretches
+
+
+def is_among(stretches: Iterable[Stretch], stretch: Stretch) -> bool:
+    """Whether a stretch shares a step with another one of its unit."""
+    return any(stretch.unit == other.unit and overlaps(stretch, other) for other in stretches)
 
 
 def overlaps(stretch: Stretch, other: Stretch) -> bool:

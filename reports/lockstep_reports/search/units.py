@@ -12,6 +12,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import smallest_of_others
 
 # Among more ranks than these the median of all is as good as that of the others, and quicker.
 _MANY_RANKS = 64
@@ -49,7 +50,8 @@ class Units:
             Seconds, [units, steps]; NaN where a unit or all others are unknown.
         """
         highest, lowest = self._extremes(values)
-        margin: Matrix = lowest - _highest_of_others(highest)[: len(self.names)]
+        # Smallest of the negatives: the largest.
+        margin: Matrix = lowest + smallest_of_others(-highest)[: len(self.names)]
         return np.where(np.isfinite(margin), margin, np.nan)
 
     def deviation(self, values: Matrix) -> Matrix:
@@ -152,13 +154,3 @@ def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> I
             seen.add(unit_of.tobytes())
             name = ", ".join(str(steps.ranks[row]) for row in np.flatnonzero(unit_of == 0))
             yield Units(kind="ranks", names=(name,), unit_of=unit_of, num_candidates=num_candidates)
-
-
-def _highest_of_others(highest: Matrix) -> Matrix:
-    """For each unit the highest value of all others in that step [units, steps]."""
-    if len(highest) <= 1:
-        return np.full_like(highest, -np.inf)
-    top = np.argmax(highest, axis=0)
-    first, second = -np.partition(-highest, 1, axis=0)[:2]
-    others: Matrix = np.where(np.arange(len(highest))[:, None] == top, second, first)
-    return others

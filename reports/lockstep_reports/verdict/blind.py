@@ -10,7 +10,8 @@ from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores
-from lockstep_reports.wording import duration, list_ranks, percent, plural
+from lockstep_reports.verdict.evidence import missing_ranks
+from lockstep_reports.wording import duration, percent, plural
 
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
@@ -22,7 +23,7 @@ def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:
         _explain_missing_waits(steps, scores),
         _unclaimed_time(steps, scores),
         _explain_host_times(steps),
-        _missing_ranks(steps),
+        *missing_ranks(steps, "any of them may be the slow one"),
         _missing_rows(steps),
     )
     return tuple(reason for reason in reasons if reason is not None)
@@ -58,16 +59,6 @@ def _explain_host_times(steps: Steps) -> str | None:
     return (
         f"{plural(int(by_host.sum()), 'rank')} with a GPU recorded times of the host, which runs "
         "ahead of the device: a slow GPU need not show in them."
-    )
-
-
-def _missing_ranks(steps: Steps) -> str | None:
-    missing = steps.missing_ranks
-    if not missing:
-        return None
-    return (
-        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-        f"({list_ranks(missing)}); any of them may be the slow one."
     )
 
 

@@ -10,7 +10,7 @@ from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
@@ -18,25 +18,22 @@ from lockstep_reports.verdict.verdict import Episode, Verdict
 
 # A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
-_SHORT_THRESHOLDS = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
+_SHORT_WINDOW_STEPS = 5
 
 
-def judge_recording(
-    recording: Recording, scores: Scores, thresholds: Thresholds | None
-) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and its episodes; ``thresholds`` None takes those of the judge."""
+def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict and its episodes."""
     if recording.flight_recorder_log is not None:
         return judge_hang(recording.flight_recorder_log), ()
     if recording.own_times:
-        return judge_own_times(recording.steps, thresholds=thresholds)
+        return judge_own_times(recording.steps)
     if recording.collectives is not None:
-        return _judge_collectives(recording.steps, recording.collectives, thresholds), ()
-    if recording.steps.stands_for is not None:
-        thresholds = thresholds or _SHORT_THRESHOLDS
-    return judge(recording.steps, scores, thresholds)
+        return _judge_collectives(recording.steps, recording.collectives), ()
+    are_means = recording.steps.stands_for is not None
+    return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_means else WINDOW_STEPS)
 
 
-def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds | None) -> Verdict:
+def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
     """Judges every collective as a step of its own: the late rank has the shortest one."""
     rows = [steps.ranks.index(rank) for rank in log.ranks]
     unknown = np.full(log.seconds.shape, np.nan)
@@ -54,7 +51,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
     if len(log.ranks) <= 1:
         why = "No collective was recorded by two ranks or more; lateness needs that."
         return Verdict(kind="unknown", evidence=(why,))
-    verdict = judge(samples, score(samples), thresholds or _SHORT_THRESHOLDS)[0]
+    verdict = judge(samples, score(samples), _SHORT_WINDOW_STEPS)[0]
     if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
         why = "None of the ranks that were read is slow, but most ranks were not read."
         return Verdict(kind="unknown", evidence=(why, *verdict.evidence))

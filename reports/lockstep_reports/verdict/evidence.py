@@ -4,8 +4,8 @@ import numpy as np
 
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.score import Scores
-from lockstep_reports.search.stretches import Stretch, Thresholds
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
@@ -49,30 +49,27 @@ def _write_chance(chance: float) -> str:
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 
 
-def why_unknown(steps: Steps, thresholds: Thresholds) -> str | None:
+def why_unknown(steps: Steps, min_steps: int) -> str | None:
     """Why the recording is too little to judge; None when it is enough."""
     if len(steps.members) <= 1:
         return "Only one rank was read; lateness needs another rank to compare with."
     num_ranks_in_sync = np.count_nonzero(~np.isnan(steps.sync), axis=0)
     num_steps = int(np.count_nonzero(num_ranks_in_sync > 1))
-    if num_steps >= thresholds.min_steps:
+    if num_steps >= min_steps:
         return None
     return (
         f"{plural(num_steps, 'step')} with a synchronisation of two ranks or more "
-        f"{'is' if num_steps == 1 else 'are'} recorded; {thresholds.min_steps} are needed."
+        f"{'is' if num_steps == 1 else 'are'} recorded; {min_steps} are needed."
     )
 
 
-def why_nobody(
-    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
-) -> tuple[str, ...]:
-    """Why nobody is named; ``threshold`` is the least margin that counts, in seconds."""
+def why_nobody(steps: Steps, scores: Scores) -> tuple[str, ...]:
+    """Why nobody is named."""
     row = int(np.argmax(np.nan_to_num(scores.last_share)))
     return (
         (
-            f"No rank kept all others waiting by more than {duration(threshold)} "
-            f"({percent(thresholds.min_effect_ratio)} "
-            "of the median step) more often than chance explains."
+            f"No rank kept all others waiting by more than {duration(scores.threshold)} "
+            f"({percent(MIN_EFFECT_RATIO)} of the median step) more often than chance explains."
         ),
         (
             f"Last most often: rank {steps.ranks[row]}, in "
@@ -81,7 +78,7 @@ def why_nobody(
         ),
         (
             "Thresholds aim at naming somebody, where nobody is slow, in at most one run in "
-            f"{1 / thresholds.false_alarm_probability:,.0f}."
+            f"{1 / FALSE_ALARM_PROBABILITY:,.0f}."
         ),
     )
 
@@ -105,14 +102,14 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
     )
 
 
-def missing_ranks(steps: Steps) -> tuple[str, ...]:
-    """What could not be judged for want of pages."""
+def missing_ranks(steps: Steps, doubt: str = "what they did is not judged") -> tuple[str, ...]:
+    """A sentence on the ranks without a page, with what follows from that; empty without any."""
     missing = steps.missing_ranks
     if not missing:
         return ()
     return (
         (
             f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-            f"({list_ranks(missing)}); what they did is not judged."
+            f"({list_ranks(missing)}); {doubt}."
         ),
     )

@@ -6,6 +6,7 @@ others have completed. Everybody else is a victim, in whatever group it waits.
 """
 
 from collections import Counter
+from collections.abc import Collection
 
 from lockstep_reports.recording.collectives import FlightRecorderLog
 from lockstep_reports.verdict.verdict import Verdict
@@ -22,21 +23,22 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
     if mismatch := _mismatch(log):
         return mismatch
     graph = wait_graph(log)
-    roots = graph.roots()
     if circle := graph.circle():
         waits = [wait for wait in graph.waits if wait.waiter in circle]
-        evidence = (
-            f"{_listed(list(circle))} wait for each other in a circle that nobody else holds up:"
+        why = (
+            f"{_listed(circle)} wait for each other in a circle that nobody else holds up:"
             " their order of operations differs."
         )
-        return Verdict(
-            kind="unknown", cause="deadlock", evidence=(evidence, *_sentences(log, graph, waits))
-        )
-    if roots:
+        return _unknown(why, *_sentences(log, graph, waits), cause="deadlock")
+    if roots := graph.roots():
         return _accuse(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
     return _judge_without_roots(log, graph)
+
+
+def _unknown(*evidence: str, cause: str = "hang") -> Verdict:
+    return Verdict(kind="unknown", cause=cause, evidence=evidence)
 
 
 def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
@@ -45,10 +47,8 @@ def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) ->
     sentences = _sentences(log, graph, waits)
     if 2 * len(roots) > len(log.ranks):
         why = f"{plural(len(roots), 'rank')} of {len(log.ranks)} are out of step: no single rank's."
-        return Verdict(kind="unknown", cause="hang", evidence=(why, *sentences))
-    return Verdict(
-        kind="rank", ranks=roots, phase=None, cause="hang", confidence=0.9, evidence=sentences
-    )
+        return _unknown(why, *sentences)
+    return Verdict(kind="rank", ranks=roots, cause="hang", confidence=0.9, evidence=sentences)
 
 
 def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
@@ -62,7 +62,7 @@ def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
             f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: look"
             " there first."
         )
-    return Verdict(kind="unknown", cause="hang", evidence=(why, *_sentences(log, graph, waits)))
+    return _unknown(why, *_sentences(log, graph, waits))
 
 
 def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
     return tuple(sentences)
 
 
-def _listed(ranks: list[int]) -> str:
+def _listed(ranks: Collection[int]) -> str:
     noun = "rank" if len(ranks) == 1 else "ranks"
     return f"{noun} {list_ranks(sorted(ranks))}".capitalize() if ranks else "nobody"
 
@@ -108,7 +108,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     """The first collective that members of a group entered as different operations."""
     kinds_of: dict[tuple[str, int], dict[int, str]] = {}
     for entry in log.collectives:
-        if not entry.completed:
+        if not entry.is_completed:
             kinds_of.setdefault((entry.group, entry.sequence), {})[entry.rank] = entry.kind
     for (group, sequence), kinds in sorted(kinds_of.items(), key=lambda entry: entry[0][1]):
         counted = Counter(kinds.values()).most_common()
@@ -118,17 +118,12 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
             f"{_listed([r for r, k in kinds.items() if k == kind])} entered {kind}"
             for kind, _ in counted
         )
+        cause, evidence = "mismatched collectives", f"{sentence}."
         if counted[0][1] == counted[1][1]:  # no majority, so no rank is the odd one out
-            return Verdict(
-                kind="unknown", cause="mismatched collectives", evidence=(sentence + ".",)
-            )
+            return _unknown(evidence, cause=cause)
         minority = tuple(sorted(r for r, kind in kinds.items() if kind != counted[0][0]))
         return Verdict(
-            kind="rank",
-            ranks=minority,
-            cause="mismatched collectives",
-            confidence=0.9,
-            evidence=(sentence + ".",),
+            kind="rank", ranks=minority, cause=cause, confidence=0.9, evidence=(evidence,)
         )
     return None
 
@@ -136,19 +131,18 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
 def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
-    stuck = sorted({*graph.entered, *(wait.waiter for wait in graph.waits)})
+    stuck = {*graph.entered, *(wait.waiter for wait in graph.waits)}
     if stuck:
         why = (
             f"{_listed(stuck)} stand in operations that every rank they need has entered: which"
             " rank or link holds them up is not in the dumps."
         )
-        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
+        return _unknown(why, num_dumps)
     if log.overwritten:
         why = (
-            f"The rings of {_listed(sorted(log.overwritten)).lower()} no longer hold the oldest"
+            f"The rings of {_listed(log.overwritten).lower()} no longer hold the oldest"
             " operation that is outstanding; record more with TORCH_FR_BUFFER_SIZE."
         )
-        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
-    return Verdict(
-        kind="nobody", evidence=("No rank waits for another in any collective.", num_dumps)
-    )
+        return _unknown(why, num_dumps)
+    evidence = ("No rank waits for another in any collective.", num_dumps)
+    return Verdict(kind="nobody", evidence=evidence)

@@ -6,10 +6,9 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores, excess, last_share
-from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
 from lockstep_reports.verdict.blind import why_blind
 from lockstep_reports.verdict.busy_host import (
@@ -25,7 +24,7 @@ from lockstep_reports.verdict.evidence import (
     why_unknown,
 )
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, by_cost
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
 
@@ -71,17 +70,15 @@ def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
 
 
 def judge(
-    steps: Steps, scores: Scores, thresholds: Thresholds | None = None
+    steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes it rests on in the order of their beginning."""
-    thresholds = thresholds or Thresholds()
     missing = missing_ranks(steps)
-    if why := why_unknown(steps, thresholds):
+    if why := why_unknown(steps, 2 * window_steps):
         return Verdict(kind="unknown", evidence=(why, *missing)), ()
-    threshold = thresholds.min_effect_ratio * scores.median_step_seconds
-    candidates = find_suspects(steps, scores, threshold, thresholds)
+    candidates = find_suspects(steps, scores, window_steps)
     run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), thresholds)
+    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
@@ -96,13 +93,12 @@ def judge(
         return replace(load, evidence=(*load.evidence, *missing)), ()
     if blind := why_blind(steps, scores):
         return Verdict(kind="unknown", evidence=blind), ()
-    if load := workload(steps, scores, threshold, thresholds):
-        return busy_everywhere(steps, scores, threshold, thresholds) or load, ()
+    if load := workload(steps, scores, window_steps):
+        return busy_everywhere(steps, scores, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
-    evidence = (*why_nobody(steps, scores, threshold, thresholds), *hiccups)
-    return Verdict(kind="nobody", evidence=evidence), ()
+    return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
 
 
 def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
@@ -122,7 +118,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
     if not accused:
         return replace(busy, evidence=(*busy.evidence, *missing))
-    costliest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
+    costliest_first = sorted(accused, key=by_cost)
     worst = costliest_first[0]
     same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
@@ -147,7 +143,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
 def _episode(steps: Steps, suspect: Suspect) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
-    phase, phase_seconds = _slow_phase(steps, suspect, suspect.late, late_seconds)
+    phase, phase_seconds = _slow_phase(steps, suspect, late_seconds)
     has_group = suspect.units.kind not in {"rank", "ranks"}
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),
@@ -170,17 +166,13 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
 
 
 def _slow_phase(
-    steps: Steps, suspect: Suspect, late: Flags, late_seconds: float
+    steps: Steps, suspect: Suspect, late_seconds: float
 ) -> tuple[str | None, float | None]:
     """The phase of own work that is most beyond the others', and by how many seconds.
 
-    Args:
-        steps: the recording.
-        suspect: whose phase it is.
-        late: its late steps [steps of the stretch].
-        late_seconds: its median lateness; a phase must explain a share of it, else both are None.
+    It must explain a share of the median lateness, else both are None.
     """
-    columns = np.arange(suspect.stretch.first, suspect.stretch.last + 1)[late]
+    columns = np.arange(suspect.stretch.first, suspect.stretch.last + 1)[suspect.late]
     rows = list(suspect.rows)
     # Medians, so that a single pause in another phase does not outweigh what is steady.
     beyond = {

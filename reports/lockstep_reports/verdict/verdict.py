@@ -51,6 +51,11 @@ class Episode:
         return float(self.lost_by_step.sum())
 
 
+def by_cost(episode: Episode) -> float:
+    """Key that sorts episodes from the costliest to the cheapest."""
+    return -episode.lost_seconds
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, costliest first; empty for nobody and unknown."""

@@ -13,8 +13,8 @@ from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
 from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.suspects import (
+    MIN_EXPLAINED,
     Culprit,
-    Limits,
     are_uneven,
     find_culprit,
     has_uneven_batches,
@@ -23,40 +23,35 @@ from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
 _LATE_SHARE = 0.5
+_MIN_SLOWDOWN, _MAX_SIMULATION_ERROR = 1.03, 0.05
 _SCATTERED = "Neither the worst ranks nor any stage explain half of it."
 
 
-def conclude(
-    trace: OperationTrace, what_if: WhatIf, limits: Limits | None = None
-) -> tuple[Verdict, tuple[Episode, ...]]:
+def conclude(trace: OperationTrace, what_if: WhatIf) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the stretch of steps that it rests on if it names somebody."""
-    limits = limits or Limits()
     error = what_if.simulation_error_ratio
-    if error >= limits.simulation_error:
+    if error >= _MAX_SIMULATION_ERROR:
         why = (
             f"The replay is {percent(error)} off the recorded steps; from "
-            f"{percent(limits.simulation_error)} on it is not trusted, for what slowed the job is "
+            f"{percent(_MAX_SIMULATION_ERROR)} on it is not trusted, for what slowed the job is "
             "not among the recorded operations."
         )
         return Verdict(kind="unknown", evidence=(why,)), ()
     summary = _slowdown_sentence(what_if)
-    if what_if.slowdown < limits.slowdown:
+    if what_if.slowdown < _MIN_SLOWDOWN:
         return Verdict(kind="nobody", evidence=(summary,)), ()
-    culprit = None
-    if not has_uneven_batches(what_if, limits):
-        culprit = find_culprit(trace, what_if, limits)
-    if culprit is not None:
+    if has_uneven_batches(what_if):
+        return _workload(what_if, summary), ()
+    if culprit := find_culprit(trace, what_if):
         return _name_culprit(what_if, culprit, summary)
-    return _judge_without_culprit(what_if, limits, summary), ()
+    return _judge_without_culprit(what_if, summary), ()
 
 
-def _judge_without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
+def _judge_without_culprit(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
-    if has_uneven_batches(what_if, limits):
-        return _workload(what_if, summary)
-    if (factors.ranks or 0.0) >= limits.explained and not np.any(factors.slow_ranks):
+    if (factors.ranks or 0.0) >= MIN_EXPLAINED and not np.any(factors.slow_ranks):
         return _rotating(what_if, summary)
-    if are_uneven(what_if, limits):
+    if are_uneven(what_if):
         return _several_causes(what_if, summary)
     return Verdict(kind="nobody", evidence=(summary, _SCATTERED))
 
@@ -74,7 +69,7 @@ def _name_culprit(
     what_if: WhatIf, culprit: Culprit, summary: str
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     explanation = culprit.explanation
-    phase, phase_seconds, ratio = _phase(what_if, culprit.mask)
+    phase, phase_seconds, ratio = _phase(what_if, explanation.mask)
     lost = explanation.lost_by_step
     late = lost > _LATE_SHARE * np.median(lost[lost >= np.quantile(lost, 0.5)])
     columns = np.flatnonzero(late)
@@ -107,46 +102,24 @@ def _name_culprit(
         confidence=confidence,
         evidence=evidence,
     )
-    episode = _episode(what_if, culprit, verdict, stretch, hits=hits, phase_seconds=phase_seconds)
-    return verdict, (episode,)
-
-
-def _episode(
-    what_if: WhatIf,
-    culprit: Culprit,
-    verdict: Verdict,
-    stretch: slice,
-    *,
-    hits: int,
-    phase_seconds: float,
-) -> Episode:
-    """The steps in which the culprit cost time, as columns of the replayed steps.
-
-    Args:
-        what_if: the replay.
-        culprit: who it is.
-        verdict: that names it.
-        stretch: columns from the first hit step to the last.
-        hits: number of hit steps.
-        phase_seconds: how much longer its phase was than the others', in seconds.
-    """
-    steps, lost = what_if.model.grid.steps, culprit.explanation.lost_by_step[stretch]
-    return Episode(
+    steps, lost = what_if.model.grid.steps, lost[stretch]
+    episode = Episode(
         start_step=int(steps[stretch.start]),
         end_step=int(steps[stretch.stop - 1]),
         columns=stretch,
         ongoing=stretch.stop == len(steps),
         ranks=verdict.ranks,
         group=verdict.group,
-        phase=verdict.phase,
+        phase=phase,
         phase_seconds=phase_seconds,
         late_seconds=float(np.median(lost)),
         lost_by_step=lost,
         last_share=hits / len(lost),
-        confidence=verdict.confidence or 0.0,
-        evidence=verdict.evidence,
+        confidence=confidence,
+        evidence=evidence,
         group_is_node=culprit.is_node,
     )
+    return verdict, (episode,)
 
 
 def _culprit_name(culprit: Culprit) -> str:

@@ -30,9 +30,9 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.verdict.dispatch import align_by_collectives, judge_recording
+from lockstep_reports.verdict.judge import align_by_collectives, judge_recording
 from lockstep_reports.verdict.verdict import Episode, Verdict
-from lockstep_reports.whatif.replayed import Replayed, realign, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -135,7 +135,10 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores)
     alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
-    columns = _find_covered_columns(steps, episodes)
+    costliest = _find_costliest(episodes)
+    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
+    columns = costliest.columns if costliest else slice(0, len(steps.numbers))
+    numbers = steps.numbers[columns].tolist() or [None]
     return StepAnalysis(
         recording=recording,
         outcome=outcome,
@@ -145,7 +148,7 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         episodes=episodes,
         summary=_summarize(recording, scores),
         ranks=summarize_ranks(steps, scores, alignment, columns),
-        ranks_over=_read_numbers(steps, columns),
+        ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
         goodput=goodput(steps, episodes, standstills),
         times=measure_times(recording, alignment),
@@ -183,16 +186,3 @@ def _summarize(recording: Recording, scores: Scores) -> StepSummary:
 
 def _find_costliest(episodes: tuple[Episode, ...]) -> Episode | None:
     return max(episodes, key=lambda e: (not e.busy_host, e.lost_seconds), default=None)
-
-
-def _find_covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
-    """Columns that the table of ranks covers: the costliest episode's, or all."""
-    costliest = _find_costliest(episodes)
-    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
-    return costliest.columns if costliest else slice(0, len(steps.numbers))
-
-
-def _read_numbers(steps: Steps, columns: slice) -> tuple[int | None, int | None]:
-    if not len(steps.numbers):
-        return None, None
-    return int(steps.numbers[columns.start]), int(steps.numbers[columns.stop - 1])

@@ -8,6 +8,7 @@ from lockstep_reports.analysis.steps import StepAnalysis
 _NO_LEDGER = "no ledger was asked: lockstep ledger has the objectives of jobs"
 _NO_PRICE = "no price was given; give --price-per-gpu-hour"
 _NOT_IN_LOG = "a log does not record it"
+_NO_STEPS = "no steps were recorded"
 # A kind that records neither phases nor arrivals has one reason for all it lacks.
 _REASON_BY_KIND = {
     "step_series": "one series represents the job; ranks cannot be told apart in it",
@@ -21,7 +22,7 @@ _REASON_BY_KIND = {
 def step_missing_reasons(analysis: StepAnalysis) -> dict[str, str]:
     """Reason by name of the JSON field that is null, in the order of the JSON."""
     values_and_reasons = {
-        "steps.median_seconds": (analysis.summary.median_seconds, _why_no_steps(analysis)),
+        "steps.median_seconds": (analysis.summary.median_seconds, _lack(analysis, _NO_STEPS)),
         "steps.p95_seconds": (analysis.summary.p95_seconds, _why_no_tail(analysis)),
         "startup_seconds": (
             analysis.times.startup_seconds,
@@ -82,22 +83,22 @@ def log_missing_reasons(analysis: LogAnalysis) -> dict[str, str]:
     return {name: reason for name, (value, reason) in values_and_reasons.items() if value is None}
 
 
-def _why_no_steps(analysis: StepAnalysis) -> str:
-    return _REASON_BY_KIND.get(analysis.recording.source_kind, "no steps were recorded")
+def _lack(analysis: StepAnalysis, default: str) -> str:
+    """What the kind of source lacks, or else the default."""
+    return _REASON_BY_KIND.get(analysis.recording.source_kind, default)
 
 
 def _why_no_tail(analysis: StepAnalysis) -> str:
     if analysis.steps.stands_for is not None:
         return "means over many steps hide the tail, and no counts by duration were recorded"
-    return _why_no_steps(analysis)
+    return _lack(analysis, _NO_STEPS)
 
 
 def why_no_phases(analysis: StepAnalysis) -> str | None:
     """Why a report has no phases of a step; None when it has them."""
     if any(rank.own_work_seconds or rank.sync_seconds for rank in analysis.ranks):
         return None
-    default = "the recording does not tell the phases of a step"
-    return _REASON_BY_KIND.get(analysis.recording.source_kind, default)
+    return _lack(analysis, "the recording does not tell the phases of a step")
 
 
 def why_no_arrivals(analysis: StepAnalysis) -> str | None:
@@ -107,9 +108,7 @@ def why_no_arrivals(analysis: StepAnalysis) -> str | None:
     # A replay has arrivals at every operation, so no single one represents the step.
     if analysis.replayed is not None:
         return "operations record their own starts, not arrivals at one synchronisation"
-    return _REASON_BY_KIND.get(
-        analysis.recording.source_kind, "no rank recorded an arrival at a collective"
-    )
+    return _lack(analysis, "no rank recorded an arrival at a collective")
 
 
 def _why_no_replay(analysis: StepAnalysis) -> str | None:

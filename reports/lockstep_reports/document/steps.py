@@ -19,6 +19,7 @@ from lockstep_reports.document.model import Document
 from lockstep_reports.document.published import (
     Clocks,
     JobGoodput,
+    Sign,
     SlowEpisode,
     Source,
     StepsReport,
@@ -32,7 +33,6 @@ from lockstep_reports.document.step_sentences import (
 from lockstep_reports.document.steps_sections import step_sections
 from lockstep_reports.document.timeline import step_trace_events
 from lockstep_reports.document.what_if import WhatIfFigures, describe_replay
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, plural
 

@@ -12,12 +12,11 @@ from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head, holds_any
-from lockstep_reports.readers.flight_recorder_entries import RankDump
-from lockstep_reports.readers.flight_recorder_join import join_dumps, members_of
-from lockstep_reports.readers.series import timed_steps
+from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
 from lockstep_reports.readers.unpickled import json_values, plain_values
 from lockstep_reports.recording.collectives import FlightRecorderLog, Span
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import timed_steps
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES, _MAX_ALL_ENTRIES = 1 << 18, 1 << 22

@@ -112,7 +112,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
     seconds = np.sum(list(phases.values()), axis=0)
     start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * num_steps
     stands_for = nan_stats.median(per_step, axis=0)
-    loss = _of_job(server, slots, training.LOSS, of_job)
+    loss = _ask_about_job(server, slots, training.LOSS, of_job)
     steps = Steps(
         job_id=job,
         attempt=max(_number(info, labels.ATTEMPT.name) for info in infos),
@@ -201,7 +201,7 @@ def _durations(
     return DurationHistogram(bounds=np.array(bounds), counts=counts[:, columns])
 
 
-def _of_job(server: Prometheus, slots: _Slots, metric: Metric, of_job: Matcher) -> Matrix:
+def _ask_about_job(server: Prometheus, slots: _Slots, metric: Metric, of_job: Matcher) -> Matrix:
     """The highest value of a gauge over the job at the end of every slot [slots]."""
     return slots.row(_over(server, by("max", select(metric, of_job), labels.JOB_ID), slots))
 
@@ -211,7 +211,7 @@ def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Mat
 
     Counted from 0 where the job has resumed from an earlier step.
     """
-    numbers, has_steps = _of_job(server, slots, training.STEP, of_job), ~np.isnan(stands_for)
+    numbers, has_steps = _ask_about_job(server, slots, training.STEP, of_job), ~np.isnan(stands_for)
     if np.isnan(numbers[has_steps]).any() or (np.diff(numbers[has_steps]) <= 0).any():
         numbers = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(stands_for)))) - 1
     rounded: Integers = np.nan_to_num(numbers).astype(np.int64)

@@ -11,8 +11,8 @@ import numpy as np
 from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import head
-from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import timed_steps
 from lockstep_reports.wording import plural
 
 _MAX_BYTES = 1 << 26

@@ -16,8 +16,8 @@ from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_BYTES, head
 from lockstep_reports.readers.rows import skip_line
-from lockstep_reports.readers.series import MAX_CELLS, timed_steps
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import MAX_CELLS, timed_steps
 from lockstep_reports.wording import plural
 
 # Share of all pairs of worker and step that must have a row, and of rows that must not repeat a
@@ -74,12 +74,8 @@ def read(path: Path, options: ReadOptions) -> Recording:
 def _slots(workers: Integers, times: Matrix, notes: list[str]) -> Integers:
     """The step number of each row [rows]: the file's, or slots of time where few rows share one.
 
-    Clocks that are a little off and fractional times must not tear a step apart.
-
-    Args:
-        workers: of each row [rows].
-        times: step numbers, or times in any unit [rows].
-        notes: takes a sentence when slots are used.
+    Clocks that are a little off and fractional times must not tear a step apart. Times are step
+    numbers, or times in any unit [rows].
     """
     written = np.rint(times).astype(np.int64)
     steps, step_of = np.unique(written, return_inverse=True)

@@ -1,9 +1,9 @@
 """A window bounded by steps or times, and the part of a recording inside or before it."""
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,25 +18,18 @@ _FIRST_TIME = 1_000_000_000.0  # 2001: a smaller number counts steps
 Selected = TypeVar("Selected", Steps, OperationTrace)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One end of a window: a step, or a wall clock time in seconds since the epoch."""
 
     step: int | None = None
     wall_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """From the first bound to the last, both included; None where open."""
 
     first: Bound | None = None
     last: Bound | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it includes everything."""
-        return self.first is None and self.last is None
 
 
 def parse_bound(text: str, now_seconds: float) -> Bound:
@@ -73,7 +66,7 @@ def cut_inside(recording: Recording, window: Window) -> Recording:
     Raises:
         ValueError: no step lies inside, or the recording has no steps.
     """
-    if window.is_open:
+    if window == Window():
         return recording
     steps = recording.steps
     has_collectives = recording.flight_recorder_log is not None or recording.collectives is not None

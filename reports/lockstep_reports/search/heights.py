@@ -84,11 +84,7 @@ def _candidates(excess: Matrix, height: float) -> Iterator[Stretch]:
 def _chance(candidate: Stretch, elsewhere: Matrix, noise: Noise, threshold: float) -> float:
     """Largest probability of the three ways at one given place; 1 where runs are as long elsewhere.
 
-    Args:
-        candidate: what is tested.
-        elsewhere: the recording without any candidate [units, steps].
-        noise: of ``elsewhere``.
-        threshold: least height that counts.
+    ``elsewhere`` is the recording without any candidate [units, steps], ``noise`` that of it.
     """
     height, num_late = candidate.threshold, candidate.num_late
     as_high, of_any = (

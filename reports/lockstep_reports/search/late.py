@@ -169,12 +169,7 @@ def _chance(
 ) -> float:
     """The smallest probability of the tests that apply, each corrected for all it could pass on.
 
-    Args:
-        stretch: what is tested.
-        late: which steps are late [units, steps].
-        any_late: in which steps any unit is late [steps].
-        margin: seconds, [units, steps].
-        search: which tests apply.
+    Flags say which steps are late [units, steps], and in which any unit is [steps].
     """
     num_units, num_steps = margin.shape
     num_candidates = max(1.0, search.num_candidates)
@@ -183,7 +178,10 @@ def _chance(
         chances.append(_chance_of_always(stretch, search) * 2 * num_steps * num_candidates)
     if stretch.is_steady and not search.changed:
         return min(chances)
-    if not stretch.is_steady and not _loses_enough(stretch, margin, search):
+    # A recurrent stretch must lose enough per step, spread over all its steps.
+    values = margin[stretch.unit, stretch.columns]
+    lost = float(values[values > search.threshold].sum())
+    if not stretch.is_steady and lost < search.min_mean_loss * stretch.num_known:
         return 1.0
     # A stretch is any pair of steps, or any first step if it lasts to the end; each kind gets its
     # share of the false alarm probability.
@@ -198,7 +196,9 @@ def _chance(
             chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
-        chance = _chance_in_all(stretch, any_late, num_units, search)
+        # The same for the hits of a stretch among those of all steps: a part of them proves less.
+        trials = np.count_nonzero(any_late) * search.weight
+        chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
         chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
     return min(chances)
 
@@ -252,16 +252,3 @@ def _chance_of_recurrence(
     hits = np.count_nonzero(late[stretch.unit, stretch.columns])
     num_any_late = np.count_nonzero(any_late[inside])
     return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
-
-
-def _chance_in_all(stretch: Stretch, any_late: Flags, num_units: int, search: Search) -> float:
-    """The same for the hits of a stretch among those of all steps: a part of them proves less."""
-    trials = np.count_nonzero(any_late) * search.weight
-    return tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
-
-
-def _loses_enough(stretch: Stretch, margin: Matrix, search: Search) -> bool:
-    """Whether the late steps of a stretch lose enough per step, spread over all its steps."""
-    values = margin[stretch.unit, stretch.columns]
-    lost = float(values[values > search.threshold].sum())
-    return lost >= search.min_mean_loss * stretch.num_known

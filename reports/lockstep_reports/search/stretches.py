@@ -140,14 +140,9 @@ def _merge(runs: Iterable[tuple[int, int, int]], gap: int) -> list[tuple[int, in
 def _refined(
     margin: Matrix, first: int, last: int, threshold: float, window: int
 ) -> tuple[int, int]:
-    """The first and the last late step, by a majority vote of the steps around each end.
+    """The first and the last late step, by a majority vote of a window of steps at each end.
 
-    Args:
-        margin: of the unit [steps].
-        first: first column of the run, up to a window off.
-        last: last column of the run, in the same way.
-        threshold: in the unit of the margin.
-        window: steps to look at on either side.
+    Margins are those of the unit [steps], of which the run's first and last may be a window off.
     """
     # Half of the stretch's own level separates its steps from quick ones better than a threshold
     # that a big fault passes by far.
@@ -169,11 +164,7 @@ def _best_start(votes: Integers) -> int:
 def _chance(stretch: Stretch, usual_share: float, weight: float, shape: tuple[int, ...]) -> float:
     """The smaller probability of the two tests, each corrected for all places it could succeed in.
 
-    Args:
-        stretch: what is tested.
-        usual_share: share of the steps in which the unit is last elsewhere.
-        weight: independent steps that a step is worth.
-        shape: number of units and of steps that were searched.
+    A step is worth ``weight`` independent ones; ``shape`` counts units and steps.
     """
     num_units, num_steps = shape
     trials = stretch.num_known * weight

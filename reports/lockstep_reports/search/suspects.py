@@ -43,7 +43,6 @@ class Suspect:
     """A unit that was late in a stretch of steps.
 
     Attributes:
-        rows: rows of its ranks.
         late: the late steps [steps of the stretch].
         margin: by how much it came after all others: seconds, [steps of the stretch]; NaN where
             unknown.
@@ -54,11 +53,15 @@ class Suspect:
 
     units: Units
     stretch: Stretch
-    rows: tuple[int, ...]
     late: Flags
     margin: Matrix
     cost: Matrix
     by_work: bool
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of its ranks."""
+        return tuple(np.flatnonzero(self.units.unit_of == self.stretch.unit).tolist())
 
 
 def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
@@ -168,13 +171,12 @@ def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]
         pairs += [(deviation, stretch) for stretch in find_late(deviation, steady_search)]
     for lateness, stretch in pairs:
         columns = stretch.columns
-        margin_inside = margin[stretch.unit, columns]
+        num_last = int(np.count_nonzero(margin[stretch.unit, columns] > 0))
         yield Suspect(
             units=units,
-            stretch=replace(stretch, num_last=int(np.count_nonzero(margin_inside > 0))),
-            rows=tuple(units.rows(stretch.unit)),
+            stretch=replace(stretch, num_last=num_last),
             late=lateness[stretch.unit, columns] > stretch.threshold,
-            margin=margin_inside,
+            margin=margin[stretch.unit, columns],
             cost=units.cost(values[:, columns], stretch.unit),
             by_work=True,
         )
@@ -194,7 +196,6 @@ def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Su
             yield Suspect(
                 units=units,
                 stretch=stretch,
-                rows=tuple(units.rows(stretch.unit)),
                 late=margin > stretch.threshold,
                 margin=margin,
                 cost=waiting.cost[stretch.unit, stretch.columns],

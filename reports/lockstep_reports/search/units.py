@@ -36,10 +36,6 @@ class Units:
     unit_of: Integers
     num_candidates: float = 0.0
 
-    def rows(self, unit: int) -> list[int]:
-        """Rows of a unit's ranks."""
-        return [int(row) for row in np.flatnonzero(self.unit_of == unit)]
-
     def margin(self, values: Matrix) -> Matrix:
         """Smallest value of each unit beyond the largest of all other ranks.
 
@@ -63,14 +59,7 @@ class Units:
             return values - [
                 nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows
             ]
-        # Without one value of a sorted column, all values above it move down by one, so a median
-        # of the others needs no sort of its own.
-        order, num_others = np.sort(values, axis=0), len(values) - 1
-        median = np.zeros_like(values)
-        for index in ((num_others - 1) // 2, num_others // 2):
-            median += np.where(values <= order[index], order[index + 1], order[index]) / 2
-        deviation: Matrix = values - median
-        return deviation
+        return beyond_median_of_others(values)
 
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
@@ -97,6 +86,18 @@ class Units:
         highest[units] = np.maximum.reduceat(np.where(is_unknown, -np.inf, inside), begins)
         lowest[units] = np.minimum.reduceat(np.where(is_unknown, np.inf, inside), begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
+
+
+def beyond_median_of_others(values: Matrix) -> Matrix:
+    """Each value beyond the median of all others: [two members or more, ...], without NaN."""
+    # Without one value of a sorted column, all values above it move down by one, so a median of
+    # the others needs no sort of its own.
+    order, num_others = np.sort(values, axis=0), len(values) - 1
+    median = np.zeros_like(values)
+    for index in ((num_others - 1) // 2, num_others // 2):
+        median += np.where(values <= order[index], order[index + 1], order[index]) / 2
+    beyond: Matrix = values - median
+    return beyond
 
 
 def single_ranks(steps: Steps) -> Units:

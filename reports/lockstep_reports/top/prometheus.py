@@ -82,10 +82,8 @@ class PrometheusSource:
         progress = self._ask_by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
         waiting = self._ask_by_rank(select(training.RANK_WAITING, *self._matchers), now)
         # The agent exports both once per node, not per rank.
-        step, loss = (
-            self._ask_by_node(select(metric, *self._matchers), now)
-            for metric in (training.STEP, training.LOSS)
-        )
+        metrics = (training.STEP, training.LOSS)
+        step, loss = (self._ask_by_node(select(m, *self._matchers), now) for m in metrics)
         tokens = self._tokens(now, nodes)
         lag = _lags(own_work, self._clocks)
         sparks = self._sparks(steps, now)

@@ -13,7 +13,7 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.suspects import Suspect
-from lockstep_reports.verdict.verdict import Episode, Verdict, by_cost
+from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost
 from lockstep_reports.verdict.workload import workload
 from lockstep_reports.wording import duration, percent, plural
 
@@ -61,7 +61,7 @@ def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:
     return Verdict(
         kind="nobody",
         cause="busy_host",
-        evidence=tuple(busy_host_sentence(steps, e) for e in sorted(episodes, key=by_cost)),
+        evidence=tuple(busy_host_sentence(steps, e) for e in sorted(episodes, key=rank_by_cost)),
     )
 
 

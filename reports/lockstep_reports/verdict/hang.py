@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from lockstep_reports.recording.collectives import FlightRecorderLog
-from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.verdict.verdict import Verdict, unknown
 from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
 from lockstep_reports.wording import list_ranks, plural
 
@@ -19,7 +19,7 @@ _MAX_EVIDENCE = 16
 def judge_hang(log: FlightRecorderLog) -> Verdict:
     """Who holds the others up; mismatched collectives; a deadlock; nobody; unknown."""
     if len(log.ranks) < 2:  # noqa: PLR2004  # a join needs two
-        return Verdict(kind="unknown", evidence=("One rank's dump was read; others are needed.",))
+        return unknown("One rank's dump was read; others are needed.")
     if mismatch := _mismatch(log):
         return mismatch
     graph = wait_graph(log)
@@ -29,16 +29,12 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
             f"{_listed(circle)} wait for each other in a circle that nobody else holds up:"
             " their order of operations differs."
         )
-        return _unknown(why, *_sentences(log, graph, waits), cause="deadlock")
+        return unknown(why, *_sentences(log, graph, waits), cause="deadlock")
     if roots := graph.roots():
         return _accuse(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
     return _judge_without_roots(log, graph)
-
-
-def _unknown(*evidence: str, cause: str = "hang") -> Verdict:
-    return Verdict(kind="unknown", cause=cause, evidence=evidence)
 
 
 def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
@@ -47,7 +43,7 @@ def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) ->
     sentences = _sentences(log, graph, waits)
     if 2 * len(roots) > len(log.ranks):
         why = f"{plural(len(roots), 'rank')} of {len(log.ranks)} are out of step: no single rank's."
-        return _unknown(why, *sentences)
+        return unknown(why, *sentences, cause="hang")
     return Verdict(kind="rank", ranks=roots, cause="hang", confidence=0.9, evidence=sentences)
 
 
@@ -62,7 +58,7 @@ def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
             f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: look"
             " there first."
         )
-    return _unknown(why, *_sentences(log, graph, waits))
+    return unknown(why, *_sentences(log, graph, waits), cause="hang")
 
 
 def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:
@@ -73,20 +69,16 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
         key = (wait.missing, each.group, each.sequence, each.kind)
         waiters_of.setdefault(key, []).append(wait.waiter)
     sentences = []
-    smallest_first = sorted(
-        waiters_of.items(), key=lambda entry: (len(log.groups.get(entry[0][1], ())), entry[0])
-    )
-    for (missing, group, number, kind), waiters in smallest_first[:_MAX_EVIDENCE]:
-        name = log.names.get(group) or group
+    smallest_first = sorted(waiters_of, key=lambda key: (len(log.groups.get(key[1], ())), key))
+    for key in smallest_first[:_MAX_EVIDENCE]:
+        missing, group, number, kind = key
+        name, waiters = log.names.get(group) or group, waiters_of[key]
         state = "has" if missing in log.ranks else "may have"
-        verb = "waits" if len(waiters) == 1 else "wait"
+        waiting = f"{_listed(waiters).lower()} {'waits' if len(waiters) == 1 else 'wait'}"
+        where = f"{kind} {number} of group {name}; {waiting} there"
         if kind in {"send", "recv"}:
-            way = f"the {kind} of group {name} that {_listed(waiters).lower()} {verb} in"
-            sentences.append(f"Rank {missing} {state} not entered the other half of {way}.")
-        else:
-            what = f"{kind} {number} of group {name}"
-            waiting = _listed(waiters).lower()
-            sentences.append(f"Rank {missing} {state} not entered {what}; {waiting} {verb} there.")
+            where = f"the other half of the {kind} of group {name} that {waiting} in"
+        sentences.append(f"Rank {missing} {state} not entered {where}.")
     for rank, operation in sorted(graph.stuck.items())[:_MAX_EVIDENCE]:
         name = log.names.get(operation.group) or operation.group
         sentences.append(
@@ -120,7 +112,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
         )
         cause, evidence = "mismatched collectives", f"{sentence}."
         if counted[0][1] == counted[1][1]:  # no majority, so no rank is the odd one out
-            return _unknown(evidence, cause=cause)
+            return unknown(evidence, cause=cause)
         minority = tuple(sorted(r for r, kind in kinds.items() if kind != counted[0][0]))
         return Verdict(
             kind="rank", ranks=minority, cause=cause, confidence=0.9, evidence=(evidence,)
@@ -137,12 +129,12 @@ def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
             f"{_listed(stuck)} stand in operations that every rank they need has entered: which"
             " rank or link holds them up is not in the dumps."
         )
-        return _unknown(why, num_dumps)
+        return unknown(why, num_dumps, cause="hang")
     if log.overwritten:
         why = (
             f"The rings of {_listed(log.overwritten).lower()} no longer hold the oldest"
             " operation that is outstanding; record more with TORCH_FR_BUFFER_SIZE."
         )
-        return _unknown(why, num_dumps)
+        return unknown(why, num_dumps, cause="hang")
     evidence = ("No rank waits for another in any collective.", num_dumps)
     return Verdict(kind="nobody", evidence=evidence)

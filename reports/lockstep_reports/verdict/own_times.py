@@ -6,7 +6,6 @@ rank that is slow from the first step to the last is compared with the faster on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from lockstep_reports.search.stretches import (
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.own_levels import Levels, measure_levels
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, by_cost
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import percent, plural
 
 # Windows twice those of synchronised steps: no collective levels the noise of own times.
@@ -43,14 +42,6 @@ _PERSISTENT = 0.85
 _PROBABILITY = FALSE_ALARM_PROBABILITY / 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Accused:
-    """Stretches, and what their repair would save: seconds, [ranks, steps]."""
-
-    stretches: list[Stretch]
-    saved: Matrix
-
-
 def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
 
@@ -60,27 +51,24 @@ def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     """
     num_steps, min_steps = len(steps.numbers), 2 * _WINDOW_STEPS
     if len(steps.members) <= 1:
-        return _unknown("One series of step times was read; who is slow needs those of ranks."), ()
+        return unknown("One series of step times was read; who is slow needs those of ranks."), ()
     if num_steps < min_steps:
-        return _unknown(f"{plural(num_steps, 'step')} recorded; {min_steps} are needed."), ()
+        return unknown(f"{plural(num_steps, 'step')} recorded; {min_steps} are needed."), ()
     levels = measure_levels(steps.seconds, _WINDOW_STEPS)
     if levels is None:
-        return _unknown("Some rank tells step times of zero; nothing can be compared."), ()
+        return unknown("Some rank tells step times of zero; nothing can be compared."), ()
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
     stretches += _recurrent(steps, levels.excess, threshold, stretches)
-    accused = _who_costs(steps, levels, stretches)
+    accused, saved = _who_costs(steps, levels, stretches)
     doubts = _doubts(levels.excess, stretches)
-    if accused.stretches:
-        return _slow_ranks(steps, levels, accused, doubts)
+    if accused:
+        episodes = [_episode(steps, levels, stretch, saved) for stretch in accused]
+        return _slow_ranks(episodes, doubts)
     common_stretches = _late_stretches(np.log1p(levels.common - 1), threshold)
     if common_stretches:
         return _workload(steps, levels, common_stretches[0], doubts), ()
     return _nobody(steps, levels, threshold, doubts), ()
-
-
-def _unknown(why: str) -> Verdict:
-    return Verdict(kind="unknown", evidence=(why,))
 
 
 def _noise(excess: Matrix) -> float:
@@ -134,8 +122,10 @@ def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
     return late
 
 
-def _who_costs(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> _Accused:
-    """The stretches whose repair would save time, the others left out one after the other."""
+def _who_costs(
+    steps: Steps, levels: Levels, stretches: Sequence[Stretch]
+) -> tuple[list[Stretch], Matrix]:
+    """The stretches whose repair would save time, and how much: seconds, [ranks, steps]."""
     remaining = list(stretches)
     usual = levels.seconds * levels.common
     while True:
@@ -150,7 +140,7 @@ def _who_costs(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> _A
             float(saved[s.unit, s.columns].sum() / np.nansum(longest[s.columns])) for s in remaining
         ]
         if not ratios or min(ratios) >= _MIN_SAVED_SHARE:
-            return _Accused(stretches=remaining, saved=np.where(accused, saved, 0.0))
+            return remaining, np.where(accused, saved, 0.0)
         # One at a time: without it another one may be the slowest, and cost what it seemed to.
         del remaining[ratios.index(min(ratios))]
 
@@ -172,11 +162,10 @@ def _doubts(excess: Matrix, stretches: list[Stretch]) -> tuple[str, ...]:
 
 
 def _slow_ranks(
-    steps: Steps, levels: Levels, accused: _Accused, doubts: tuple[str, ...]
+    episodes: list[Episode], doubts: tuple[str, ...]
 ) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and episodes of some stretches; what cost most comes first."""
-    episodes = [_episode(steps, levels, accused, stretch) for stretch in accused.stretches]
-    by_loss = sorted(episodes, key=by_cost)
+    """The verdict and the episodes; what cost most comes first."""
+    by_loss = sorted(episodes, key=rank_by_cost)
     lost = {
         rank: sum(e.lost_seconds for e in episodes if rank in e.ranks)
         for rank in dict.fromkeys(e.ranks[0] for e in by_loss)
@@ -191,7 +180,7 @@ def _slow_ranks(
     return verdict, tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
 
 
-def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) -> Episode:
+def _episode(steps: Steps, levels: Levels, stretch: Stretch, saved: Matrix) -> Episode:
     unit, columns = stretch.unit, stretch.columns
     late = _late_cells(levels.excess, stretch)
     inside = levels.excess[unit, columns][late]
@@ -208,7 +197,7 @@ def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) 
         phase=None,
         phase_seconds=None,
         late_seconds=float(nan_stats.median(late_seconds)),
-        lost_by_step=accused.saved[unit, columns],
+        lost_by_step=saved[unit, columns],
         last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
         evidence=(_why(steps, levels, stretch, ongoing=ongoing),),

@@ -1,6 +1,5 @@
 """The wait-for graph of a hang: from each rank's oldest outstanding operation to whom it needs."""
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from lockstep_reports.recording.collectives import FlightRecorderLog, RankOperation
@@ -171,10 +170,8 @@ def _add_inside(graph: WaitGraph, log: FlightRecorderLog, wait: Wait) -> None:
 def _reachable(start: int, after: dict[int, set[int]]) -> set[int]:
     """Ranks that a rank waits for, at first or any other hand."""
     reached: set[int] = set()
-    ahead = deque(after.get(start, ()))
+    ahead = after.get(start, set())
     while ahead:
-        rank = ahead.popleft()
-        if rank not in reached:
-            reached.add(rank)
-            ahead.extend(after.get(rank, ()))
+        reached |= ahead
+        ahead = set().union(*(after.get(rank, ()) for rank in ahead)) - reached
     return reached

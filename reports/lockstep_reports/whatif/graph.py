@@ -86,30 +86,30 @@ def _link_rank(rank: RankStep, *, in_parallel: bool) -> Pairs:
     return edges + _link_tail(rank, computed, overlapped=overlapped)
 
 
-def _by_chunk(rank: RankStep, ops: Integers) -> dict[int, int]:
+def _map_chunks(rank: RankStep, ops: Integers) -> dict[int, int]:
     """The last operation of each chunk."""
     return dict(zip(rank.grid.chunk[ops].tolist(), ops.tolist(), strict=True))
 
 
 def _parameters_first(rank: RankStep) -> Pairs:
     """A chunk's first forward waits for the last gathering of its parameters."""
-    gathered = _by_chunk(rank, rank.by_number(optype.PARAMS_GATHER))
-    first = _by_chunk(rank, rank.ops(optype.FORWARD)[::-1])
+    gathered = _map_chunks(rank, rank.sort_by_number(optype.PARAMS_GATHER))
+    first = _map_chunks(rank, rank.ops(optype.FORWARD)[::-1])
     return [(op, first[chunk]) for chunk, op in gathered.items() if chunk in first]
 
 
 def _gradients_last(rank: RankStep) -> Pairs:
     """The first scattering of a chunk's gradients waits for the chunk's last backward."""
     backward = rank.ops(optype.BACKWARD)
-    first = _by_chunk(rank, rank.by_number(optype.GRADS_SCATTER)[::-1])
-    last = _by_chunk(rank, backward[np.argsort(rank.end[backward], kind="stable")])
+    first = _map_chunks(rank, rank.sort_by_number(optype.GRADS_SCATTER)[::-1])
+    last = _map_chunks(rank, backward[np.argsort(rank.end[backward], kind="stable")])
     return [(last[chunk], op) for chunk, op in first.items() if chunk in last]
 
 
 def _link_tail(rank: RankStep, computed: Integers, *, overlapped: bool) -> Pairs:
     """From the last computation to the optimizer, one after the other."""
     last = computed[np.argmax(rank.end[computed])]
-    scattered, synced = rank.by_number(optype.GRADS_SCATTER), rank.ops(optype.GRADS_SYNC)
+    scattered, synced = rank.sort_by_number(optype.GRADS_SCATTER), rank.ops(optype.GRADS_SYNC)
     tail = np.concatenate(
         [
             rank.ops(optype.LAYERNORM_GRADS),
@@ -144,9 +144,9 @@ def _streams(rank: RankStep) -> tuple[tuple[str, ...], ...]:
     ops = rank.ops(*optype.IN_ORDER)
     if not np.any(rank.start[ops][1:] < rank.end[ops][:-1] - _SLACK_SECONDS):
         return (optype.IN_ORDER,)
-    alone = (optype.PARAMS_SYNC, optype.GRADS_SYNC)
-    others = tuple(name for name in optype.IN_ORDER if name not in alone)
-    return (*((name,) for name in alone), others)
+    separate = (optype.PARAMS_SYNC, optype.GRADS_SYNC)
+    others = tuple(name for name in optype.IN_ORDER if name not in separate)
+    return (*((name,) for name in separate), others)
 
 
 def _groups_over_ranks(grid: Grid) -> list[list[int]]:

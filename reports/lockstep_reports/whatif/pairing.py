@@ -43,7 +43,7 @@ class RankStep:
         selected: Integers = self.in_order[self.grid.select_type(*names)[self.in_order]]
         return selected
 
-    def by_number(self, name: str) -> Integers:
+    def sort_by_number(self, name: str) -> Integers:
         """Operations of a type in the order of their numbers."""
         ops = self.ops(name)
         sorted_ops: Integers = ops[np.argsort(self.grid.order[ops], kind="stable")]
@@ -109,7 +109,7 @@ def pair(ranks: list[RankStep]) -> tuple[Pairs, Pairs]:
 def _match(rank: RankStep, direction: _Direction) -> Matched:
     """Each operation that took place, with the computation before its own (if any) and its own."""
     grid, stage = rank.grid, rank.stage
-    ops, computed = rank.ops(direction.type_name), rank.by_number(direction.compute)
+    ops, computed = rank.ops(direction.type_name), rank.sort_by_number(direction.compute)
     if not len(ops):
         return []
     if not len(computed):

@@ -66,12 +66,7 @@ def schedule(graph: Graph) -> Schedule:
 
 
 def _depths(unit: Integers, edges: Integers) -> Integers:
-    """Length of the longest path to each unit [units]: a topological sort.
-
-    Args:
-        unit: of each operation [operations].
-        edges: pairs of operations (earlier, later) [edges, 2].
-    """
+    """Length of the longest path to each unit [units]; units are those of [operations]."""
     after = unit[edges]
     if np.any(after[:, 0] == after[:, 1]):
         raise NoReplayError("operations of one group wait for each other")
@@ -136,11 +131,9 @@ def replay(plan: Schedule, durations: Durations, shape: tuple[int, int, int]) ->
 
 
 def _joint_start(level: Level, begin: Matrix) -> Matrix:
-    """When the last of each operation's group has started: seconds, as ``begin``.
+    """When the last of each operation's group has started: seconds, as ``begin``, when each could.
 
-    Args:
-        level: the operations.
-        begin: when each could start: seconds, [n, scenarios, replicas, steps].
+    Both are [n, scenarios, replicas, steps].
     """
     started = begin
     if level.members.shape[1] > 1:

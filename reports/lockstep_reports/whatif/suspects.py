@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.analysis import WORST_SHARE, Explanation, WhatIf, explain
 from lockstep_reports.whatif.scenarios import step_seconds_of_one
@@ -40,7 +40,11 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
     rank, slowdown = what_if.model.grid.rank, what_if.worker_slowdown
     num_replayed = min(rank.size, _MAX_REPLAYED, max(8, int(WORST_SHARE * rank.size)))
     candidates = np.lexsort((rank.ravel(), -slowdown.ravel()))[:num_replayed]
-    excess = _single_slowdown(what_if, candidates) - 1
+    # One at a time, all others ideal.
+    stage_shard, replica = np.divmod(candidates, rank.shape[2])
+    workers = stage_shard[:, None] == np.arange(rank[..., 0].size)
+    seconds = step_seconds_of_one(what_if.model, replica, workers)
+    excess = seconds.mean(axis=1) / what_if.ideal_seconds.mean() - 1
     if excess.max() < _MIN_SLOWDOWN:
         return None
     is_slow = excess >= _MIN_SHARE_OF_WORST * excess.max()
@@ -52,20 +56,6 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
     if mask.mean() > _MAX_SHARE_OF_RANKS:
         return None
     return mask.reshape(rank.shape)
-
-
-def _single_slowdown(what_if: WhatIf, candidates: Integers) -> Matrix:
-    """Slowdown by each of some workers, all others ideal: ratio, [candidates].
-
-    Candidates are indices into the flattened [stages, shards, replicas].
-    """
-    model = what_if.model
-    stages, shards, replicas = model.grid.rank.shape
-    stage_shard, replica = np.divmod(candidates, replicas)
-    workers = stage_shard[:, None] == np.arange(stages * shards)[None]
-    seconds = step_seconds_of_one(model, replica, workers)
-    slowdown: Matrix = seconds.mean(axis=1) / what_if.ideal_seconds.mean()
-    return slowdown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,13 +93,13 @@ def find_culprit(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
 
 def _slower_ranks(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
     """The ranks slower than their stage and replica, where they explain more than all else."""
-    factors, uneven = what_if.factors, are_uneven(what_if)
-    others = max(factors.batches or 0.0 if uneven else 0.0, factors.stages or 0.0)
-    removed = factors.ranks or 0.0
+    uneven = are_uneven(what_if)
+    batches, stages, removed = _levelled(what_if)
+    others = max(batches if uneven else 0.0, stages)
     # Uneven batches always hold a share of the slowdown, so half of it would be too much to ask.
     if removed < (_MIN_EVEN_RANKS if uneven else MIN_EXPLAINED) or removed <= others:
         return None
-    mask = factors.slow_ranks
+    mask = what_if.factors.slow_ranks
     if mask is None or not mask.any() or mask.mean() > _MAX_SHARE_OF_RANKS:
         return None
     return _culprit_of_ranks(trace, what_if, mask)
@@ -160,12 +150,10 @@ def _group_of(trace: OperationTrace, ranks: tuple[int, ...]) -> str | None:
 
 def _uneven_stage(what_if: WhatIf) -> Culprit | None:
     """The heaviest stage, where level stages would save more than even batches or ranks."""
-    factors = what_if.factors
-    removed = factors.stages or 0.0
-    batches = (factors.batches or 0.0) if are_uneven(what_if) else 0.0
-    if removed < _MIN_EVEN_STAGES or removed <= max(batches, factors.ranks or 0.0):
+    batches, removed, ranks = _levelled(what_if)
+    if removed < _MIN_EVEN_STAGES or removed <= max(batches if are_uneven(what_if) else 0.0, ranks):
         return None
-    return _culprit_of_stage(what_if, factors.heaviest_stage, removed)
+    return _culprit_of_stage(what_if, what_if.factors.heaviest_stage, removed)
 
 
 def _stage_culprit(what_if: WhatIf) -> Culprit | None:
@@ -204,7 +192,11 @@ def are_uneven(what_if: WhatIf) -> bool:
 
 def has_uneven_batches(what_if: WhatIf) -> bool:
     """Whether even batches would remove at least half, and more than level stages or ranks."""
+    removed, stages, ranks = _levelled(what_if)
+    return are_uneven(what_if) and removed >= _MIN_EVEN_BATCHES and removed > max(stages, ranks)
+
+
+def _levelled(what_if: WhatIf) -> tuple[float, float, float]:
+    """Shares of the slowdown that level batches, stages and ranks remove; 0 where unknown."""
     factors = what_if.factors
-    removed = factors.batches or 0.0
-    others = max(factors.stages or 0.0, factors.ranks or 0.0)
-    return are_uneven(what_if) and removed >= _MIN_EVEN_BATCHES and removed > others
+    return factors.batches or 0.0, factors.stages or 0.0, factors.ranks or 0.0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
-from lockstep_reports.whatif.replayed import Replayed, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, replay_trace
 
 from ..synthetic_trace import SyntheticTrace
 

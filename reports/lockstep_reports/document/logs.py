@@ -13,7 +13,7 @@ from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice
 from lockstep_reports.document.headline import SEVERITY_BY_CAUSE
-from lockstep_reports.document.missing_reasons import log_missing_reasons
+from lockstep_reports.document.missing_reasons import LOG_REASONS, with_reasons
 from lockstep_reports.document.model import (
     Block,
     Card,
@@ -215,7 +215,7 @@ def _draw_step_times(analysis: LogAnalysis) -> str:
 
 def _publish(analysis: LogAnalysis) -> LogReport:
     incident, log, lost = analysis.incident, analysis.log, analysis.lost_by_step
-    return LogReport(
+    report = LogReport(
         headline=_log_headline(incident),
         severity=_log_severity(incident),
         source=LogSource(kind=analysis.source_kind, files=len(log.files), lines=log.lines),
@@ -242,8 +242,9 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         first_cause=incident.first,
         goodput=_sum_wall_clock(incident),
         notes=analysis.notes,
-        unknown=log_missing_reasons(analysis),
+        unknown={},
     )
+    return with_reasons(report, LOG_REASONS)
 
 
 def _sum_wall_clock(incident: Incident) -> dict[str, float | None]:

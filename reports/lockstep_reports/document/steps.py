@@ -14,7 +14,7 @@ from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import Finding, findings
-from lockstep_reports.document.missing_reasons import step_missing_reasons
+from lockstep_reports.document.missing_reasons import step_reasons, with_reasons
 from lockstep_reports.document.model import Document
 from lockstep_reports.document.published import (
     Clocks,
@@ -103,7 +103,7 @@ def _publish(
     analysis: StepAnalysis, truth: Finding, signs: Sequence[Sign], what_if: WhatIfFigures | None
 ) -> StepsReport:
     steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment
-    return StepsReport(
+    report = StepsReport(
         headline=truth.sentence,
         severity=truth.severity,
         source=Source(kind=analysis.recording.source_kind),
@@ -129,8 +129,9 @@ def _publish(
         ),
         collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
         what_if=what_if,
-        unknown=step_missing_reasons(analysis),
+        unknown={},
     )
+    return with_reasons(report, step_reasons(analysis))
 
 
 def _publish_goodput(job: WholeJob) -> JobGoodput:

@@ -43,6 +43,7 @@ class Suspect:
     """A unit that was late in a stretch of steps.
 
     Attributes:
+        rows: rows of its ranks.
         late: the late steps [steps of the stretch].
         margin: by how much it came after all others: seconds, [steps of the stretch]; NaN where
             unknown.
@@ -53,15 +54,11 @@ class Suspect:
 
     units: Units
     stretch: Stretch
+    rows: tuple[int, ...]
     late: Flags
     margin: Matrix
     cost: Matrix
     by_work: bool
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """Rows of its ranks."""
-        return tuple(np.flatnonzero(self.units.unit_of == self.stretch.unit).tolist())
 
 
 def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
@@ -175,6 +172,7 @@ def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]
         yield Suspect(
             units=units,
             stretch=replace(stretch, num_last=num_last),
+            rows=units.rows(stretch.unit),
             late=lateness[stretch.unit, columns] > stretch.threshold,
             margin=margin[stretch.unit, columns],
             cost=units.cost(values[:, columns], stretch.unit),
@@ -196,6 +194,7 @@ def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Su
             yield Suspect(
                 units=units,
                 stretch=stretch,
+                rows=units.rows(stretch.unit),
                 late=margin > stretch.threshold,
                 margin=margin,
                 cost=waiting.cost[stretch.unit, stretch.columns],

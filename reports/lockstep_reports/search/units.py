@@ -36,6 +36,10 @@ class Units:
     unit_of: Integers
     num_candidates: float = 0.0
 
+    def rows(self, unit: int) -> tuple[int, ...]:
+        """Rows of a unit's ranks."""
+        return tuple(np.flatnonzero(self.unit_of == unit).tolist())
+
     def margin(self, values: Matrix) -> Matrix:
         """Smallest value of each unit beyond the largest of all other ranks.
 

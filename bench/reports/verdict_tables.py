@@ -17,13 +17,13 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 
-from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.traces import read_trace
+from lockstep_reports.recording.steps import timed_steps
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Verdict
-from lockstep_reports.whatif.replayed import replay_trace
+from lockstep_reports.whatif.verdict import replay_trace
 
 _GENERATORS = Path(__file__).resolve().parents[2] / "tests" / "reports"
 

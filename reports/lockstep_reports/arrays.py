@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep_records.page.section import Section
+
 Matrix = NDArray[np.float64]
 """Figures, mostly seconds [ranks, steps]; NaN where a figure is unknown."""
 
@@ -11,3 +13,21 @@ Integers = NDArray[np.int64]
 
 Seconds = NDArray[np.floating]
 """Seconds as precise as they were written: published traces hold float32, our own float64."""
+
+# Codes of `struct`, as layouts declare them, in numpy's names; all little-endian.
+_CODES = {
+    "Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "h": "<i2", "b": "i1", "B": "u1", "d": "<f8",
+    "f": "<f4",
+}  # fmt: skip
+
+
+def dtype_of(section: Section) -> np.dtype[np.void]:
+    """The rows of a file as its layout declares them."""
+    return np.dtype(
+        {
+            "names": [field.name for field in section.fields],
+            "formats": [_CODES.get(f.code, "S" + f.code[:-1]) for f in section.fields],
+            "offsets": [section.offsets[field.name] for field in section.fields],
+            "itemsize": section.size,
+        }
+    )

@@ -15,10 +15,10 @@ from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions
 from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import LogRecording, Recording
-from lockstep_reports.recording.window import Window, parse_bound
+from lockstep_reports.recording.window import Window, cut_before, cut_inside, parse_bound
 from lockstep_reports.render.board import write_board
 from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options
-from lockstep_reports.report import cut_to_baseline, cut_to_window, make_document
+from lockstep_reports.report import make_document
 
 _BASELINE = "baseline"
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -50,12 +50,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="First step, or time (ISO 8601 in UTC, epoch seconds, or an age such as -15m). Default:"
     " the whole recording; of a Prometheus the last 30 minutes.",
 )
-@click.option(
-    "--to",
-    "last",
-    metavar="STEP|TIME",
-    help="Last step, or time; default the last one.",
-)
+@click.option("--to", "last", metavar="STEP|TIME", help="Last step, or time; default the last one.")
 @click.option(
     "--against",
     metavar="SOURCE|baseline",
@@ -116,7 +111,7 @@ def report(  # one parameter per option
         paths = {name: path for name, path in formats.items() if path is not None}
         outputs = Outputs(paths=paths, board=board)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
-        options = replace(options, window=_parse_window(first, last, options.now_seconds))
+        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
@@ -134,10 +129,13 @@ def _make(
 ) -> tuple[str, Document]:
     """The name of the recording, and its document, compared with what ``--against`` names."""
     recording = read_source(source, options)
-    _refuse_options_without_effect(source, options, recording)
-    document = make(cut_to_window(recording, options.window))
-    if against == _BASELINE:
-        baseline = make(cut_to_baseline(recording, options.window))
+    _refuse_options_without_effect(source, options, recording, against)
+    if isinstance(recording, LogRecording):
+        document = make(recording)
+    else:
+        document = make(cut_inside(recording, options.window))
+    if against == _BASELINE and isinstance(recording, Recording):
+        baseline = make(cut_before(recording, options.window))
         document = compare(document, baseline, "the steps before the window")
     elif against is not None:
         # Neither window nor attempt apply: they were chosen for the other recording.
@@ -167,15 +165,12 @@ def _export(source: str, attempt: int | None, folder: Path) -> None:
     click.echo(f"written: {export.trace} ({counts})")
 
 
-def _parse_window(first: str | None, last: str | None, now: float) -> Window:
-    return Window(
-        first=None if first is None else parse_bound(first, now),
-        last=None if last is None else parse_bound(last, now),
-    )
+def _parse_window(*bounds: str | None, now: float) -> Window:
+    return Window(*(None if text is None else parse_bound(text, now) for text in bounds))
 
 
 def _refuse_options_without_effect(
-    source: str, options: ReadOptions, recording: Recording | LogRecording
+    source: str, options: ReadOptions, recording: Recording | LogRecording, against: str | None
 ) -> None:
     """An option that would change nothing is a mistake of the caller."""
     # Silence would let the caller believe that the report is on the job that was named.
@@ -184,6 +179,13 @@ def _refuse_options_without_effect(
     # A log has no such attribute; other recordings without operations have None.
     if options.meta is not None and getattr(recording, "operations", None) is None:
         raise ValueError(f"--meta is for operation traces, not for {source}; leave --meta out")
+    if isinstance(recording, Recording):
+        return
+    # The first cause of a failure may be anywhere in a log.
+    if options.window != Window():
+        raise ValueError("a log is judged as a whole; leave out --from and --to")
+    if against == _BASELINE:
+        raise ValueError("a log has no window to hold against its baseline; give another log")
 
 
 def _add_default_page(outputs: Outputs, name: str) -> Outputs:

@@ -24,6 +24,7 @@ from lockstep_records.files.operations import (
     read_operations,
 )
 from lockstep_records.page.reader import Page, PageError, read_page
+from lockstep_reports.arrays import dtype_of
 
 COLUMNS = {
     "dp_rank": pa.int32(),
@@ -41,11 +42,7 @@ COLUMNS = {
 Columns: TypeAlias = dict[str, NDArray[Any]]
 _COMPUTE = ("forward-compute", "backward-compute")
 _CHUNK_OPERATIONS = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
-# Codes of `struct`, as the file's layout declares them, in numpy's names; all little-endian.
-_CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
-_DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
-# Padding would shift every row after the first.
-assert _DTYPE.itemsize == OPERATION.size
+_DTYPE = dtype_of(OPERATION)
 
 
 class NoOperationsError(ValueError):
@@ -145,15 +142,10 @@ def _prefer_device_rows(rows: np.ndarray) -> np.ndarray:
     is_by_device = (rows["flags"] & ON_DEVICE) != 0
     if not is_by_device.any():
         return rows
-    keys = np.stack([rows["step"], rows["operation"].astype(np.int64)], axis=1)
-    device_keys = {tuple(key) for key in keys[is_by_device]}
+    keys = rows["step"] * len(NAMES) + rows["operation"]
     # Launches are asynchronous: the host's phase ends before the device has done its work.
     is_by_phase = (rows["flags"] & (FROM_PHASES | ON_DEVICE)) == FROM_PHASES
-    is_replaced = np.array(
-        [by_phase and tuple(key) in device_keys
-         for by_phase, key in zip(is_by_phase, keys, strict=True)]
-    )  # fmt: skip
-    remaining: NDArray[Any] = rows[~is_replaced]
+    remaining: NDArray[Any] = rows[~(is_by_phase & np.isin(keys, keys[is_by_device]))]
     return remaining
 
 

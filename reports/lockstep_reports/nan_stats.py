@@ -5,71 +5,52 @@ values.
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from lockstep_reports.arrays import Matrix
 
 
-@contextmanager
-def _all_unknown_is_expected() -> Iterator[None]:
+def _reduce(
+    reduce: Callable[..., Any], values: Matrix, axis: int | None, quick: Callable[..., Any] | None
+) -> Matrix:
+    """By ``reduce``, which leaves NaN out; by its quick form where there is none to leave out."""
+    if not values.size:
+        return np.full(() if axis is None else np.delete(values.shape, axis), np.nan)
+    if quick is not None and not np.isnan(values).any():
+        return np.asarray(quick(values, axis=axis))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN|Mean of empty", RuntimeWarning)
-        yield
-
-
-def _reduce_nothing(values: Matrix, axis: int | None) -> Matrix | None:
-    """NaN for every result when there is nothing to reduce over; None otherwise."""
-    if values.size:
-        return None
-    return np.full(() if axis is None else np.delete(values.shape, axis), np.nan)
+        return np.asarray(reduce(values, axis=axis))
 
 
 def median(values: Matrix, axis: int | None = None) -> Matrix:
     """Median over an axis, or over all."""
-    if (unknown := _reduce_nothing(values, axis)) is not None:
-        return unknown
     # nanmedian takes several times as long, and most recordings have no gap.
-    if not np.isnan(values).any():
-        return np.asarray(np.median(values, axis=axis))
-    with _all_unknown_is_expected():
-        return np.asarray(np.nanmedian(values, axis=axis))
+    return _reduce(np.nanmedian, values, axis, np.median)
 
 
 def mean(values: Matrix, axis: int | None = None) -> Matrix:
     """Mean over an axis, or over all."""
-    if (unknown := _reduce_nothing(values, axis)) is not None:
-        return unknown
-    with _all_unknown_is_expected():
-        return np.asarray(np.nanmean(values, axis=axis))
+    return _reduce(np.nanmean, values, axis, None)
 
 
 def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
     """Quantile over an axis, or over all; ``share`` 0.25 is the lower quartile."""
-    if (unknown := _reduce_nothing(values, axis)) is not None:
-        return unknown
-    if not np.isnan(values).any():
-        return np.asarray(np.quantile(values, share, axis=axis))
-    with _all_unknown_is_expected():
-        return np.asarray(np.nanquantile(values, share, axis=axis))
+    return _reduce(partial(np.nanquantile, q=share), values, axis, partial(np.quantile, q=share))
 
 
 def lowest(values: Matrix, axis: int) -> Matrix:
     """Minimum over an axis."""
-    if (unknown := _reduce_nothing(values, axis)) is not None:
-        return unknown
-    with _all_unknown_is_expected():
-        return np.asarray(np.nanmin(values, axis=axis))
+    return _reduce(np.nanmin, values, axis, None)
 
 
 def highest(values: Matrix, axis: int) -> Matrix:
     """Maximum over an axis."""
-    if (unknown := _reduce_nothing(values, axis)) is not None:
-        return unknown
-    with _all_unknown_is_expected():
-        return np.asarray(np.nanmax(values, axis=axis))
+    return _reduce(np.nanmax, values, axis, None)
 
 
 def number(value: float | np.float64 | Matrix) -> float | None:

@@ -71,8 +71,7 @@ def measure_change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> C
     if min(len(old), len(new)) >= _MIN_STEPS:
         generator = np.random.default_rng(seed)
         differences = _resampled_medians(new, generator) - _resampled_medians(old, generator)
-        quantiles = (_TAIL_RATIO, 1 - _TAIL_RATIO)
-        low, high = (float(np.quantile(differences, quantile)) for quantile in quantiles)
+        low, high = np.quantile(differences, (_TAIL_RATIO, 1 - _TAIL_RATIO)).tolist()
         effect = cliffs_delta(old, new)
     return Change(
         what=what,
@@ -103,12 +102,7 @@ def cliffs_delta(before: Matrix, after: Matrix) -> float:
 
 
 def _resampled_medians(values: Matrix, generator: np.random.Generator) -> Matrix:
-    """Medians of samples drawn in blocks of neighbours [resamples], in seconds.
-
-    Args:
-        values: seconds [steps], without NaN.
-        generator: source of the blocks.
-    """
+    """Medians of samples of known seconds [steps], drawn in blocks of neighbours [resamples]."""
     values = values[-_MAX_STEPS:]
     # At least four blocks, or every sample would be nearly the recording itself.
     size = min(_BLOCK_STEPS, max(1, len(values) // 4))

@@ -57,12 +57,14 @@ def split_standstills(
     hangs = hangs_of(recording.events, steps.attempt)
     hung = _hung_columns(steps, hangs)
     inner = tuple(_describe_column(steps, int(column), hangs) for column in np.flatnonzero(hung))
-    end = _find_end(recording) if is_over else recording.read_at_seconds
-    lasting = [hang for hang in hangs if hang.end is None and _never_moved(steps, hang)]
-    if not is_over:
-        # The pages no longer show a hang whose end the launcher has not yet written.
-        lasting = [] if recording.hang is None else [recording.hang]
-    outer = tuple(_describe_hang(hang, end, is_over=is_over) for hang in lasting[-1:])
+    outer: tuple[Standstill, ...] = ()
+    if is_over:
+        times = [event.time for event in recording.events if event.attempt == steps.attempt]
+        lasting = [hang for hang in hangs if hang.end is None and _never_moved(steps, hang)]
+        outer = tuple(_describe_hang(hang, max(times), is_over=True) for hang in lasting[-1:])
+    # The pages no longer show a hang whose end the launcher has not yet written.
+    elif recording.hang is not None:
+        outer = (_describe_hang(recording.hang, recording.read_at_seconds, is_over=False),)
     if hung.any():
         recording = replace(recording, steps=select_columns(steps, ~hung))
     return recording, (*inner, *outer)
@@ -82,10 +84,9 @@ def _hung_columns(steps: Steps, hangs: list[HangRecord]) -> Flags:
         hung |= np.nan_to_num(steps.hung).max(axis=0, initial=0) > 0
     seconds = nan_stats.highest(steps.seconds, axis=0)
     for hang in hangs:
-        if hang.end is None:
-            continue
-        following = steps.numbers == (0 if hang.step is None else hang.step) + 1
-        hung |= following & (np.nan_to_num(seconds) > _MIN_SHARE * (hang.end - hang.begin))
+        if hang.end is not None:
+            following = steps.numbers == (hang.step or 0) + 1
+            hung |= following & (np.nan_to_num(seconds) > _MIN_SHARE * (hang.end - hang.begin))
     return hung
 
 
@@ -139,22 +140,15 @@ def _never_moved(steps: Steps, hang: HangRecord) -> bool:
     return last is None or (hang.step is not None and last <= hang.step)
 
 
-def _describe_hang(hang: HangRecord, end: float | None, *, is_over: bool) -> Standstill:
+def _describe_hang(hang: HangRecord, end: float, *, is_over: bool) -> Standstill:
     phases = {rank.phase for rank in hang.ranks if rank.rank in hang.missing} - {""}
     return Standstill(
         step=hang.step,
         missing=hang.missing,
         phase=phases.pop() if len(phases) == 1 else None,
-        seconds=max(0.0, (hang.begin if end is None else end) - hang.begin),
+        seconds=max(0.0, end - hang.begin),
         begin_time=hang.begin,
         lasted=True,
         is_now=not is_over,
         words=standstill_words(hang),
     )
-
-
-def _find_end(recording: Recording) -> float | None:
-    """Wall clock of the attempt's last event; None without any."""
-    attempt = recording.steps.attempt
-    times = [event.time for event in recording.events if event.attempt == attempt]
-    return max(times, default=None)

@@ -5,9 +5,9 @@ noisy series has no list of noise.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -57,8 +57,7 @@ class StepLoss:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pauses:
+class Pauses(NamedTuple):
     """Time of the ranks in planned pauses.
 
     Attributes:
@@ -66,32 +65,32 @@ class Pauses:
         seconds: time in each planned pause, by its phase: seconds, [ranks, steps].
     """
 
-    ranks: tuple[int, ...]
-    seconds: Mapping[str, Matrix]
+    ranks: tuple[int, ...] = ()
+    seconds: Mapping[str, Matrix] = {}
 
-    def cause(self, columns: Sequence[int], lost_seconds: float) -> tuple[str | None, list[int]]:
+    def cause(self, columns: list[int], lost_seconds: float) -> tuple[str | None, tuple[int, ...]]:
         """The pause that explains at least half of a loss, and the ranks that made it."""
         for phase, seconds in self.seconds.items():
-            by_rank = np.nansum(seconds[:, list(columns)], axis=1)
+            by_rank = np.nansum(seconds[:, columns], axis=1)
             longest = float(by_rank.max(initial=0.0))
             if longest >= lost_seconds / 2 > 0:
-                return phase, [self.ranks[row] for row in np.flatnonzero(by_rank >= longest / 2)]
-        return None, []
+                rows = np.flatnonzero(by_rank >= longest / 2)
+                return phase, tuple(self.ranks[row] for row in rows)
+        return None, ()
 
 
-NO_PAUSES = Pauses((), {})
+_NO_PAUSES = Pauses()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Series:
+class _Series(NamedTuple):
     seconds: Matrix
     numbers: Integers
     median: float
     pauses: Pauses
 
-    def loss(self, kind: Kind, columns: Sequence[int], period: int | None = None) -> StepLoss:
+    def loss(self, kind: Kind, columns: list[int], period: int | None = None) -> StepLoss:
         """The slow steps of some columns."""
-        seconds = self.seconds[list(columns)]
+        seconds = self.seconds[columns]
         lost_seconds = float((seconds - self.median).sum())
         phase, ranks = self.pauses.cause(columns, lost_seconds)
         return StepLoss(
@@ -103,7 +102,7 @@ class _Series:
             lost_seconds=lost_seconds,
             largest_ratio=float(seconds.max()) / self.median,
             phase=phase,
-            ranks=tuple(ranks),
+            ranks=ranks,
         )
 
 
@@ -124,7 +123,7 @@ def slow_columns(seconds: Matrix) -> Flags:
 
 
 def step_losses(
-    seconds: Matrix, numbers: Integers, pauses: Pauses = NO_PAUSES
+    seconds: Matrix, numbers: Integers, pauses: Pauses = _NO_PAUSES
 ) -> tuple[StepLoss, ...]:
     """Groups of slow steps, the costliest first; what is not listed is summed as ``rest``.
 
@@ -145,34 +144,27 @@ def step_losses(
 
 def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[int]]]:
     """Groups of slow steps with their columns."""
+    groups: list[tuple[StepLoss, list[int]]] = []
+
+    def take_periodic(candidates: list[int], remaining: list[int]) -> list[int]:
+        periodic, period = _periodic(series.numbers, candidates)
+        if periodic:
+            groups.append((series.loss("periodic", periodic, period), periodic))
+        return sorted({*remaining} - {*periodic})
+
     # Between two evaluations a noisy series has many steps that are a little slow: tall ones first.
-    tall, left = _tall_periodic(series, columns)
-    bursts, singles = _bursts(left)
-    groups = [*tall, *((series.loss("burst", burst), burst) for burst in bursts)]
-    periodic, period = _periodic(series.numbers, singles)
-    if periodic:
-        groups.append((series.loss("periodic", periodic, period), periodic))
-    for column in sorted({*singles} - {*periodic}):
+    for ratio in _TALL_RATIOS:
+        tall = [c for c in columns if series.seconds[c] >= ratio * series.median]
+        columns = take_periodic(tall, columns)
+    bursts, singles = _bursts(columns)
+    groups += [(series.loss("burst", burst), burst) for burst in bursts]
+    for column in take_periodic(singles, singles):
         single = series.loss("single", [column])
         is_long = single.largest_ratio >= _RESTART_RATIO
         # The first steps of any job are long: allocation, compilation, connections.
         is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
         groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
     return groups
-
-
-def _tall_periodic(
-    series: _Series, columns: list[int]
-) -> tuple[list[tuple[StepLoss, list[int]]], list[int]]:
-    """Periodic groups of steps of a like height, the tallest first, and the columns that remain."""
-    groups: list[tuple[StepLoss, list[int]]] = []
-    for ratio in _TALL_RATIOS:
-        tall = [c for c in columns if series.seconds[c] >= ratio * series.median]
-        periodic, period = _periodic(series.numbers, tall)
-        if periodic:
-            groups.append((series.loss("periodic", periodic, period), periodic))
-            columns = sorted({*columns} - {*periodic})
-    return groups, columns
 
 
 def _bursts(columns: list[int]) -> tuple[list[list[int]], list[int]]:
@@ -207,17 +199,14 @@ def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | N
 
 
 def loss_sentence(loss: StepLoss) -> str:
-    """One group of slow steps in a sentence, with the pause that explains it."""
+    """One group of slow steps in a sentence, with the ranks and the pause that explain it."""
     sentence = _loss_words(loss)
-    return sentence if loss.phase is None else f"{sentence[:-1]}; {cause_words(loss)}."
-
-
-def cause_words(loss: StepLoss) -> str:
-    """The ranks, and the planned pause they were in."""
+    if loss.phase is None:
+        return sentence
     noun = "rank" if len(loss.ranks) == 1 else "ranks"
     ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
-    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase or ""]
-    return f"{noun} {ranks} {action} then"
+    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase]
+    return f"{sentence[:-1]}; {noun} {ranks} {action} then."
 
 
 def _loss_words(loss: StepLoss) -> str:

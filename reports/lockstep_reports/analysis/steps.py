@@ -30,10 +30,9 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.search.stretches import Thresholds
-from lockstep_reports.verdict.dispatch import align_by_collectives, judge_recording
+from lockstep_reports.verdict.judge import align_by_collectives, judge_recording
 from lockstep_reports.verdict.verdict import Episode, Verdict
-from lockstep_reports.whatif.replayed import Replayed, realign, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -124,25 +123,22 @@ class StepAnalysis:
         return episode.lost_seconds / seconds if seconds > 0 else None
 
 
-def analyse(
-    recording: Recording,
-    *,
-    thresholds: Thresholds | None = None,
-    price_per_gpu_hour: float | None = None,
-) -> StepAnalysis:
+def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) -> StepAnalysis:
     """Aligns, scores and judges a recording; reads nothing, neither files nor clocks.
 
     Args:
         recording: what a reader returned.
-        thresholds: limits above which lateness counts; the defaults when left out.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
     outcome, all_steps = final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
-    replayed, verdict, episodes = _judge(recording, scores, thresholds)
+    replayed, verdict, episodes = _judge(recording, scores)
     alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
-    columns = _find_covered_columns(steps, episodes)
+    costliest = _find_costliest(episodes)
+    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
+    columns = costliest.columns if costliest else slice(0, len(steps.numbers))
+    numbers = steps.numbers[columns].tolist() or [None]
     return StepAnalysis(
         recording=recording,
         outcome=outcome,
@@ -152,7 +148,7 @@ def analyse(
         episodes=episodes,
         summary=_summarize(recording, scores),
         ranks=summarize_ranks(steps, scores, alignment, columns),
-        ranks_over=_read_numbers(steps, columns),
+        ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
         goodput=goodput(steps, episodes, standstills),
         times=measure_times(recording, alignment),
@@ -167,14 +163,14 @@ def analyse(
 
 
 def _judge(
-    recording: Recording, scores: Scores, thresholds: Thresholds | None
+    recording: Recording, scores: Scores
 ) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
     """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
     # A replay knows what each operation waited for, so it names stages and single operations.
     if recording.operations is not None:
         replayed = replay_trace(recording.operations)
         return replayed, replayed.verdict, replayed.episodes
-    verdict, episodes = judge_recording(recording, scores, thresholds)
+    verdict, episodes = judge_recording(recording, scores)
     if (weights := recording.steps.stands_for) is not None:
         episodes = tuple(
             replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
@@ -190,16 +186,3 @@ def _summarize(recording: Recording, scores: Scores) -> StepSummary:
 
 def _find_costliest(episodes: tuple[Episode, ...]) -> Episode | None:
     return max(episodes, key=lambda e: (not e.busy_host, e.lost_seconds), default=None)
-
-
-def _find_covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
-    """Columns that the table of ranks covers: the costliest episode's, or all."""
-    costliest = _find_costliest(episodes)
-    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
-    return costliest.columns if costliest else slice(0, len(steps.numbers))
-
-
-def _read_numbers(steps: Steps, columns: slice) -> tuple[int | None, int | None]:
-    if not len(steps.numbers):
-        return None, None
-    return int(steps.numbers[columns.start]), int(steps.numbers[columns.stop - 1])

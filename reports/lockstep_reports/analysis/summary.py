@@ -9,7 +9,6 @@ from lockstep_records.events.event import Event
 from lockstep_records.shared.printable import printable
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import Pauses, StepLoss, slow_columns, step_losses
-from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.score import Scores, last_share
@@ -89,13 +88,6 @@ class Ending:
     last_output: str | None = None
 
 
-def _pauses(steps: Steps) -> Pauses:
-    """Planned pauses of the ranks, for which others wait."""
-    phases = ("checkpoint", "eval")
-    seconds = {phase: steps.phases[phase] for phase in phases if phase in steps.phases}
-    return Pauses(tuple(member.rank for member in steps.members), seconds)
-
-
 def summarize_ranks(
     steps: Steps, scores: Scores, alignment: Alignment, columns: slice
 ) -> tuple[RankSummary, ...]:
@@ -106,20 +98,17 @@ def summarize_ranks(
     phases = {
         phase: nan_stats.mean(steps.phases[phase][:, columns], axis=1) for phase in STEP_PHASES
     }
-
-    def median(values: Matrix, row: int) -> float | None:
-        return nan_stats.median_number(values[row])
-
+    median = nan_stats.median_number
     return tuple(
         RankSummary(
             rank=member.rank,
             node=member.node,
             last_share=nan_stats.number(share[row]),
-            lag_seconds=median(lag, row),
+            lag_seconds=median(lag[row]),
             lag_p95_seconds=nan_stats.quantile_number(lag[row], 0.95),
-            lateness_seconds=median(lateness, row),
-            own_work_seconds=median(own_work, row),
-            sync_seconds=median(sync, row),
+            lateness_seconds=median(lateness[row]),
+            own_work_seconds=median(own_work[row]),
+            sync_seconds=median(sync[row]),
             phase_seconds={phase: nan_stats.number(mean[row]) for phase, mean in phases.items()},
         )
         for row, member in enumerate(steps.members)
@@ -136,6 +125,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
     slow = slow_columns(scores.step_seconds)
     spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
+    pauses = Pauses(steps.ranks, {phase: steps.phases[phase] for phase in ("checkpoint", "eval")})
     return StepSummary(
         count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
@@ -143,7 +133,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
         median_seconds=median,
         p95_seconds=_p95(steps, scores),
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
-        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers, _pauses(steps)),
+        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers, pauses),
     )
 
 

@@ -6,19 +6,17 @@ from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.wording import list_ranks
 
+_ADVICE_ON_GPU = (
+    "Look at clocks, temperature, power and throttling there, from before the first late step.",
+    "Run a short matrix multiplication there and on a healthy GPU, and compare.",
+)
 _ADVICE_BY_PHASE = {
     "data": (
         "Look at the loader there: workers, storage and CPU pressure of the node.",
         "Compare the node's disk and network reads with those of a healthy node.",
     ),
-    "forward": (
-        "Look at clocks, temperature, power and throttling there, from before the first late step.",
-        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
-    ),
-    "backward": (
-        "Look at clocks, temperature, power and throttling there, from before the first late step.",
-        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
-    ),
+    "forward": _ADVICE_ON_GPU,
+    "backward": _ADVICE_ON_GPU,
     "optimizer": (
         "Look at the host memory and the CPU of that node; an offloaded optimizer runs there.",
     ),
@@ -74,13 +72,10 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     # No advice on a node without evidence: only on what to record.
     if analysis.verdict.kind == "unknown":
         return _ask_for_more(analysis)
-    return _advise_on_the_slow(analysis.verdict, has_gpus=_has_gpus(analysis))
-
-
-def _has_gpus(analysis: StepAnalysis) -> bool:
-    """Whether the ranks have GPUs; a source that does not tell is of a GPU cluster."""
-    members = analysis.steps.members
-    return analysis.recording.source_kind != "pages" or any(member.gpu_uuid for member in members)
+    # A source that does not tell is of a GPU cluster.
+    tells = analysis.recording.source_kind == "pages"
+    has_gpus = not tells or any(member.gpu_uuid for member in analysis.steps.members)
+    return _advise_on_the_slow(analysis.verdict, has_gpus=has_gpus)
 
 
 def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:

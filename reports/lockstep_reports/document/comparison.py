@@ -31,7 +31,7 @@ def compare(after: Document, before: Document, against: str) -> Document:
     }
     compared = Compared(
         against=against,
-        verdict_changed=_accuse_others(before.published.verdict, after.published.verdict),
+        verdict_changed=_accuse(before.published.verdict) != _accuse(after.published.verdict),
         verdict_before=before.published.verdict,
         changes=tuple(measure_change(n, old.get(n, nothing), new.get(n, nothing)) for n in names),
         figures=figures,
@@ -44,12 +44,10 @@ def compare(after: Document, before: Document, against: str) -> Document:
     )
 
 
-def _accuse_others(old: Verdict, new: Verdict) -> bool:
-    """Whether the culprits or their phase differ."""
+def _accuse(verdict: Verdict) -> tuple[object, ...]:
+    """The culprits and their phase."""
     # Confidence and evidence differ between any two runs, so they do not count.
-    return (old.kind, old.ranks, old.group, old.phase) != (
-        new.kind, new.ranks, new.group, new.phase,
-    )  # fmt: skip
+    return verdict.kind, verdict.ranks, verdict.group, verdict.phase
 
 
 def _describe(compared: Compared, verdict: Verdict) -> Section:

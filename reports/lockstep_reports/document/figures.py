@@ -1,14 +1,12 @@
 """The figures of a page on steps, by plotly: heat map, step times, work against waiting."""
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.document.missing_reasons import heat_map_quantity
 from lockstep_reports.document.palette import (
     ACCENT,
@@ -28,6 +26,7 @@ _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
 _LONG_STEP_SECONDS = 10.0
+_COLOUR_BAR = {"thickness": 12, "outlinewidth": 0, "xpad": 4}
 _CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}
 
 
@@ -75,12 +74,7 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
             zmin=0,
             zmax=top,
             colorscale=LATENESS_SCALE,
-            colorbar={
-                "title": {"text": unit, "side": "right"},
-                "thickness": 12,
-                "outlinewidth": 0,
-                "xpad": 4,
-            },
+            colorbar={"title": {"text": unit, "side": "right"}, **_COLOUR_BAR},
             hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} " + hover_text + "<extra></extra>",
         )
     )
@@ -100,13 +94,9 @@ def _cells(analysis: StepAnalysis) -> tuple[Matrix, float, str, str]:
         after a value when the reader points at it.
     """
     if heat_map_quantity(analysis) == "lateness":
-        least_maximum = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
-        return (
-            analysis.scores.lateness * 1e3,
-            nan_stats.number(least_maximum) or 0.0,
-            "ms late",
-            "ms late",
-        )
+        darkest = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
+        lateness = analysis.scores.lateness * 1e3
+        return lateness, nan_stats.number(darkest) or 0.0, "ms late", "ms late"
     seconds = analysis.steps.seconds
     median = nan_stats.median(seconds, axis=1)[:, None]
     beyond = np.maximum(100 * (seconds / np.where(median > 0, median, np.nan) - 1), 0.0)
@@ -183,7 +173,7 @@ def _phases(analysis: StepAnalysis) -> go.Figure:
     return figure
 
 
-def _first_of_bins(values: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[int]:
+def _first_of_bins(values: Integers, count: int) -> list[int]:
     """The first value of each bin of neighbours, as ``binned`` makes ``count`` bins."""
-    size = max(1, -(-len(values) // max(1, count)))
-    return [int(value) for value in values[::size]]
+    first: list[int] = values[:: max(1, -(-len(values) // max(1, count)))].tolist()
+    return first

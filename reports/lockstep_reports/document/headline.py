@@ -18,7 +18,12 @@ MIN_SHARE = 0.01
 # A job straggles from a slowdown of 1.1 on (the published what-if analysis), and a rank that has
 # three quarters of the others' speed or less is NVRx's straggler.
 _MODERATE_RATIO, _SEVERE_RATIO = 1 - 1 / 1.1, 0.25
-_OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})
+SEVERITY_BY_CAUSE: dict[str | None, Severity] = {
+    "gpu_oom": "out_of_memory",
+    "host_oom": "out_of_memory",
+    "hang": "hung",
+}
+"""Of a failure; of any other cause it is ``failed``."""
 _ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
 
 
@@ -31,12 +36,8 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
-def findings(analysis: StepAnalysis) -> tuple[Finding, ...]:
+def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     """What is true of the job, the gravest first; the first one is the headline."""
-    return tuple(_list_findings(analysis))
-
-
-def _list_findings(analysis: StepAnalysis) -> Iterator[Finding]:
     yield from _failures(analysis)
     yield from _standstills(analysis)
     yield from _not_finite(analysis)
@@ -58,11 +59,7 @@ def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
         yield Finding("failed", "The job failed, and nothing tells why.")
         return
     cause = analysis.recording.end.get("cause")
-    severity: Severity = "failed"
-    if cause == "hang":
-        severity = "hung"
-    elif cause in _OUT_OF_MEMORY:
-        severity = "out_of_memory"
+    severity = SEVERITY_BY_CAUSE.get(cause, "failed")
     stands = tuple(standstill_sentence(s) for s in analysis.standstills if s.lasted)
     details = (*stands, *stack_sentences(analysis)) if cause == "hang" else ()
     yield Finding(severity, first_line(analysis.recording.end), details)
@@ -75,24 +72,21 @@ def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
     if not stands:
         return
     longest = max(stands, key=lambda s: (s.is_now, s.seconds))
-    share = _share(sum(s.seconds for s in stands), analysis)
+    total = sum(s.seconds for s in stands)
+    share = _share(total, analysis)
     if not longest.is_now and share is not None and share < MIN_SHARE:
         return
     begin = "The job hangs" if longest.is_now else "The job stood still"
     details = [_standing_words(longest, share)]
     if len(stands) > 1:
-        total = sum(s.seconds for s in stands)
         details.append(f"It stood still {len(stands)} times, {duration(total)} in all.")
     sentence = f"{begin} for {duration(longest.seconds)}: {longest.words}."
     yield Finding("hung", sentence, (*details, *stack_sentences(analysis)))
 
 
 def _standing_words(standstill: Standstill, share: float | None) -> str:
-    end = "It moved again"
-    if standstill.is_now:
-        end = "It has not moved yet"
-    elif standstill.lasted:
-        end = "It did not move again"
+    lasted = "has not moved yet" if standstill.is_now else "did not move again"
+    end = f"It {lasted if standstill.lasted else 'moved again'}"
     return f"{end}." if share is None else f"{end}; {percent(share)} of the run was lost so."
 
 
@@ -121,11 +115,12 @@ def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
     resume = analysis.resume
     if resume is None:
         return
-    passed = "" if not resume.passed_over else (
-        f"; {plural(resume.passed_over, 'newer one')} could not be used"
-    )  # fmt: skip
-    lost = "" if not resume.steps_lost else f"; {plural(resume.steps_lost, 'step')} were done again"
-    yield Finding("resumed", f"Resumed from an older checkpoint, step {resume.step}{passed}{lost}.")
+    parts = [f"Resumed from an older checkpoint, step {resume.step}"]
+    if resume.passed_over:
+        parts.append(f"{plural(resume.passed_over, 'newer one')} could not be used")
+    if resume.steps_lost:
+        parts.append(f"{plural(resume.steps_lost, 'step')} were done again")
+    yield Finding("resumed", "; ".join(parts) + ".")
 
 
 def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
@@ -228,10 +223,9 @@ def stack_sentences(analysis: StepAnalysis) -> tuple[str, ...]:
     stacks = analysis.recording.stacks
     if not stacks or not analysis.standstills:
         return ()
-    ranks = rank_words([rank for rank, _ in stacks])
-    left = {rank for rank, _ in stacks}
+    left = [rank for rank, _ in stacks]
     without = [member.rank for member in analysis.steps.members if member.rank not in left]
     none = ""
     if without:
         none = f"; {rank_words(without)} left none: a stopped or killed process cannot write them"
-    return (f"Stacks of {ranks}: {stacks[0][1].parent}/*.stacks{none}.",)
+    return (f"Stacks of {rank_words(left)}: {stacks[0][1].parent}/*.stacks{none}.",)

@@ -12,7 +12,8 @@ from lockstep_records.shared.palette import STATE_COLOURS
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice
-from lockstep_reports.document.missing_reasons import log_missing_reasons
+from lockstep_reports.document.headline import SEVERITY_BY_CAUSE
+from lockstep_reports.document.missing_reasons import LOG_REASONS, with_reasons
 from lockstep_reports.document.model import (
     Block,
     Card,
@@ -35,48 +36,31 @@ _STATE_COLOURS = {
     "after_last_progress": STATE_COLOURS["hang"],
     "unknown": STATE_COLOURS["unknown"],
 }
-_OUTCOME_SENTENCES = {
-    "succeeded": "The job succeeded",
-    "failed": "The job failed",
-    "cancelled": "The job was cancelled",
-    "preempted": "The job was preempted",
-    "time_limit": "The job ran into its time limit",
-    "not_converged": "The job did not converge",
-    "running": "The job is running",
-    "unknown": "The log does not tell how the job ended",
-}
-_SEVERITY_BY_OUTCOME: dict[str, Severity] = {
-    "succeeded": "nobody",
-    "running": "nobody",
-    "failed": "failed",
-    "cancelled": "stopped",
-    "preempted": "stopped",
-    "time_limit": "stopped",
-    "not_converged": "stopped",
-    "unknown": "unknown",
-}
-_SEVERITY_BY_CAUSE: dict[str, Severity] = {
-    "gpu_oom": "out_of_memory",
-    "host_oom": "out_of_memory",
+_BY_OUTCOME: dict[str, tuple[Severity, str]] = {
+    "succeeded": ("nobody", "The job succeeded"),
+    "running": ("nobody", "The job is running"),
+    "failed": ("failed", "The job failed"),
+    "cancelled": ("stopped", "The job was cancelled"),
+    "preempted": ("stopped", "The job was preempted"),
+    "time_limit": ("stopped", "The job ran into its time limit"),
+    "not_converged": ("stopped", "The job did not converge"),
+    "unknown": ("unknown", "The log does not tell how the job ended"),
 }
 
 
-def _log_severity(analysis: LogAnalysis) -> Severity:
+def _log_severity(incident: Incident) -> Severity:
     """What the headline is about."""
-    incident = analysis.incident
-    if _is_hang(analysis):
-        return "hung"
-    by_outcome = _SEVERITY_BY_OUTCOME[incident.outcome]
-    is_failure = by_outcome == "failed"
-    return _SEVERITY_BY_CAUSE.get(incident.cause or "", by_outcome) if is_failure else by_outcome
+    by_outcome = _BY_OUTCOME[incident.outcome][0]
+    # A log may show a job that stood still, whatever became of it.
+    is_by_cause = by_outcome == "failed" or incident.cause == "hang"
+    return SEVERITY_BY_CAUSE.get(incident.cause, by_outcome) if is_by_cause else by_outcome
 
 
-def _log_headline(analysis: LogAnalysis) -> str:
+def _log_headline(incident: Incident) -> str:
     """The outcome, and who is blamed for it."""
-    incident = analysis.incident
-    if _is_hang(analysis):
+    if incident.cause == "hang":
         return _hang_words(incident)
-    outcome = _OUTCOME_SENTENCES[incident.outcome]
+    outcome = _BY_OUTCOME[incident.outcome][1]
     if incident.blame == "rank":
         return f"{outcome}: rank {list_ranks(incident.ranks)} was the first cause."
     if incident.blame == "group":
@@ -86,11 +70,6 @@ def _log_headline(analysis: LogAnalysis) -> str:
         causes = {"workload": "the workload's own fault", "nobody": "no rank is to blame"}
         return f"{outcome}: {causes.get(incident.blame, 'which rank began it cannot be told')}."
     return f"{outcome}."
-
-
-def _is_hang(analysis: LogAnalysis) -> bool:
-    """Whether the log shows a job that stood still, whatever became of it."""
-    return analysis.incident.cause == "hang"
 
 
 def _hang_words(incident: Incident) -> str:
@@ -103,11 +82,10 @@ def _hang_words(incident: Incident) -> str:
     return f"The job hung{begin.rstrip('.')}{ranks}."
 
 
-def _explain_end(analysis: LogAnalysis) -> str:
+def _explain_end(incident: Incident) -> str:
     """The reason, and how much of the time passed after the last progress."""
-    incident = analysis.incident
     # Of a hang the headline is the reason itself.
-    parts = [] if _is_hang(analysis) else [incident.reason]
+    parts = [] if incident.cause == "hang" else [incident.reason]
     if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
         parts.append(
             f"{duration(incident.seconds_after_last_progress)} of "
@@ -123,17 +101,18 @@ def document_log(analysis: LogAnalysis) -> Document:
     facts += [] if log.first_sign is None else [f"first sign {clock(log.first_sign)} UTC"]
     facts.append(f"outcome {incident.outcome.replace('_', ' ')}")
     facts += [f"failure class {incident.failure_class}"] if incident.failure_class else []
+    published = _publish(analysis)
     return Document(
         name=analysis.path.name,
-        headline=_log_headline(analysis),
-        severity=_log_severity(analysis),
-        story=_explain_end(analysis),
+        headline=published.headline,
+        severity=published.severity,
+        story=_explain_end(incident),
         facts=tuple(facts),
         cards=_log_cards(analysis),
         sections=_log_sections(analysis),
         advice=log_advice(analysis),
         remarks=analysis.notes,
-        published=_publish(analysis),
+        published=published,
         durations={"step": np.array(log.step_seconds, dtype=np.float64)},
         key_figures={"seconds_after_last_progress": incident.seconds_after_last_progress},
         trace_events=partial(log_trace_events, analysis),
@@ -236,9 +215,9 @@ def _draw_step_times(analysis: LogAnalysis) -> str:
 
 def _publish(analysis: LogAnalysis) -> LogReport:
     incident, log, lost = analysis.incident, analysis.log, analysis.lost_by_step
-    return LogReport(
-        headline=_log_headline(analysis),
-        severity=_log_severity(analysis),
+    report = LogReport(
+        headline=_log_headline(incident),
+        severity=_log_severity(incident),
         source=LogSource(kind=analysis.source_kind, files=len(log.files), lines=log.lines),
         world_size=log.world_size,
         outcome=incident.outcome,
@@ -263,8 +242,9 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         first_cause=incident.first,
         goodput=_sum_wall_clock(incident),
         notes=analysis.notes,
-        unknown=log_missing_reasons(analysis),
+        unknown={},
     )
+    return with_reasons(report, LOG_REASONS)
 
 
 def _sum_wall_clock(incident: Incident) -> dict[str, float | None]:
@@ -281,10 +261,9 @@ def _sum_wall_clock(incident: Incident) -> dict[str, float | None]:
     if wall is None:
         return {**parts, "unknown": None, "ratio": None}
     covered = sum(seconds for seconds in parts.values() if seconds is not None)
-    is_measured = run is not None and math.isfinite(wall) and wall > 0
     return {
         **parts,
         # Overlapping clocks of several files can make the parts longer than the whole.
         "unknown": max(0.0, wall - covered),
-        "ratio": min(1.0, run / wall) if is_measured and run is not None else None,
+        "ratio": min(1.0, run / wall) if run is not None and 0 < wall < math.inf else None,
     }

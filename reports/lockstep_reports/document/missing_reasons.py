@@ -1,13 +1,19 @@
 """Why a report leaves out what it leaves out: every null of the JSON has its reason here."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any, TypeVar
+
 import numpy as np
 
-from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.document.published import LogReport, StepsReport
 
+AnyReport = TypeVar("AnyReport", StepsReport, LogReport)
 _NO_LEDGER = "no ledger was asked: lockstep ledger has the objectives of jobs"
-_NO_PRICE = "no price was given; give --price-per-gpu-hour"
 _NOT_IN_LOG = "a log does not record it"
+_NO_STEPS = "no steps were recorded"
 # A kind that records neither phases nor arrivals has one reason for all it lacks.
 _REASON_BY_KIND = {
     "step_series": "one series represents the job; ranks cannot be told apart in it",
@@ -18,86 +24,73 @@ _REASON_BY_KIND = {
 }
 
 
-def step_missing_reasons(analysis: StepAnalysis) -> dict[str, str]:
-    """Reason by name of the JSON field that is null, in the order of the JSON."""
-    values_and_reasons = {
-        "steps.median_seconds": (analysis.summary.median_seconds, _why_no_steps(analysis)),
-        "steps.p95_seconds": (analysis.summary.p95_seconds, _why_no_tail(analysis)),
-        "startup_seconds": (
-            analysis.times.startup_seconds,
-            "no sign of a rank before its first step was recorded",
-        ),
-        "seconds_after_last_progress": (
-            analysis.times.seconds_after_last_progress,
-            "nothing was recorded after the last progress of a rank",
-        ),
-        "wall_seconds": (
-            analysis.times.wall_seconds,
-            "no first and last sign of the ranks were recorded",
-        ),
-        "lost_money": (analysis.cost.lost_money, _NO_PRICE),
-        "goodput.ratio": (
-            analysis.goodput.ratio,
-            why_no_phases(analysis) or "no time is covered by steps",
-        ),
-        "job_goodput": (analysis.job, "no launcher reported where the time of the job went"),
-        "alignment.residual_seconds": (
-            analysis.alignment.residual_seconds,
-            why_no_arrivals(analysis),
-        ),
-        "collectives": (analysis.recording.collectives, "collectives were not recorded one by one"),
-        "what_if": (
-            None if analysis.replayed is None else analysis.replayed.what_if,
-            _why_no_replay(analysis),
-        ),
-        "slo": (None, _NO_LEDGER),
-    }
+LOG_REASONS = {
+    "world_size": "no line has the number of ranks",
+    "verdict.phase": _NOT_IN_LOG,
+    "verdict.confidence": "lines are judged by rules and not by chance",
+    "steps.median_seconds": "no line has a step time",
+    "startup_seconds": "no line shows when training began",
+    "run_seconds": "no line shows when training began or ended",
+    "wall_seconds": "no line has a time",
+    "seconds_after_last_progress": "no line with a time shows progress",
+    "collectives": _NOT_IN_LOG,
+    "what_if": _NOT_IN_LOG,
+    "alignment": _NOT_IN_LOG,
+    "slo": _NO_LEDGER,
+}
+"""Why a field of a report on a log is null, by its dotted name in the JSON."""
+
+
+def step_reasons(analysis: StepAnalysis) -> dict[str, str | None]:
+    """The same for a report on steps; None where nothing more is to be said."""
     return {
+        "steps.median_seconds": _lack(analysis, _NO_STEPS),
+        "steps.p95_seconds": _why_no_tail(analysis),
+        "startup_seconds": "no sign of a rank before its first step was recorded",
+        "seconds_after_last_progress": "nothing was recorded after the last progress of a rank",
+        "wall_seconds": "no first and last sign of the ranks were recorded",
+        "lost_money": "no price was given; give --price-per-gpu-hour",
+        "goodput.ratio": why_no_phases(analysis) or "no time is covered by steps",
+        "job_goodput": "no launcher reported where the time of the job went",
+        "alignment.residual_seconds": why_no_arrivals(analysis),
+        "collectives": "collectives were not recorded one by one",
+        "what_if": "no operation rows were recorded"
+        if analysis.replayed is None
+        else analysis.replayed.why_not,
+        "slo": _NO_LEDGER,
+    }
+
+
+def with_reasons(report: AnyReport, reasons: Mapping[str, str | None]) -> AnyReport:
+    """The report with the reasons of those fields that are null in it."""
+    unknown = {
         name: reason
-        for name, (value, reason) in values_and_reasons.items()
-        if reason and value is None
+        for name, reason in reasons.items()
+        if reason and reduce(_read_field, name.split("."), report) is None
     }
+    return replace(report, unknown=unknown)
 
 
-def log_missing_reasons(analysis: LogAnalysis) -> dict[str, str]:
-    """The same for a report on a log."""
-    incident = analysis.incident
-    values_and_reasons = {
-        "world_size": (analysis.log.world_size, "no line has the number of ranks"),
-        "verdict.phase": (None, _NOT_IN_LOG),
-        "verdict.confidence": (None, "lines are judged by rules and not by chance"),
-        "steps.median_seconds": (analysis.summary.median_seconds, "no line has a step time"),
-        "startup_seconds": (incident.startup_seconds, "no line shows when training began"),
-        "run_seconds": (incident.run_seconds, "no line shows when training began or ended"),
-        "wall_seconds": (incident.wall_seconds, "no line has a time"),
-        "seconds_after_last_progress": (
-            incident.seconds_after_last_progress,
-            "no line with a time shows progress",
-        ),
-        "collectives": (None, _NOT_IN_LOG),
-        "what_if": (None, _NOT_IN_LOG),
-        "alignment": (None, _NOT_IN_LOG),
-        "slo": (None, _NO_LEDGER),
-    }
-    return {name: reason for name, (value, reason) in values_and_reasons.items() if value is None}
+def _read_field(value: Any, name: str) -> Any:
+    return value[name] if isinstance(value, Mapping) else getattr(value, name)
 
 
-def _why_no_steps(analysis: StepAnalysis) -> str:
-    return _REASON_BY_KIND.get(analysis.recording.source_kind, "no steps were recorded")
+def _lack(analysis: StepAnalysis, default: str) -> str:
+    """What the kind of source lacks, or else the default."""
+    return _REASON_BY_KIND.get(analysis.recording.source_kind, default)
 
 
 def _why_no_tail(analysis: StepAnalysis) -> str:
     if analysis.steps.stands_for is not None:
         return "means over many steps hide the tail, and no counts by duration were recorded"
-    return _why_no_steps(analysis)
+    return _lack(analysis, _NO_STEPS)
 
 
 def why_no_phases(analysis: StepAnalysis) -> str | None:
     """Why a report has no phases of a step; None when it has them."""
     if any(rank.own_work_seconds or rank.sync_seconds for rank in analysis.ranks):
         return None
-    default = "the recording does not tell the phases of a step"
-    return _REASON_BY_KIND.get(analysis.recording.source_kind, default)
+    return _lack(analysis, "the recording does not tell the phases of a step")
 
 
 def why_no_arrivals(analysis: StepAnalysis) -> str | None:
@@ -107,15 +100,7 @@ def why_no_arrivals(analysis: StepAnalysis) -> str | None:
     # A replay has arrivals at every operation, so no single one represents the step.
     if analysis.replayed is not None:
         return "operations record their own starts, not arrivals at one synchronisation"
-    return _REASON_BY_KIND.get(
-        analysis.recording.source_kind, "no rank recorded an arrival at a collective"
-    )
-
-
-def _why_no_replay(analysis: StepAnalysis) -> str | None:
-    if analysis.replayed is None:
-        return "no operation rows were recorded"
-    return analysis.replayed.why_not
+    return _lack(analysis, "no rank recorded an arrival at a collective")
 
 
 def heat_map_quantity(analysis: StepAnalysis) -> str:

@@ -1,7 +1,7 @@
 """The one document of a report: each renderer shows it whole, whatever it was made from."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from lockstep_catalogue.vocabulary import Severity
@@ -143,7 +143,3 @@ class Document:
     durations: Mapping[str, Matrix]
     key_figures: Mapping[str, float | None]
     trace_events: Callable[[], Iterable[TraceEvent]] = tuple
-
-    def with_link(self, text: str, address: str) -> "Document":
-        """The document with one more link."""
-        return replace(self, links=(*self.links, (text, address)))

@@ -12,10 +12,32 @@ from lockstep_reports.analysis.summary import Ending, RankSummary, StepSummary
 from lockstep_reports.document.what_if import WhatIfFigures
 from lockstep_reports.recording.collectives import Collective
 from lockstep_reports.recording.recording import Attempt
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Verdict
 
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """Trouble on the node of a slow rank while it was slow.
+
+    Attributes:
+        cause: what it is, such as ``thermal_throttling``.
+        begin_time: first moment of it in the window, seconds since 1970; ``end_time`` is the last.
+        value: its highest value there, per second for what counts; ``unit`` names it.
+        source: address and series, or file, that recorded it.
+        proven: whether sign and slowness begin and end together, and no other node shows it.
+    """
+
+    cause: str
+    node: str
+    begin_time: float
+    end_time: float
+    value: float
+    unit: str
+    source: str
+    proven: bool
+    episode_start_step: int
 
 
 @dataclass(frozen=True, kw_only=True)

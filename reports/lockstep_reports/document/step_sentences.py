@@ -7,7 +7,7 @@ from lockstep_reports.analysis.summary import Ending
 from lockstep_reports.document.headline import Finding
 from lockstep_reports.document.missing_reasons import why_no_phases
 from lockstep_reports.document.model import Card
-from lockstep_reports.signs.sign import Sign
+from lockstep_reports.document.published import Sign
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, duration, percent, plural
 
@@ -30,11 +30,9 @@ def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     if costliest is None:
         return ()
     begin, end = analysis.episode_span(costliest)
-    until = (
-        "the last recorded step"
-        if costliest.ongoing
-        else f"step {costliest.end_step}{_bracket(end)}"
-    )
+    until = f"step {costliest.end_step}{_bracket(end)}"
+    if costliest.ongoing:
+        until = "the last recorded step"
     sentence = (
         f"From step {costliest.start_step}{_bracket(begin, ' UTC')} to {until} it cost "
         f"{duration(costliest.lost_seconds)} of wall time, "
@@ -59,11 +57,13 @@ def list_further_evidence(analysis: StepAnalysis) -> tuple[str, ...]:
 
 def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
     """What was not read, and what was not judged."""
-    others = [
-        f"Attempt {attempt.number} is not in this report; it {_outcome_phrase(attempt.outcome)}."
-        for attempt in analysis.other_attempts
-    ]
-    return (*analysis.steps.notes, *others)
+    return (
+        *analysis.steps.notes,
+        *(
+            f"Attempt {other.number} is not in this report; it {_outcome_phrase(other.outcome)}."
+            for other in analysis.other_attempts
+        ),
+    )
 
 
 def describe_end(analysis: StepAnalysis) -> str:
@@ -71,7 +71,9 @@ def describe_end(analysis: StepAnalysis) -> str:
     if analysis.outcome == "unknown" and not any(has_end(ending) for ending in analysis.endings):
         return ""
     phrase = _outcome_phrase(analysis.outcome)
-    if analysis.outcome == "unknown" and _is_gone(analysis):
+    running = {member.is_running for member in analysis.steps.members}
+    # Every rank's page had a lock that nobody holds any more.
+    if analysis.outcome == "unknown" and running == {False}:
         phrase = "is gone: its processes ended without a word"
     # Without a launcher the pages say so, and nobody knows an exit status.
     if analysis.outcome == "succeeded" and not any(e.exit_code == 0 for e in analysis.endings):
@@ -91,12 +93,6 @@ def describe_end(analysis: StepAnalysis) -> str:
         if failed is not None:
             sentence += f" Rank {failed.rank} ended with {failed.exception}."
     return sentence
-
-
-def _is_gone(analysis: StepAnalysis) -> bool:
-    """Whether every rank's page had a lock that nobody holds any more."""
-    members = analysis.steps.members
-    return bool(members) and all(member.is_running is False for member in members)
 
 
 def has_clock(analysis: StepAnalysis) -> bool:

@@ -13,12 +13,13 @@ from lockstep_reports.analysis.cost import causes
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.document.advice import step_advice
-from lockstep_reports.document.headline import findings
-from lockstep_reports.document.missing_reasons import step_missing_reasons
+from lockstep_reports.document.headline import Finding, findings
+from lockstep_reports.document.missing_reasons import step_reasons, with_reasons
 from lockstep_reports.document.model import Document
 from lockstep_reports.document.published import (
     Clocks,
     JobGoodput,
+    Sign,
     SlowEpisode,
     Source,
     StepsReport,
@@ -32,7 +33,6 @@ from lockstep_reports.document.step_sentences import (
 from lockstep_reports.document.steps_sections import step_sections
 from lockstep_reports.document.timeline import step_trace_events
 from lockstep_reports.document.what_if import WhatIfFigures, describe_replay
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, plural
 
@@ -49,12 +49,8 @@ _COPIED = (
 def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Document:
     """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
     replay = None if analysis.replayed is None else analysis.replayed.what_if
-    what_if = None
-    if replay is not None:
-        price = analysis.price_per_gpu_hour
-        what_if = describe_replay(replay, analysis.steps.world_size, price)
-    truths = findings(analysis)
-    published = _publish(analysis, signs, what_if)
+    what_if = None if replay is None else describe_replay(replay, analysis)
+    truths = tuple(findings(analysis))
     stacks = analysis.recording.stacks if analysis.standstills else ()
     steps = analysis.steps
     return Document(
@@ -68,7 +64,7 @@ def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Docume
         advice=step_advice(analysis),
         remarks=tuple(filter(None, (describe_end(analysis), *list_caveats(analysis)))),
         links=tuple((f"stacks of rank {rank}", path.as_uri()) for rank, path in stacks),
-        published=published,
+        published=_publish(analysis, truths[0], signs, what_if),
         durations=_measure_durations(analysis),
         key_figures=_list_key_figures(analysis),
         trace_events=partial(step_trace_events, analysis),
@@ -104,11 +100,10 @@ def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
 
 
 def _publish(
-    analysis: StepAnalysis, signs: Sequence[Sign], what_if: WhatIfFigures | None
+    analysis: StepAnalysis, truth: Finding, signs: Sequence[Sign], what_if: WhatIfFigures | None
 ) -> StepsReport:
-    steps, truth, alignment = analysis.steps, findings(analysis)[0], analysis.alignment
-    log = analysis.recording.collectives
-    return StepsReport(
+    steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment
+    report = StepsReport(
         headline=truth.sentence,
         severity=truth.severity,
         source=Source(kind=analysis.recording.source_kind),
@@ -124,7 +119,7 @@ def _publish(
         price_per_gpu_hour=analysis.price_per_gpu_hour,
         causes=causes(analysis.goodput, analysis.price_per_gpu_hour),
         goodput={**analysis.goodput.seconds, "ratio": analysis.goodput.ratio},
-        job_goodput=publish_goodput(analysis.job),
+        job_goodput=None if analysis.job is None else _publish_goodput(analysis.job),
         signs=tuple(signs),
         ranks=analysis.ranks,
         ranks_over=analysis.ranks_over,
@@ -134,14 +129,12 @@ def _publish(
         ),
         collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
         what_if=what_if,
-        unknown=step_missing_reasons(analysis),
+        unknown={},
     )
+    return with_reasons(report, step_reasons(analysis))
 
 
-def publish_goodput(job: WholeJob | None) -> JobGoodput | None:
-    """Allocated GPU seconds of all attempts by state; None where no launcher reported them."""
-    if job is None:
-        return None
+def _publish_goodput(job: WholeJob) -> JobGoodput:
     return JobGoodput(
         attempts=job.num_attempts,
         elapsed_seconds=job.elapsed_seconds,

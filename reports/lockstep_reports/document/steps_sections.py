@@ -15,11 +15,8 @@ from lockstep_reports.document.missing_reasons import (
     why_no_phases,
 )
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
-from lockstep_reports.document.pictures import (
-    HEAT_MAPS,
-    STEP_HINTS,
-    list_figures,
-)
+from lockstep_reports.document.pictures import HEAT_MAPS, STEP_HINTS, list_figures
+from lockstep_reports.document.published import Sign
 from lockstep_reports.document.step_sentences import (
     describe_episode_end,
     has_clock,
@@ -28,7 +25,6 @@ from lockstep_reports.document.step_sentences import (
     sign_sentences,
 )
 from lockstep_reports.document.what_if import WhatIfFigures, name_ranks
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural
 

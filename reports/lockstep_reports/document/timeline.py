@@ -86,13 +86,8 @@ def _phase_events(analysis: StepAnalysis, rows: list[int]) -> Iterator[TraceEven
             seconds = np.nan_to_num(steps.phases[phase][row, columns])
             name = "sync (waits)" if phase == "sync" else phase
             for index in np.flatnonzero((seconds > 0) & ~np.isnan(begin)).tolist():
-                yield _rank_span(
-                    name,
-                    steps.ranks[row],
-                    float(begin[index]),
-                    float(seconds[index]),
-                    step=numbers[index],
-                )
+                span = float(begin[index]), float(seconds[index])
+                yield _rank_span(name, steps.ranks[row], *span, step=numbers[index])
             begin = begin + seconds
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
+from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.whatif.analysis import Explanation, WhatIf
 
-_SECONDS_PER_HOUR = 3600.0
 _MAX_REPLICAS_BY_STEP = 256
 _MAX_NAMED_RANKS = 8
 _RATIOS = (
@@ -75,16 +77,8 @@ class WhatIfFigures:
     notes: tuple[str, ...]
 
 
-def describe_replay(
-    what_if: WhatIf, world_size: int, price_per_gpu_hour: float | None
-) -> WhatIfFigures:
-    """The answers by name; keys are names, ranks, stages and steps as text.
-
-    Args:
-        what_if: the replay.
-        world_size: ranks of the whole job, which all wait for the slow ones.
-        price_per_gpu_hour: price of one GPU, in any currency; None without a price.
-    """
+def describe_replay(what_if: WhatIf, analysis: StepAnalysis) -> WhatIfFigures:
+    """The answers by name; keys are names, ranks, stages and steps as text."""
     grid, ideal = what_if.model.grid, what_if.ideal_seconds
     steps = [str(step) for step in grid.steps.tolist()]
     ranks, slowdowns = grid.rank.ravel().tolist(), what_if.worker_slowdown.ravel().tolist()
@@ -92,9 +86,7 @@ def describe_replay(
     stages = _name_rows(what_if.by_stage)
     first_replicas = dict(list(replicas.items())[:_MAX_REPLICAS_BY_STEP])
 
-    def repair(explanation: Explanation) -> Repair:
-        return _describe_repair(explanation, len(ideal), world_size, price_per_gpu_hour)
-
+    repair = partial(_describe_repair, analysis, len(ideal))
     return WhatIfFigures(
         **{name: getattr(what_if, name) for name in _RATIOS},
         seconds=float(what_if.seconds.mean()),
@@ -164,11 +156,10 @@ def _divide_per_step(
     }
 
 
-def _describe_repair(
-    explanation: Explanation, num_steps: int, world_size: int, price: float | None
-) -> Repair:
-    saved = explanation.seconds - explanation.without_seconds
-    gpu_seconds = saved * num_steps * world_size
+def _describe_repair(analysis: StepAnalysis, num_steps: int, explanation: Explanation) -> Repair:
+    saved, price = explanation.seconds - explanation.without_seconds, analysis.price_per_gpu_hour
+    # All ranks of the job wait for the slow ones.
+    gpu_seconds = saved * num_steps * analysis.steps.world_size
     return Repair(
         ranks=explanation.ranks,
         removed_ratio=explanation.removed,
@@ -179,5 +170,5 @@ def _describe_repair(
         saved_step_ratio=saved / explanation.seconds if explanation.seconds > 0 else None,
         saved_seconds=saved * num_steps,
         saved_gpu_seconds=gpu_seconds,
-        saved_money=None if price is None else gpu_seconds * price / _SECONDS_PER_HOUR,
+        saved_money=None if price is None else gpu_seconds * price / SECONDS_PER_HOUR,
     )

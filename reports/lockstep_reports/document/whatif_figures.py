@@ -8,6 +8,7 @@ from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.document.palette import ACCENT, GRID, LAYOUT, PHASE_COLOURS, QUIET
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, GARBAGE, OPTIMIZER
 from lockstep_reports.whatif.analysis import WhatIf
+from lockstep_reports.whatif.grid import Grid
 from lockstep_reports.whatif.scenarios import ideal_times
 
 _MAX_BARS, _MAX_STAGES = 24, 16
@@ -17,6 +18,7 @@ _LABEL_AND_COLOUR = {
     OPTIMIZER: ("optimizer", PHASE_COLOURS["optimizer"]),
     GARBAGE: ("garbage collection", PHASE_COLOURS["other"]),
 }
+_COMMUNICATION = ("communication", PHASE_COLOURS["sync"])
 
 
 def _slowed_by(what_if: WhatIf) -> go.Figure:
@@ -64,12 +66,10 @@ def _timeline(what_if: WhatIf) -> go.Figure:
     for name in (*_LABEL_AND_COLOUR, None):
         is_of_type = grid.select_type(name) if name else ~grid.select_type(*_LABEL_AND_COLOUR)
         ops = np.flatnonzero(is_of_type & (grid.stage < _MAX_STAGES) & (grid.shard == 0))
-        label, colour = (
-            _LABEL_AND_COLOUR[name] if name else ("communication", PHASE_COLOURS["sync"])
-        )
+        label, colour = _LABEL_AND_COLOUR.get(name or "", _COMMUNICATION)
         if len(ops):
             times = {"recorded": recorded, "ideal": (begin, end - begin)}
-            _add_bars(figure, what_if, ops, label=label, colour=colour, times=times)
+            _add_bars(figure, grid, ops, label=label, colour=colour, times=times)
     num_stages = min(grid.stages, _MAX_STAGES)
     lines = [f"stage {s}, {kind}" for s in range(num_stages) for kind in ("recorded", "ideal")]
     figure.update_layout(
@@ -84,24 +84,14 @@ def _timeline(what_if: WhatIf) -> go.Figure:
 
 def _add_bars(
     figure: go.Figure,
-    what_if: WhatIf,
+    grid: Grid,
     ops: Integers,
     *,
     label: str,
     colour: str,
     times: dict[str, tuple[Seconds, Seconds]],
 ) -> None:
-    """Adds bars of some operations.
-
-    Args:
-        figure: where they are drawn.
-        what_if: the replay.
-        ops: rows of the grid.
-        label: name in the legend.
-        colour: of the bars.
-        times: begin and duration of all operations in seconds, [operations], by line of the stage.
-    """
-    grid = what_if.model.grid
+    """Adds bars of some operations; times are begin and duration of all: seconds, [operations]."""
     lines: list[str] = []
     bases: list[float] = []
     lengths: list[float] = []

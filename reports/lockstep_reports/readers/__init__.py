@@ -2,7 +2,7 @@
 
 A reader is a module with two functions and one line in ``READERS``::
 
-    def recognises(path: Path) -> bool   # by content, cheaply; False for what it cannot open
+    def recognises(path: Path) -> bool   # by content, cheaply; may raise for what it cannot open
     def read(path: Path, options: ReadOptions) -> Recording
 """
 
@@ -42,7 +42,11 @@ class ReaderModule(Protocol):
     """What a reader's module offers."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether the content is of this kind; reads little of it and never raises."""
+        """Whether the content is of this kind; reads little of it.
+
+        Raises:
+            ValueError, OSError: it cannot be read, so it is not.
+        """
 
     def read(self, path: Path, options: ReadOptions) -> Recording | LogRecording:
         """The recording; raises ValueError or OSError with one sentence for the user."""
@@ -58,6 +62,13 @@ class Reader:
     def load(self) -> ReaderModule:
         """The reader's module."""
         return cast("ReaderModule", import_module(self.module))
+
+    def recognises(self, path: Path) -> bool:
+        """Whether it reads a path; False where the path cannot be opened."""
+        try:
+            return self.load().recognises(path)
+        except (OSError, ValueError):
+            return False
 
 
 # Tried in this order; the first that recognises the content reads it. Logs come last: any text
@@ -75,4 +86,4 @@ READERS = (
 
 def find_reader(path: Path) -> Reader | None:
     """The first reader that recognises the content of a path; None when none does."""
-    return next((reader for reader in READERS if reader.load().recognises(path)), None)
+    return next((reader for reader in READERS if reader.recognises(path)), None)

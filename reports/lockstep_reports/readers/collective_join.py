@@ -7,7 +7,6 @@ after both corrections, so no common clock is needed.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,25 +36,24 @@ def join(spans: Iterable[Span], end_error_seconds: float = 0.0) -> CollectiveLog
     has_end: Flags = ~np.isnan(end)
     by_time = np.argsort(nan_stats.median(np.where(has_end, end, start), axis=0), kind="stable")
     start, end = start[:, by_time], end[:, by_time]
-    clocks = _clocks(end)
-    start, end = start - clocks.shift, end - clocks.shift
+    offset, drift, shift = _clocks(end)
+    start, end = start - shift, end - shift
     is_aligned: Flags = np.asarray(has_end.any(axis=1))
     residual = nan_stats.highest(end, axis=0) - nan_stats.lowest(end, axis=0) if ranks else end
     # Where a clock has jumped, even the ends lie apart: starts closer than that have no order.
     end_spread = np.nan_to_num(residual)
+    resolution = np.maximum(end_error_seconds, 2 * end_spread)
     kinds = [next(iter(shared[column].values())).kind for column in by_time]
     return CollectiveLog(
         items=tuple(
-            _collective(
-                kind, ranks, start[:, column], max(end_error_seconds, 2 * end_spread[column])
-            )
+            _collective(kind, ranks, start[:, column], resolution[column])
             for column, kind in enumerate(kinds)
         ),
         ranks=ranks,
         seconds=end - start,
         between=np.diff(end, axis=1, prepend=np.nan) if shared else end,
-        offsets={rank: clocks.offset[row] for row, rank in enumerate(ranks) if is_aligned[row]},
-        drifts={rank: clocks.drift[row] for row, rank in enumerate(ranks) if is_aligned[row]},
+        offsets={rank: offset[row] for row, rank in enumerate(ranks) if is_aligned[row]},
+        drifts={rank: drift[row] for row, rank in enumerate(ranks) if is_aligned[row]},
         residual=residual,
     )
 
@@ -70,25 +68,17 @@ def _times(shared: list[dict[int, Span]], ranks: tuple[int, ...]) -> tuple[Matri
     return start, end
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Clocks:
-    """Seconds ahead [ranks], seconds gained per second [ranks], shift [ranks, collectives]."""
+def _clocks(end: Matrix) -> tuple[list[float], list[float | None], Matrix]:
+    """By how much each rank's clock is ahead of the others', by its ends [ranks, collectives].
 
-    offset: list[float]
-    drift: list[float | None]
-    shift: Matrix
-
-
-def _clocks(end: Matrix) -> _Clocks:
-    """By how much each rank's clock is ahead of the others', at each collective.
-
-    Args:
-        end: seconds by each rank's own clock, [ranks, collectives]; NaN where unknown.
+    Returns:
+        Seconds ahead [ranks]; seconds gained per second [ranks]; shift in seconds
+        [ranks, collectives].
     """
     offset, rate = np.zeros(len(end)), np.zeros(len(end))
     drift: list[float | None] = [None] * len(end)
     if not end.size:
-        return _Clocks(offset=[], drift=drift, shift=offset[:, None])
+        return [], drift, offset[:, None]
     is_known, time = ~np.isnan(end), nan_stats.median(end, axis=0)
     since_median_time = np.nan_to_num(time - nan_stats.median(time))
     shift = np.zeros_like(end)
@@ -109,7 +99,7 @@ def _clocks(end: Matrix) -> _Clocks:
         None if last_gain is None else float(total)
         for last_gain, total in zip(drift, rate, strict=True)
     ]
-    return _Clocks(offset=offset.tolist(), drift=total_drift, shift=shift)
+    return offset.tolist(), total_drift, shift
 
 
 def _collective(

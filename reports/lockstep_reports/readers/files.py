@@ -1,36 +1,38 @@
 """The files of a recording, and the first bytes by which a reader recognises one."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from lockstep_records.file_access.compressed import blocks
+from lockstep_records.file_access.compressed import read_head
 
 MAX_BYTES = 1 << 28
 """Most content that a reader takes of one file, after decompression."""
+MAX_FILES, _MAX_SNIFFED_FILES = 1 << 17, 64
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
     """The first ``size`` bytes of a file's content; those before the break when it is damaged."""
-    begin = b""
     try:
-        for block in blocks(path, size):
-            begin += block
-            if len(begin) >= size:
-                break
+        return read_head(path, size)
     except (OSError, ValueError):
-        return begin[:size]
-    return begin[:size]
+        return b""
 
 
-def files_of(path: Path, max_files: int = 1 << 17) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     """The file itself, or the plain files of a folder by name, without hidden ones.
 
     Raises:
-        ValueError: the folder holds more than ``max_files``.
+        ValueError: the folder holds more than ``MAX_FILES``.
         OSError: the folder cannot be read.
     """
     if not path.is_dir():
         return [path]
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    if len(files) > max_files:
-        raise ValueError(f"{path} holds {len(files):,} files; at most {max_files:,} are read")
+    if len(files) > MAX_FILES:
+        raise ValueError(f"{path} holds {len(files):,} files; at most {MAX_FILES:,} are read")
     return files
+
+
+def holds_any(path: Path, is_one: Callable[[Path], bool]) -> bool:
+    """Whether a file, or one of the first files of a folder, is of a kind."""
+    return any(map(is_one, files_of(path)[:_MAX_SNIFFED_FILES]))

@@ -11,16 +11,15 @@ import numpy as np
 from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
-from lockstep_reports.readers.files import files_of, head
+from lockstep_reports.readers.files import files_of, head, holds_any
 from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
-from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpickled import json_values, plain_values
 from lockstep_reports.recording.collectives import FlightRecorderLog, Span
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import timed_steps
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES, _MAX_ALL_ENTRIES = 1 << 18, 1 << 22
-_MAX_SNIFFED_FILES = 64
 # The recorder's watchdog polls for completed work every 100 ms, and clocks of synchronised hosts
 # hardly ever differ by more; starts that lie nearer together have no order.
 _END_ERROR_SECONDS = 0.1
@@ -30,10 +29,7 @@ _DUMP_KEYS = (b"pg_config", b"pg_status", b"collective_seq_id")
 
 def recognises(path: Path) -> bool:
     """Whether it is a dump, or a folder with some."""
-    try:
-        return any(_is_dump(file) for file in files_of(path)[:_MAX_SNIFFED_FILES])
-    except (OSError, ValueError):
-        return False
+    return holds_any(path, _is_dump)
 
 
 def _is_dump(path: Path) -> bool:
@@ -63,19 +59,13 @@ def read(path: Path, options: ReadOptions) -> Recording:
             "more exactly by dumps."
         )
     world = 1 + max({*dumps, *(rank for members in log.groups.values() for rank in members)})
-    ranks = sorted(dumps)
-    steps = timed_steps(
-        path.name,
-        ranks,
-        np.array([], dtype=np.int64),
-        np.empty((len(ranks), 0)),
-        world_size=world,
-        notes=tuple(notes),
-    )
+    numbers, seconds = np.array([], dtype=np.int64), np.empty((len(dumps), 0))
     return Recording(
         source_kind="flight_recorder",
         path=path,
-        steps=steps,
+        steps=timed_steps(
+            path.name, sorted(dumps), numbers, seconds, world_size=world, notes=tuple(notes)
+        ),
         flight_recorder_log=log,
         collectives=collectives if collectives.items else None,
     )
@@ -141,12 +131,9 @@ def _dict(value: Any) -> dict[str, Any]:
 def _rank(file: Path, config: dict[str, Any]) -> int:
     """The one rank that all groups of the dump have in common; else the file name's last number."""
     # A dump is not self-describing (pytorch #117883), but a rank lists only its own groups.
-    common: set[int] | None = None
-    for group in config.values():
-        members = set(members_of(group))
-        if members:
-            common = members if common is None else common & members
-    if common is not None and len(common) == 1:
+    members = [set(ranks) for ranks in map(members_of, config.values()) if ranks]
+    common = set.intersection(*members) if members else set()
+    if len(common) == 1:
         return common.pop()
     numbers = re.findall(r"\d{1,7}", file.name.partition(".")[0])
     if not numbers:

@@ -1,21 +1,22 @@
-"""Joins the Flight Recorder dumps of several ranks."""
+"""Joins the operations in the Flight Recorder dumps of several ranks."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from lockstep_records.shared.printable import printable
-from lockstep_reports.readers.flight_recorder_entries import (
-    collective_of,
-    group_of,
-    outstanding_operations,
-)
 from lockstep_reports.recording.collectives import (
     FlightRecorderLog,
     PhaseAtHang,
-    RankCollective,
+    RankOperation,
+    collective_kind,
 )
 
+# Both ranks number a group's members from 0: "nccl:send 0->1", "nccl:recv 1<-0".
+_POINT_TO_POINT = re.compile(
+    r"(?P<kind>send|recv)\s+(?P<own>\d{1,7})\s*(?:->|<-)\s*(?P<peer>\d{1,7})"
+)
 _PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
 
 
@@ -27,6 +28,69 @@ class RankDump:
     config: dict[str, Any]
     status: dict[str, Any]
     entries: list[dict[str, Any]]
+
+
+def group_of(entry: dict[str, Any]) -> str:
+    """Name of the entry's group; empty where it has none."""
+    group = entry.get("process_group")
+    if isinstance(group, list | tuple):
+        return str(group[0]) if group else ""
+    return str(group) if group else ""
+
+
+def operations_of(dump: RankDump, groups: dict[str, tuple[int, ...]]) -> tuple[RankOperation, ...]:
+    """A rank's operations that name their group, in the order of its dump."""
+    found = (_operation(dump.rank, *entry, groups) for entry in enumerate(dump.entries))
+    return tuple(operation for operation in found if operation is not None)
+
+
+def _operation(
+    rank: int, index: int, entry: dict[str, Any], groups: dict[str, tuple[int, ...]]
+) -> RankOperation | None:
+    """An entry's operation; ``groups`` are the members that peers are numbered by."""
+    group, sequence = group_of(entry), entry.get("collective_seq_id")
+    if not group or not isinstance(sequence, int):
+        return None
+    match = _POINT_TO_POINT.search(str(entry.get("profiling_name", "")))
+    record, created, completed = (
+        value if isinstance(value := entry.get(name), int) else None
+        for name in ("record_id", "time_created_ns", "time_discovered_completed_ns")
+    )
+    return RankOperation(
+        rank=rank,
+        group=group,
+        sequence=sequence,
+        kind=_kind(entry) if match is None else match["kind"],
+        order=index if record is None else record,
+        created_ns=created,
+        completed_ns=completed,
+        # On gloo the state of a completed collective stays "scheduled".
+        is_completed=entry.get("state") == "completed" or bool(entry.get("retired")),
+        peers=() if match is None else _peers(rank, match, groups.get(group, ())),
+        is_send=match is not None and match["kind"] == "send",
+        is_point_to_point=match is not None or bool(entry.get("is_p2p")),
+        is_started=_is_started(entry),
+    )
+
+
+def _peers(rank: int, match: re.Match[str], members: tuple[int, ...]) -> tuple[int, ...]:
+    """The peer's rank; none where the members' order is another than that of their numbers."""
+    own, peer = int(match["own"]), int(match["peer"])
+    if max(own, peer) < len(members) and members[own] == rank:
+        return (members[peer],)
+    others = tuple(member for member in members if member != rank)
+    return others if len(others) == 1 else ()
+
+
+def _kind(entry: dict[str, Any]) -> str:
+    operation = str(entry.get("profiling_name", "")).rpartition(":")[2]
+    return collective_kind(operation) or printable(operation)[:64]
+
+
+def _is_started(entry: dict[str, Any]) -> bool | None:
+    if entry.get("state") == "started" or isinstance(entry.get("time_discovered_started_ns"), int):
+        return True
+    return False if entry.get("state") == "scheduled" else None
 
 
 def members_of(group: Any) -> tuple[int, ...]:
@@ -48,19 +112,21 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
         for name, group in dump.config.items()
         if isinstance(group, dict)
     }
-    collectives = tuple(
-        collective
-        for dump in dumps.values()
-        for entry in dump.entries
-        if (collective := collective_of(dump.rank, entry))
-    )
-    seen: dict[str, set[int]] = {}
-    for collective in collectives:
-        seen.setdefault(collective.group, set()).add(collective.rank)
+    seen = _find_members(dumps.values())
     groups |= {name: tuple(sorted(ranks)) for name, ranks in seen.items() if not groups.get(name)}
+    operations = {rank: operations_of(dump, groups) for rank, dump in dumps.items()}
+    collectives = tuple(
+        each for own in operations.values() for each in own if not each.is_point_to_point
+    )
+    # The dump is a ring, so that its order is none; clocks and numbers of records are.
     outstanding = {
-        dump.rank: outstanding_operations(dump.rank, dump.entries, groups)
-        for dump in dumps.values()
+        rank: tuple(
+            sorted(
+                (each for each in own if not each.is_completed),
+                key=lambda each: (each.created_ns or 0, each.order),
+            )
+        )
+        for rank, own in operations.items()
     }
     return FlightRecorderLog(
         ranks=tuple(sorted(dumps)),
@@ -73,6 +139,17 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
             rank for rank, dump in dumps.items() if _is_overwritten(dump, len(outstanding[rank]))
         ),
     )
+
+
+def _find_members(dumps: Iterable[RankDump]) -> dict[str, set[int]]:
+    """Ranks that have entered a collective of a group, by the group's name."""
+    members: dict[str, set[int]] = {}
+    for dump in dumps:
+        for entry in dump.entries:
+            group, sequence = group_of(entry), entry.get("collective_seq_id")
+            if group and isinstance(sequence, int) and not entry.get("is_p2p"):
+                members.setdefault(group, set()).add(dump.rank)
+    return members
 
 
 def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
@@ -97,14 +174,14 @@ def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
 def _phases_at_hang(
     dumps: dict[int, RankDump],
     groups: dict[str, tuple[int, ...]],
-    collectives: tuple[RankCollective, ...],
+    collectives: tuple[RankOperation, ...],
 ) -> dict[tuple[str, int], PhaseAtHang]:
     """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
     phases: dict[tuple[str, int], PhaseAtHang] = {}
     for collective in collectives:
         key, sequence = (collective.group, collective.rank), collective.sequence
         previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
-        completed = sequence if collective.completed else previous.completed
+        completed = sequence if collective.is_completed else previous.completed
         phases[key] = PhaseAtHang(
             entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
         )

@@ -1,10 +1,14 @@
 """Reads a job's folder: the pages of one attempt, how it ended or hangs, and all its events."""
 
+import os
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +17,26 @@ from lockstep_records.events.event import Event, read_events
 from lockstep_records.files.jobs import list_attempts
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.of_job import evidence_of
+from lockstep_records.outcomes.slurm import STATES, state_of
 from lockstep_records.page.reader import Page
 from lockstep_records.progress.hang_events import HangRecord, record_of
 from lockstep_records.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.pages import NoStepsError, read_pages
-from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.readers.slurm_word import ask_slurm
 from lockstep_reports.recording.recording import Attempt, Recording
-from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.steps import Steps, timed_steps
 
 # Ends of launchers that saw only a signal, and of ranks without one.
 _GIVES_WAY = frozenset({None, "unknown", "cancelled"})
-
-
-class _AttemptRead(NamedTuple):
-    steps: Steps
-    pages: tuple[Page, ...]
+_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
+_TIMEOUT_SECONDS = 5.0
+_SLACK_SECONDS = 10.0
+_FIELDS = 3
 
 
 def recognises(path: Path) -> bool:
     """Whether it is a folder with attempts."""
-    try:
-        return path.is_dir() and bool(list_attempts(path))
-    except OSError:
-        return False
+    return path.is_dir() and bool(list_attempts(path))
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -73,24 +72,26 @@ def read(path: Path, options: ReadOptions) -> Recording:
     )
 
 
-def _read_newest(job: Path, folders: list[Path], events: tuple[Event, ...]) -> _AttemptRead:
-    """The last attempt that has any steps, or that ended without a step.
+def _read_newest(
+    job: Path, folders: list[Path], events: tuple[Event, ...]
+) -> tuple[Steps, tuple[Page, ...]]:
+    """The last attempt that has any steps, or that ended without a step, with its pages.
 
     Raises:
         NoStepsError: the first reason why there are none, where no attempt has ended or stands.
     """
     first_error: NoStepsError | None = None
-    without_steps: _AttemptRead | None = None
+    without_steps: tuple[Steps, tuple[Page, ...]] | None = None
     for folder in reversed(folders):
         try:
-            attempt = _AttemptRead(*read_pages(folder))
+            attempt = read_pages(folder)
         except NoStepsError as error:
             first_error = first_error or error
-            attempt = _AttemptRead(_make_empty_steps(folder, events), ())
-        if len(attempt.steps.numbers):
+            attempt = _make_empty_steps(folder, events), ()
+        if len(attempt[0].numbers):
             return attempt
         # The newest of them: of a job that never made a step its end is all there is to tell.
-        if without_steps is None and _is_news(attempt.steps, events):
+        if without_steps is None and _is_news(attempt[0], events):
             without_steps = attempt
     if without_steps is not None:
         return without_steps
@@ -136,23 +137,22 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
     is_complete = len(steps.members) == steps.world_size and bool(ended) and all(ended)
     if steps.is_running or not (has_failed or is_complete):
         return {}
-    try:
-        return classify(evidence_of(job, steps.attempt)).event_fields()
-    except OSError:  # the folder is being removed
-        return {}
+    return _judge_end(job, steps)
 
 
 def _with_slurms_word(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
     """The end by the evidence on this node and by Slurm's word; empty where Slurm has none."""
     signs = [page.progress_wall_seconds for page in pages]
     word = ask_slurm(job.name, max(signs)) if signs else ""
-    if not word:
-        return {}
+    return _judge_end(job, steps, scheduler=(word,)) if word else {}
+
+
+def _judge_end(job: Path, steps: Steps, **evidence: Any) -> Mapping[str, Any]:
+    """Fields of an end by the evidence on this node, and by what somebody else told."""
     try:
-        evidence = evidence_of(job, steps.attempt)
+        return classify(replace(evidence_of(job, steps.attempt), **evidence)).event_fields()
     except OSError:  # the folder is being removed
         return {}
-    return classify(replace(evidence, scheduler=(word,))).event_fields()
 
 
 def _find_hang(
@@ -170,3 +170,32 @@ def _list_stacks(job: Path, steps: Steps) -> list[tuple[int, Path]]:
     folder = (job / str(steps.attempt)).absolute()
     files = [(m.rank, folder / f"rank-{m.rank:05d}.stacks") for m in steps.members]
     return [(r, path) for r, path in files if path.is_file() and path.stat().st_size > 0]
+
+
+def ask_slurm(job_id: str, last_sign_seconds: float) -> str:
+    """State of the run in which a job gave its last sign; empty where Slurm does not say.
+
+    Args:
+        job_id: as Slurm writes it; another id is none of its jobs.
+        last_sign_seconds: wall clock.
+    """
+    if not _ID.fullmatch(job_id) or shutil.which("sacct") is None:
+        return ""
+    command = ["sacct", "--noheader", "--allusers", "--duplicates", "--allocations", "--parsable2"]
+    try:
+        printed = subprocess.run(
+            [*command, "--format", "Start,End,State", "--jobs", job_id],
+            env={**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"},
+            capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    for line in reversed(printed.stdout.splitlines()):
+        start, end, state = [*line.split("|"), "", ""][:_FIELDS]
+        if not (start.isdecimal() and end.isdecimal()):
+            continue
+        begin, over = int(start) - _SLACK_SECONDS, int(end) + _SLACK_SECONDS
+        if begin <= last_sign_seconds <= over:
+            word = state_of(state)[0]
+            return word if STATES.get(word, ("running",))[0] not in {"running", "pending"} else ""
+    return ""

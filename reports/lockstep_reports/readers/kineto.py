@@ -13,33 +13,21 @@ import numpy as np
 from lockstep_records.file_access.compressed import blocks
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
-from lockstep_reports.readers.files import files_of, head
-from lockstep_reports.readers.series import MAX_CELLS, timed_steps
-from lockstep_reports.recording.collectives import CollectiveLog, Span
+from lockstep_reports.readers.files import files_of, head, holds_any
+from lockstep_reports.recording.collectives import CollectiveLog, Span, collective_kind
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import MAX_CELLS, timed_steps
 from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33
 _MAX_EVENT_CHARACTERS = 1 << 24
 _MAX_KERNELS = 1 << 22
-_MAX_SNIFFED_FILES = 64
 _MAX_SECONDS = 30 * 86400
 _BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
-_RANK = re.compile(r'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})\b')
-_WORLD = re.compile(r'"distributedInfo"\s*:\s*\{[^{}]*?"world_size"\s*:\s*(\d{1,7})\b')
+_DISTRIBUTED = r'"distributedInfo"\s*:\s*\{[^{}]*?"%s"\s*:\s*(\d{1,7})\b'
 # Since NCCL 2.19 kernels are called ncclDevKernel; tools that match ncclKernel only find none.
 _KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)")
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
-_KINDS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "broadcast": "broadcast",
-    "sendrecv": "send_recv",
-    "reduce": "reduce",
-}
 
 
 class _Kernel(NamedTuple):
@@ -63,10 +51,7 @@ class _Trace:
 
 def recognises(path: Path) -> bool:
     """Whether it is a profiler trace, or a folder with some."""
-    try:
-        return any(_is_trace(file) for file in files_of(path)[:_MAX_SNIFFED_FILES])
-    except (OSError, ValueError):
-        return False
+    return holds_any(path, _is_trace)
 
 
 def _is_trace(path: Path) -> bool:
@@ -127,12 +112,7 @@ def _recording(
         world_size=max(max(ranks) + 1, *(trace.world_size for trace in traces.values())),
         notes=notes,
     )
-    return Recording(
-        source_kind="kineto",
-        path=path,
-        steps=steps,
-        collectives=collectives,
-    )
+    return Recording(source_kind="kineto", path=path, steps=steps, collectives=collectives)
 
 
 def _spans(traces: dict[int, _Trace], notes: list[str]) -> Iterator[Span]:
@@ -140,39 +120,34 @@ def _spans(traces: dict[int, _Trace], notes: list[str]) -> Iterator[Span]:
 
     Kernels of which the ranks recorded different numbers in a step are left out.
     """
-    keyed: dict[int, list[tuple[str, _Kernel]]] = {}
-    for rank, trace in traces.items():
-        bounds = sorted((begin, number) for number, (begin, _) in trace.steps.items())
-        begins = [begin for begin, _ in bounds]
-        for kernel in sorted(trace.kernels):
-            index = int(np.searchsorted(begins, kernel.begin, side="right")) - 1
-            step = bounds[index][1] if index >= 0 else -1
-            keyed.setdefault(rank, []).append((f"{kernel.group}/{kernel.kind}/{step}", kernel))
-    counts = {rank: Counter(key for key, _ in kernels) for rank, kernels in keyed.items()}
-    all_counts: dict[str, set[int]] = {}
-    for count in counts.values():
-        for key, number in count.items():
-            all_counts.setdefault(key, set()).add(number)
-    unequal = {key for key, numbers in all_counts.items() if len(numbers) > 1}
+    keyed = {rank: list(_key_kernels(trace)) for rank, trace in traces.items()}
+    numbers: dict[str, set[int]] = {}
+    for kernels in keyed.values():
+        for key, number in Counter(key for key, _ in kernels).items():
+            numbers.setdefault(key, set()).add(number)
     num_unpaired = 0
     for rank, kernels in keyed.items():
         num_yielded: Counter[str] = Counter()
-        for key, kernel in kernels:
-            if key in unequal:
+        for key, (begin, end, kind, _) in kernels:
+            if len(numbers[key]) > 1:
                 num_unpaired += 1
                 continue
-            yield Span(
-                key=(key, num_yielded[key]),
-                kind=kernel.kind,
-                rank=rank,
-                start=kernel.begin,
-                end=kernel.end,
-            )
+            yield Span(key=(key, num_yielded[key]), kind=kind, rank=rank, start=begin, end=end)
             num_yielded[key] += 1
     if num_unpaired:
         notes.append(
             f"{plural(num_unpaired, 'kernel')} could not be paired: ranks count differently."
         )
+
+
+def _key_kernels(trace: _Trace) -> Iterator[tuple[str, _Kernel]]:
+    """The kernels by time, each with its group, kind and step as text."""
+    bounds = sorted((begin, number) for number, (begin, _) in trace.steps.items())
+    begins = [begin for begin, _ in bounds]
+    for kernel in sorted(trace.kernels):
+        index = int(np.searchsorted(begins, kernel.begin, side="right")) - 1
+        step = bounds[index][1] if index >= 0 else -1
+        yield f"{kernel.group}/{kernel.kind}/{step}", kernel
 
 
 def _read_trace(file: Path, index: int) -> _Trace:
@@ -182,7 +157,7 @@ def _read_trace(file: Path, index: int) -> _Trace:
     for event in _events(file, headers):
         _add_event(trace, event)
     text = "".join(headers)
-    rank, world = _RANK.search(text), _WORLD.search(text)
+    rank, world = (re.search(_DISTRIBUTED % name, text) for name in ("rank", "world_size"))
     numbers = re.findall(r"rank\D?(\d{1,7})", file.name)
     trace.rank = int(rank[1]) if rank else int(numbers[-1]) if numbers else index
     trace.world_size = int(world[1]) if world else 0
@@ -210,10 +185,9 @@ def _add_event(trace: _Trace, event: dict[str, Any]) -> None:
     arguments = event.get("args")
     arguments = arguments if isinstance(arguments, dict) else {}
     operation = str(arguments.get("Collective name") or kernel[1])
-    letters = re.sub(r"[^a-z]", "", operation.lower()).removesuffix("base")
     group = str(arguments.get("Process Group Name") or "")
     ranks = str(arguments.get("Process Group Ranks") or "")
-    kind = _KINDS.get(letters, "other")
+    kind = collective_kind(operation) or "other"
     trace.kernels.append(_Kernel(begin, begin + seconds, kind, f"{group}{ranks}"))
 
 

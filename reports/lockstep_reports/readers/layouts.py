@@ -1,6 +1,9 @@
 """Reads how a traced job is divided over ranks: ``meta-NAME.yaml`` next to ``trace-NAME``."""
 
+import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,7 +28,7 @@ def find_meta(trace: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def read_meta(path: Path) -> dict[str, object]:
+def read_meta(path: Path) -> dict[str, Any]:
     """The fields of a layout file.
 
     Raises:
@@ -51,7 +54,7 @@ def read_meta(path: Path) -> dict[str, object]:
     return {str(name): value for name, value in fields.items()}
 
 
-def layout_of(meta: dict[str, object] | None, recorded: Layout) -> Layout:
+def layout_of(meta: dict[str, Any] | None, recorded: Layout) -> Layout:
     """The layout of the file; where the file has no size, the one that the rows show.
 
     Raises:
@@ -59,18 +62,13 @@ def layout_of(meta: dict[str, object] | None, recorded: Layout) -> Layout:
     """
     if meta is None:
         return recorded
-    values = {field: meta[name] for name, field in _SIZES.items() if name in meta}
-    sizes = {field: size for field, size in values.items() if isinstance(size, int)}
+    merged = asdict(recorded)
     for name, field in _SIZES.items():
-        if field in {"experts", "world_size", "chunks"} or field not in sizes:
-            continue
-        recorded_size = getattr(recorded, field)
-        if sizes[field] < recorded_size:
-            raise ValueError(
-                f"{name} is {sizes[field]} in the layout, but the rows show {recorded_size}"
-            )
-    merged = {field: getattr(recorded, field) for field in _SIZES.values()} | sizes
-    if "world_size" not in sizes:
-        size = merged["replicas"] * merged["stages"] * merged["sequence"] * merged["tensor"]
-        merged["world_size"] = size
+        size = meta.get(name, merged[field])
+        if size < merged[field] and field not in {"experts", "world_size", "chunks"}:
+            raise ValueError(f"{name} is {size} in the layout, but the rows show {merged[field]}")
+        merged[field] = size
+    if "world_size" not in meta:
+        sizes = (merged[name] for name in ("replicas", "stages", "sequence", "tensor"))
+        merged["world_size"] = math.prod(sizes)
     return Layout(**merged)

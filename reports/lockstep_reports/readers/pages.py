@@ -1,8 +1,8 @@
 """Reads the rank pages of one attempt: NumPy over the rings, no loop over steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,11 @@ from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
-from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.readers.series import MAX_CELLS
-from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.arrays import Integers, Matrix, dtype_of
+from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps
 from lockstep_reports.wording import plural
 
-_CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
-ROW_DTYPE = np.dtype(
-    {
-        "names": [field.name for field in ROW.fields],
-        "formats": [_CODES.get(field.code, "S" + field.code[:-1]) for field in ROW.fields],
-        "offsets": [ROW.offsets[field.name] for field in ROW.fields],
-        "itemsize": ROW.size,
-    }
-)
+ROW_DTYPE = dtype_of(ROW)
 _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
@@ -82,8 +73,7 @@ class NoStepsError(ValueError):
     """An attempt from which no steps can be read; the text says why."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Rank:
+class _Rank(NamedTuple):
     page: Page
     rows: NDArray[np.void]
 
@@ -108,29 +98,26 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     _check_same_world(ranks)
     first = ranks[0].page.identity
     numbers = _newest_numbers(ranks, max_cells, notes)
-    clock = _clock_of(ranks)
+    # The device's clock as soon as one rank has rows by it.
+    clock: Clock = "device" if any(_is_on_device(r.rows).any() for r in ranks) else "host"
     if clock == "device":
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
+    copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
+    run_queue = matrices["run_queue_seconds"]
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
-        seconds=matrices["seconds"],
         phases={phase: matrices[f"{phase}_seconds"] for phase in STEP_PHASES},
-        start=matrices["start"],
-        first_arrival=matrices["first_arrival"],
-        last_arrival=matrices["last_arrival"],
-        loss=matrices["loss"],
+        **copied,
         notes=tuple(notes),
-        tokens=matrices["tokens"],
-        sequence_squares=matrices["sequence_squares"],
         clock=clock,
         host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
-        run_queue=_unless_unknown(matrices["run_queue_seconds"]),
+        run_queue=None if np.isnan(run_queue).all() else run_queue,
     )
     return steps, tuple(rank.page for rank in ranks)
 
@@ -151,26 +138,21 @@ def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
     for path in list_pages(folder):
         try:
             page = read_page(path)
-            rows = _possible_rows(np.frombuffer(read_ring(page), dtype=ROW_DTYPE))
+            rows = np.frombuffer(read_ring(page), dtype=ROW_DTYPE)
         except PageError as error:
             unreadable.append(str(error))
             continue
         if page.identity["rank"] in ranks:
             notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
             continue
-        ranks[page.identity["rank"]] = _Rank(page=page, rows=rows)
+        # A checksum does not stop a writer from writing nonsense.
+        is_possible = (rows["seconds"] >= 0) & (rows["seconds"] <= _MAX_STEP_SECONDS)
+        ranks[page.identity["rank"]] = _Rank(page, rows[is_possible])
     notes += [f"Left out: {text}." for text in unreadable]
     if not ranks:
         why = unreadable[0] if unreadable else "it holds no rank pages"
         raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
     return [ranks[rank] for rank in sorted(ranks)]
-
-
-def _possible_rows(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Rows whose duration can be true; a checksum does not stop a writer from writing nonsense."""
-    seconds = rows["seconds"]
-    possible: NDArray[np.void] = rows[(seconds >= 0) & (seconds <= _MAX_STEP_SECONDS)]
-    return possible
 
 
 def _check_same_world(ranks: Sequence[_Rank]) -> None:
@@ -218,11 +200,6 @@ def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
     return by_clock
 
 
-def _clock_of(ranks: Sequence[_Rank]) -> Clock:
-    """The clock to compare by: the device's as soon as one rank has rows by it."""
-    return "device" if any(_is_on_device(rank.rows).any() for rank in ranks) else "host"
-
-
 def _clock_note(ranks: Sequence[_Rank]) -> str:
     num_host = sum(int((~_is_on_device(rank.rows)).sum()) for rank in ranks)
     note = "All times are those of the devices' streams."
@@ -240,12 +217,12 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
     names = (*by_clock, "loss", "run_queue_seconds", *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
-    for row, rank in enumerate(ranks):
-        rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
+    for row, (page, all_rows) in enumerate(ranks):
+        rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows
         columns = np.searchsorted(numbers, rows["step"])
         for name in names:
             # Of a step that was written twice the last row counts.
-            values = _column(rank.page, rows, name)
+            values = _column(page, rows, name)
             if clock == "device" and name in by_clock:
                 values = np.where(_is_on_device(rows), values, np.nan)
             matrices[name][row, columns] = values
@@ -270,11 +247,6 @@ def _where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
     """Values [rows] whose presence bit is set; NaN for the others."""
     bit = ROW.presence.get(name)
     return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
-
-
-def _unless_unknown(values: Matrix) -> Matrix | None:
-    """Values [ranks, steps]; None where none of them is known."""
-    return None if np.isnan(values).all() else values
 
 
 def _wall(page: Page, monotonic_ns: Integers) -> Matrix:

@@ -1,7 +1,7 @@
 """Reads a job from a Prometheus over a window: every column is the mean step of a time slot."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -45,20 +45,22 @@ class _Slots:
 
     def rows(self, answer: list[Series], ranks: list[int]) -> Matrix:
         """Values by rank [ranks, slots]; NaN where there is none."""
-        values = np.full((len(ranks), self.count), np.nan)
-        row_of = {rank: row for row, rank in enumerate(ranks)}
+        by_rank: dict[int, list[Series]] = {rank: [] for rank in ranks}
         for rank, series in _list_by_rank(answer):
-            if rank in row_of:
-                self.put(values[row_of[rank]], series)
-        return values
+            if rank in by_rank:
+                by_rank[rank].append(series)
+        return np.array([self.row(series) for series in by_rank.values()])
 
-    def put(self, values: Matrix, series: Series) -> None:
-        """Writes the finite points of a series into their slots [slots]."""
-        for time_seconds, value in series.points:
-            # A point stands at the end of the slot whose increase it is.
-            slot = round((time_seconds - self.begin) / self.seconds) - 1
-            if 0 <= slot < self.count and math.isfinite(value):
-                values[slot] = value
+    def row(self, answer: Iterable[Series]) -> Matrix:
+        """Values of the series that an answer holds [slots]; NaN where there is none."""
+        values = np.full(self.count, np.nan)
+        for series in answer:
+            for time_seconds, value in series.points:
+                # A point stands at the end of the slot whose increase it is.
+                slot = round((time_seconds - self.begin) / self.seconds) - 1
+                if 0 <= slot < self.count and math.isfinite(value):
+                    values[slot] = value
+        return values
 
 
 def read_url(url: str, options: ReadOptions) -> Recording:
@@ -110,6 +112,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
     seconds = np.sum(list(phases.values()), axis=0)
     start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * num_steps
     stands_for = nan_stats.median(per_step, axis=0)
+    loss = _ask_about_job(server, slots, training.LOSS, of_job)
     steps = Steps(
         job_id=job,
         attempt=max(_number(info, labels.ATTEMPT.name) for info in infos),
@@ -121,7 +124,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         seconds=seconds[:, columns],
         phases={phase: values[:, columns] for phase, values in phases.items()},
         start=start[:, columns],
-        loss=_loss(server, slots, of_job, num_steps)[:, columns],
+        loss=np.where(np.isnan(num_steps), np.nan, loss)[:, columns],
         stands_for=stands_for[columns],
         durations=_durations(server, slots, of_job, columns),
         notes=(_resolution(slots, stands_for[columns]),),
@@ -194,18 +197,13 @@ def _durations(
     if math.inf not in by_bound:
         return None
     bounds = sorted(by_bound)
-    counts = np.full((len(bounds), slots.count), np.nan)
-    for row, bound in enumerate(bounds):
-        slots.put(counts[row], by_bound[bound])
+    counts = np.array([slots.row([by_bound[bound]]) for bound in bounds])
     return DurationHistogram(bounds=np.array(bounds), counts=counts[:, columns])
 
 
-def _loss(server: Prometheus, slots: _Slots, of_job: Matcher, shape: Matrix) -> Matrix:
-    """The job's loss, the same in every row; NaN where ``shape`` [ranks, slots] is."""
-    values = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.LOSS, of_job), labels.JOB_ID), slots):
-        slots.put(values, series)
-    return np.where(np.isnan(shape), np.nan, values)
+def _ask_about_job(server: Prometheus, slots: _Slots, metric: Metric, of_job: Matcher) -> Matrix:
+    """The highest value of a gauge over the job at the end of every slot [slots]."""
+    return slots.row(_over(server, by("max", select(metric, of_job), labels.JOB_ID), slots))
 
 
 def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Matrix) -> Integers:
@@ -213,10 +211,7 @@ def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Mat
 
     Counted from 0 where the job has resumed from an earlier step.
     """
-    numbers = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.STEP, of_job), labels.JOB_ID), slots):
-        slots.put(numbers, series)
-    has_steps = ~np.isnan(stands_for)
+    numbers, has_steps = _ask_about_job(server, slots, training.STEP, of_job), ~np.isnan(stands_for)
     if np.isnan(numbers[has_steps]).any() or (np.diff(numbers[has_steps]) <= 0).any():
         numbers = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(stands_for)))) - 1
     rounded: Integers = np.nan_to_num(numbers).astype(np.int64)

@@ -2,6 +2,8 @@
 
 import io
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,7 +42,7 @@ def looks_like_rows(path: Path) -> bool:
     return set(_names(header)) >= _SIGNATURE
 
 
-def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
+def read_rows(path: Path, notes: list[str]) -> pa.Table:
     """All rows of a file, with the columns of ``NEEDED`` and ``OPTIONAL``.
 
     Args:
@@ -54,9 +56,7 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
     try:
         with _opened(path) as stream:
             is_parquet = bytes(stream.read(4)) == _PARQUET
-        return (
-            _read_parquet(path) if is_parquet else _read_csv(path, [] if notes is None else notes)
-        )
+        return _read_parquet(path) if is_parquet else _read_csv(path, notes)
     except (pa.ArrowException, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # from the file system; the error of a broken stream has no number
@@ -134,25 +134,26 @@ def _read_csv(path: Path, notes: list[str]) -> pa.Table:
         name: pa.float64() if name in _FLOATS else text if name in _TEXTS else pa.int64()
         for name in columns
     }
-    num_broken = 0
-
-    def skip(_: object) -> str:
-        nonlocal num_broken
-        num_broken += 1
-        return "skip"
-
+    num_broken = count()
     reader = csv.open_csv(
         _opened(path),
         read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=True),
-        parse_options=csv.ParseOptions(invalid_row_handler=skip),
+        parse_options=csv.ParseOptions(invalid_row_handler=partial(skip_line, num_broken)),
         convert_options=csv.ConvertOptions(
             include_columns=columns, column_types=kinds, null_values=_NO_NUMBER
         ),
     )
     table = _bounded(path, reader)
-    if num_broken:
-        notes.append(f"{plural(num_broken, 'incomplete line')} of {printable(path.name)} left out.")
+    if left_out := next(num_broken):
+        lines = plural(left_out, "incomplete line")
+        notes.append(f"{lines} of {printable(path.name)} left out.")
     return table
+
+
+def skip_line(counter: Iterator[int], _line: object) -> str:
+    """Counts a broken line of a table, and tells pyarrow to go on."""
+    next(counter)
+    return "skip"
 
 
 def _check_columns(path: Path, names: list[str]) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from lockstep_records.file_access.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import head
-from lockstep_reports.readers.series import record_times, timed_steps
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import timed_steps
 from lockstep_reports.wording import plural
 
 _MAX_BYTES = 1 << 26
@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         np.array([list(seconds_of.values())]) * unit,
         notes=tuple(notes),
     )
-    return record_times("step_series", path, steps)
+    return Recording(source_kind="step_series", path=path, steps=steps, own_times=True)
 
 
 def _series(path: Path, document: Any) -> tuple[str, dict[str, Any]]:

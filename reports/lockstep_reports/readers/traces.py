@@ -32,11 +32,8 @@ _MAX_NAMED_TYPES = 3
 
 def recognises(path: Path) -> bool:
     """Whether it is a file of operation rows, or a folder with some."""
-    try:
-        files = _files(path) if path.is_dir() else [path]
-        return any(looks_like_rows(file) for file in files[:2])
-    except OSError:
-        return False
+    files = _files(path) if path.is_dir() else [path]
+    return any(map(looks_like_rows, files[:2]))
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -47,21 +44,12 @@ def read(path: Path, options: ReadOptions) -> Recording:
         OSError: a file cannot be read.
     """
     trace = read_trace(path, options.meta)
-    return Recording(
-        source_kind="operations",
-        path=path,
-        steps=steps_of(trace),
-        operations=trace,
-    )
+    steps = steps_of(trace)
+    return Recording(source_kind="operations", path=path, steps=steps, operations=trace)
 
 
 def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:
-    """Operation rows of a file, or of the files of a folder, which are parts of one trace.
-
-    Raises:
-        ValueError: as for ``read``.
-        OSError: as for ``read``.
-    """
+    """Operation rows of a file, or of a folder with parts of one trace; raises as ``read``."""
     files = _files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path} holds no operation trace")
@@ -90,11 +78,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _check_parts(files: list[Path], tables: list[pa.Table]) -> None:
-    """Parts of one trace share no step of a rank, or have the same rows of it.
-
-    Raises:
-        ValueError: two files have different rows of one rank and step.
-    """
+    """Parts of one trace share no step of a rank, or have the same rows of it; else ValueError."""
     file_of: dict[tuple[int, int], int] = {}
     alike: set[tuple[int, int]] = set()
     if len(files) == 1:
@@ -194,11 +178,10 @@ def _possible_rows(table: pa.Table, notes: list[str]) -> pa.Table:
         notes.append(f"{plural(num_left_out, 'row')} with a time missing or impossible left out.")
     types, type_of = _coded(table["optype"])
     is_known = np.array([name in KNOWN_TYPES for name in types], bool)
-    unknown = [printable(types[index][:40]) for index in np.unique(type_of) if not is_known[index]]
-    if unknown:
-        more = ", ..." if len(unknown) > _MAX_NAMED_TYPES else ""
-        names = ", ".join(unknown[:_MAX_NAMED_TYPES]) + more
-        notes.append(f"Operations of unknown type are not replayed: {names}.")
+    names = [printable(types[index][:40]) for index in np.unique(type_of) if not is_known[index]]
+    if names:
+        names[_MAX_NAMED_TYPES:] = ["..."] if len(names) > _MAX_NAMED_TYPES else []
+        notes.append(f"Operations of unknown type are not replayed: {', '.join(names)}.")
         table = table.filter(pa.array(is_known[type_of]))
     if not table.num_rows:
         raise ValueError("no row of the trace has a known operation and possible times")

@@ -2,6 +2,8 @@
 
 import io
 import re
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,9 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_BYTES, head
-from lockstep_reports.readers.series import MAX_CELLS, record_times, timed_steps
+from lockstep_reports.readers.rows import skip_line
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import MAX_CELLS, timed_steps
 from lockstep_reports.wording import plural
 
 # Share of all pairs of worker and step that must have a row, and of rows that must not repeat a
@@ -71,12 +74,8 @@ def read(path: Path, options: ReadOptions) -> Recording:
 def _slots(workers: Integers, times: Matrix, notes: list[str]) -> Integers:
     """The step number of each row [rows]: the file's, or slots of time where few rows share one.
 
-    Clocks that are a little off and fractional times must not tear a step apart.
-
-    Args:
-        workers: of each row [rows].
-        times: step numbers, or times in any unit [rows].
-        notes: takes a sentence when slots are used.
+    Clocks that are a little off and fractional times must not tear a step apart. Times are step
+    numbers, or times in any unit [rows].
     """
     written = np.rint(times).astype(np.int64)
     steps, step_of = np.unique(written, return_inverse=True)
@@ -117,7 +116,7 @@ def _recording(
         notes.append(f"{plural(int(is_single.sum()), 'step')} recorded by one worker only.")
     name = path.name.partition(".")[0]
     steps = timed_steps(name, ranks.tolist(), numbers, matrix, notes=tuple(notes))
-    return record_times("worker_times", path, steps)
+    return Recording(source_kind="worker_times", path=path, steps=steps, own_times=True)
 
 
 def _columns(data: bytes) -> tuple[str, str, str, str] | None:
@@ -139,25 +138,21 @@ def _table(path: Path, data: bytes, delimiter: str, names: list[str]) -> tuple[p
     """Some columns as text, and the number of broken lines."""
     from pyarrow import csv  # noqa: PLC0415  # 20 ms that other readers need not wait for
 
-    num_broken = 0
-
-    def skip(_: object) -> str:
-        nonlocal num_broken
-        num_broken += 1
-        return "skip"
-
+    num_broken = count()
     try:
         table = csv.read_csv(
             io.BytesIO(data),
             read_options=csv.ReadOptions(use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter, invalid_row_handler=partial(skip_line, num_broken)
+            ),
             convert_options=csv.ConvertOptions(
                 include_columns=names, column_types=dict.fromkeys(names, pa.string())
             ),
         )
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from error
-    return table, num_broken
+    return table, next(num_broken)
 
 
 def _numbers(column: pa.ChunkedArray) -> Matrix:

@@ -1,9 +1,26 @@
 """Collectives joined over the ranks, and what Flight Recorders held of each rank's last ones."""
 
-from collections.abc import Collection
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockstep_reports.arrays import Matrix
+
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "broadcast": "broadcast",
+    "sendrecv": "send_recv",
+    "reduce": "reduce",
+}
+
+
+def collective_kind(operation: str) -> str | None:
+    """The kind of an operation by its name in torch or NCCL; None where it is none of the known."""
+    return _KINDS.get(re.sub(r"[^a-z]", "", operation.lower()).removesuffix("base"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,34 +74,11 @@ class CollectiveLog:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankCollective:
-    """One collective as one rank recorded it; times in nanoseconds by that rank's clock."""
-
-    rank: int
-    group: str
-    sequence: int
-    kind: str
-    sizes: str
-    created_ns: int | None
-    completed_ns: int | None
-    completed: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseAtHang:
-    """How far a rank is in a group: the last collective it entered, and the last it completed."""
-
-    entered: int
-    completed: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutstandingOperation:
-    """An operation that a rank has entered and not completed.
+class RankOperation:
+    """One operation as one rank recorded it; times in nanoseconds by that rank's clock.
 
     Attributes:
         order: position among the rank's operations, by time where that is recorded.
-        created_ns: by the rank's clock.
         peers: ranks that a send or receive is with; empty for a collective.
         is_send: whether it sends to them.
         is_point_to_point: whether it is a send or a receive, also where its peers are unknown.
@@ -97,10 +91,19 @@ class OutstandingOperation:
     kind: str
     order: int
     created_ns: int | None
+    completed_ns: int | None
+    is_completed: bool
     peers: tuple[int, ...]
     is_send: bool
     is_point_to_point: bool
     is_started: bool | None
+
+
+class PhaseAtHang(NamedTuple):
+    """How far a rank is in a group: the last collective it entered, and the last it completed."""
+
+    entered: int
+    completed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,11 +124,6 @@ class FlightRecorderLog:
     groups: dict[str, tuple[int, ...]]
     names: dict[str, str]
     phases_at_hang: dict[tuple[str, int], PhaseAtHang]
-    collectives: tuple[RankCollective, ...]
-    outstanding: dict[int, tuple[OutstandingOperation, ...]]
+    collectives: tuple[RankOperation, ...]
+    outstanding: dict[int, tuple[RankOperation, ...]]
     overwritten: frozenset[int]
-
-    @property
-    def dumped(self) -> Collection[int]:
-        """The ranks with a dump, for quick look-ups."""
-        return self.outstanding.keys()

@@ -152,13 +152,7 @@ def steps_of(trace: OperationTrace) -> Steps:
 
 
 def _step_seconds(trace: OperationTrace, column: Integers, count: int) -> Matrix:
-    """From the first start to the last end on any rank: seconds, [steps].
-
-    Args:
-        trace: the rows.
-        column: index of the step of each row [rows].
-        count: number of steps.
-    """
+    """From the first start to the last end on any rank: seconds, [steps]; columns are [rows]."""
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, column, trace.start)
     np.maximum.at(last, column, trace.end)

@@ -1,49 +1,35 @@
 """A window bounded by steps or times, and the part of a recording inside or before it."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from lockstep_records.shared.durations import parse_duration
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 
 _FIRST_TIME = 1_000_000_000.0  # 2001: a smaller number counts steps
-_BY_ROW = (
-    "type_of", "replica", "stage", "shard", "rank", "step", "start", "duration", "order", "chunk",
-    "model_chunk", "batch",
-)  # fmt: skip
-_MATRICES = ("seconds", "start", "first_arrival", "last_arrival", "loss")
-_OPTIONAL_MATRICES = (
-    "tokens", "sequence_squares", "by_device", "host_bound", "not_finite", "hung",
-    "run_queue",
-)  # fmt: skip
+Selected = TypeVar("Selected", Steps, OperationTrace)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One end of a window: a step, or a wall clock time in seconds since the epoch."""
 
     step: int | None = None
     wall_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """From the first bound to the last, both included; None where open."""
 
     first: Bound | None = None
     last: Bound | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it includes everything."""
-        return self.first is None and self.last is None
 
 
 def parse_bound(text: str, now_seconds: float) -> Bound:
@@ -80,7 +66,7 @@ def cut_inside(recording: Recording, window: Window) -> Recording:
     Raises:
         ValueError: no step lies inside, or the recording has no steps.
     """
-    if window.is_open:
+    if window == Window():
         return recording
     steps = recording.steps
     has_collectives = recording.flight_recorder_log is not None or recording.collectives is not None
@@ -134,40 +120,29 @@ def _select(recording: Recording, selected: Flags, window: Window) -> Recording:
             f"no step of {recording.path} lies there; it has steps {first} to {last}"
             + ("" if window.last is None else ", so look at --from and --to")
         )
-    trace = recording.operations
-    return replace(
-        recording,
-        steps=_select_steps(steps, selected),
-        operations=None if trace is None else _select_rows(trace, steps.numbers[selected]),
-    )
-
-
-def _select_steps(steps: Steps, selected: Flags) -> Steps:
-    """The steps of a mask [steps], with a note on how many those are."""
-    num_steps, num_selected = len(steps.numbers), int(np.count_nonzero(selected))
-    note = f"Only {num_selected:,} of {num_steps:,} recorded steps are looked at."
-    part = select_columns(steps, selected)
-    return part if num_selected == num_steps else replace(part, notes=(*steps.notes, note))
+    trace, part = recording.operations, select_columns(steps, selected)
+    if trace is not None:
+        trace = _select_last(trace, np.isin(trace.step, part.numbers))
+    if not selected.all():
+        counts = f"{len(part.numbers):,} of {len(steps.numbers):,} recorded steps"
+        part = replace(part, notes=(*steps.notes, f"Only {counts} are looked at."))
+    return replace(recording, steps=part, operations=trace)
 
 
 def select_columns(steps: Steps, selected: Flags) -> Steps:
     """The steps of a mask [steps], and nothing else changed."""
-    names = (*_MATRICES, *(name for name in _OPTIONAL_MATRICES if getattr(steps, name) is not None))
-    matrices = {name: getattr(steps, name)[:, selected] for name in names}
+    phases = {phase: values[:, selected] for phase, values in steps.phases.items()}
     durations = steps.durations
-    return replace(
-        steps,
-        numbers=steps.numbers[selected],
-        phases={phase: values[:, selected] for phase, values in steps.phases.items()},
-        stands_for=None if steps.stands_for is None else steps.stands_for[selected],
-        durations=None
-        if durations is None
-        else replace(durations, counts=durations.counts[:, selected]),
-        **matrices,
-    )
+    if durations is not None:
+        durations = replace(durations, counts=durations.counts[:, selected])
+    return replace(_select_last(steps, selected), phases=phases, durations=durations)
 
 
-def _select_rows(trace: OperationTrace, numbers: Integers) -> OperationTrace:
-    """The operation rows of some steps, by step number."""
-    is_selected = np.isin(trace.step, numbers)
-    return replace(trace, **{name: getattr(trace, name)[is_selected] for name in _BY_ROW})
+def _select_last(record: Selected, selected: Flags) -> Selected:
+    """The record with all of its arrays cut by a mask of their last axis."""
+    arrays: dict[str, Any] = {
+        name: values[..., selected]
+        for name in (each.name for each in fields(record))
+        if isinstance(values := getattr(record, name), np.ndarray)
+    }
+    return replace(record, **arrays)

@@ -1,7 +1,7 @@
 """The formats of a report, and where each goes: into a file, or to standard output."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -104,8 +104,8 @@ class Outputs:
             OSError: a file cannot be written; the error names it.
         """
         if self.board is not None and "html" in self.paths:
-            address = link_to(self.board, self.paths["html"])
-            document = document.with_link("the board over the same time", address)
+            link = "the board over the same time", link_to(self.board, self.paths["html"])
+            document = replace(document, links=(*document.links, link))
         # All texts first: a format that fails must not leave the files of the others behind.
         for path, text in list(self._render(document)):
             if path == STDOUT:

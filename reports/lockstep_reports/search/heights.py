@@ -12,15 +12,15 @@ generated null runs (``bench/reports/worker_tables.py``), never from a recording
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.late import collect_late, overlaps
+from lockstep_reports.search.late import collect_late, is_among
 from lockstep_reports.search.noise import Noise, measure_noise
-from lockstep_reports.search.stretches import Stretch
+from lockstep_reports.search.stretches import Stretch, find_runs
 
 # Shorter stretches are hiccups of busy hosts, which last up to eight steps.
 _MIN_LATE = 10
@@ -34,19 +34,6 @@ _MAX_HEIGHTS = 40
 _RUNS_AS_HIGH, _RUNS_OF_ANY = 2.0, 1.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Candidate:
-    unit: int
-    first: int
-    last: int
-    num_late: int
-    height: float
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.first, self.last + 1)
-
-
 def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stretch]:
     """The stretches too high and too long for chance, by unit and step.
 
@@ -57,7 +44,7 @@ def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stre
         probability: upper bound for a stretch anywhere in a healthy run.
     """
     heights = _heights(excess, threshold)
-    candidates = [c for height in heights for c in _candidates(excess, height)]
+    candidates = [stretch for height in heights for stretch in _candidates(excess, height)]
     if not candidates:
         return []
     elsewhere = excess.copy()
@@ -71,11 +58,8 @@ def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stre
     # The highest first: its ends are those of the fault, not of the noise around it.
     for candidate in reversed(candidates):
         chance = num_places * _chance(candidate, elsewhere, noise, threshold)
-        ends = candidate.first, candidate.last
-        stretch = Stretch.between(candidate.unit, ends, excess, candidate.height)
-        is_new = not any(stretch.unit == s.unit and overlaps(stretch, s) for s in stretches)
-        if chance <= probability and is_new:
-            stretches.append(replace(stretch, chance=chance))
+        if chance <= probability and not is_among(stretches, candidate):
+            stretches.append(replace(candidate, chance=chance))
     return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
 
 
@@ -89,32 +73,30 @@ def _heights(excess: Matrix, threshold: float) -> list[float]:
     return heights
 
 
-def _candidates(excess: Matrix, height: float) -> Iterator[_Candidate]:
+def _candidates(excess: Matrix, height: float) -> Iterator[Stretch]:
     late = excess > height
     for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_LATE).tolist():
         for first, last, count in collect_late(np.flatnonzero(late[unit]), _PRICE, _GAP):
             if count >= _MIN_LATE:
-                yield _Candidate(unit=unit, first=first, last=last, num_late=count, height=height)
+                yield Stretch.between(unit, (first, last), excess, height)
 
 
-def _chance(candidate: _Candidate, elsewhere: Matrix, noise: Noise, threshold: float) -> float:
+def _chance(candidate: Stretch, elsewhere: Matrix, noise: Noise, threshold: float) -> float:
     """Largest probability of the three ways at one given place; 1 where runs are as long elsewhere.
 
-    Args:
-        candidate: what is tested.
-        elsewhere: the recording without any candidate [units, steps].
-        noise: of ``elsewhere``.
-        threshold: least height that counts.
+    ``elsewhere`` is the recording without any candidate [units, steps], ``noise`` that of it.
     """
-    height, num_late = candidate.height, candidate.num_late
-    as_high = _longest_run(elsewhere > height / _HEIGHT_RATIO)
-    of_any = _longest_run(elsewhere > threshold)
+    height, num_late = candidate.threshold, candidate.num_late
+    as_high, of_any = (
+        _run_lengths(elsewhere > least).max(initial=0)
+        for least in (height / _HEIGHT_RATIO, threshold)
+    )
     if num_late < max(_RUNS_AS_HIGH * as_high, _RUNS_OF_ANY * of_any):
         return 1.0
     late, is_known = elsewhere > height, ~np.isnan(elsewhere)
     total = int(late.sum())
     # Late steps come in runs, so each is worth one run's share of an independent step.
-    weight = _num_runs(late) / total if total else 1.0
+    weight = len(_run_lengths(late)) / total if total else 1.0
     # One more than was seen: nothing seen does not mean that it never happens.
     own_share = (late[candidate.unit].sum() + 1) / (is_known[candidate.unit].sum() + 1)
     share = max(float(own_share), (total + 1) / (int(is_known.sum()) + 1))
@@ -126,17 +108,7 @@ def _chance(candidate: _Candidate, elsewhere: Matrix, noise: Noise, threshold: f
     )
 
 
-def _edges(flags: Flags) -> Matrix:
-    """1 where a run of true flags begins and -1 after its end [units, steps + 1]."""
-    edges: Matrix = np.diff(np.pad(flags.astype(np.int8), ((0, 0), (1, 1))), axis=1)
-    return edges
-
-
-def _num_runs(flags: Flags) -> int:
-    return int(np.count_nonzero(_edges(flags) == 1))
-
-
-def _longest_run(flags: Flags) -> int:
-    edges = _edges(flags)
-    begins, ends = np.nonzero(edges == 1)[1], np.nonzero(edges == -1)[1]
-    return int((ends - begins).max(initial=0))
+def _run_lengths(flags: Flags) -> Integers:
+    """Steps of each run of true flags [units, steps]."""
+    _, firsts, lasts = find_runs(flags)
+    return lasts - firsts + 1

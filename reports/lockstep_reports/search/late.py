@@ -9,14 +9,14 @@ how the noise is distributed, corrected for every unit and every stretch that wa
 * recurrent: of the steps in which any unit was late, it was this one too often.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import fisher_tail, tail_bound
-from lockstep_reports.search.stretches import Stretch
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
 # steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
@@ -57,8 +57,8 @@ class Search:
     threshold: float
     min_mean_loss: float
     gap: int
-    weight: float
-    false_alarm_probability: float
+    weight: float = 1.0
+    false_alarm_probability: float = FALSE_ALARM_PROBABILITY
     always: bool = True
     changed: bool = True
     recurrent: bool = False
@@ -94,11 +94,14 @@ def _find_once(margin: Matrix, search: Search) -> list[Stretch]:
         # Of two ways in which the same steps come and go, the one that chance explains least.
         found = sorted(_find_at(margin, at_level), key=lambda s: s.chance * (not s.is_steady))
         for stretch in found:
-            if not any(
-                stretch.unit == other.unit and overlaps(stretch, other) for other in stretches
-            ):
+            if not is_among(stretches, stretch):
                 stretches.append(stretch)
     return stretches
+
+
+def is_among(stretches: Iterable[Stretch], stretch: Stretch) -> bool:
+    """Whether a stretch shares a step with another one of its unit."""
+    return any(stretch.unit == other.unit and overlaps(stretch, other) for other in stretches)
 
 
 def overlaps(stretch: Stretch, other: Stretch) -> bool:
@@ -166,12 +169,7 @@ def _chance(
 ) -> float:
     """The smallest probability of the tests that apply, each corrected for all it could pass on.
 
-    Args:
-        stretch: what is tested.
-        late: which steps are late [units, steps].
-        any_late: in which steps any unit is late [steps].
-        margin: seconds, [units, steps].
-        search: which tests apply.
+    Flags say which steps are late [units, steps], and in which any unit is [steps].
     """
     num_units, num_steps = margin.shape
     num_candidates = max(1.0, search.num_candidates)
@@ -180,7 +178,10 @@ def _chance(
         chances.append(_chance_of_always(stretch, search) * 2 * num_steps * num_candidates)
     if stretch.is_steady and not search.changed:
         return min(chances)
-    if not stretch.is_steady and not _loses_enough(stretch, margin, search):
+    # A recurrent stretch must lose enough per step, spread over all its steps.
+    values = margin[stretch.unit, stretch.columns]
+    lost = float(values[values > search.threshold].sum())
+    if not stretch.is_steady and lost < search.min_mean_loss * stretch.num_known:
         return 1.0
     # A stretch is any pair of steps, or any first step if it lasts to the end; each kind gets its
     # share of the false alarm probability.
@@ -195,7 +196,9 @@ def _chance(
             chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
-        chance = _chance_in_all(stretch, any_late, num_units, search)
+        # The same for the hits of a stretch among those of all steps: a part of them proves less.
+        trials = np.count_nonzero(any_late) * search.weight
+        chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
         chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
     return min(chances)
 
@@ -249,16 +252,3 @@ def _chance_of_recurrence(
     hits = np.count_nonzero(late[stretch.unit, stretch.columns])
     num_any_late = np.count_nonzero(any_late[inside])
     return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
-
-
-def _chance_in_all(stretch: Stretch, any_late: Flags, num_units: int, search: Search) -> float:
-    """The same for the hits of a stretch among those of all steps: a part of them proves less."""
-    trials = np.count_nonzero(any_late) * search.weight
-    return tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
-
-
-def _loses_enough(stretch: Stretch, margin: Matrix, search: Search) -> bool:
-    """Whether the late steps of a stretch lose enough per step, spread over all its steps."""
-    values = margin[stretch.unit, stretch.columns]
-    lost = float(values[values > search.threshold].sum())
-    return lost >= search.min_mean_loss * stretch.num_known

@@ -14,6 +14,8 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 
+# What a step must lose to count, as a share of the median step.
+MIN_EFFECT_RATIO = 0.05
 _PLANNED_PHASES = ("checkpoint", "eval")
 # A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
 # half of the margin or more is the reason, and the step says nothing about the rank.
@@ -64,6 +66,11 @@ class Scores:
         """Median duration of a step."""
         return float(nan_stats.median(self.step_seconds))
 
+    @property
+    def threshold(self) -> float:
+        """Margin in seconds over which a rank is late in a step."""
+        return MIN_EFFECT_RATIO * self.median_step_seconds
+
 
 def score(steps: Steps, *, own_times: bool = False) -> Scores:
     """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
@@ -113,7 +120,8 @@ def _waiting(shortest: Matrix, longest: Matrix, planned: Matrix) -> Waiting:
 
     All three are seconds, [units, steps].
     """
-    others = _smallest_of_others(shortest)
+    others = smallest_of_others(np.where(np.isnan(shortest), np.inf, shortest))
+    others = np.where(np.isinf(others) | np.isnan(shortest), np.nan, others)
     margin, cost = others - longest, np.maximum(others - shortest, 0.0)
     is_planned = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
     return Waiting(
@@ -122,15 +130,18 @@ def _waiting(shortest: Matrix, longest: Matrix, planned: Matrix) -> Waiting:
     )
 
 
-def _smallest_of_others(values: Matrix) -> Matrix:
-    """For each unit the smallest value of all others in that step [units, steps]; NaN if none."""
+def smallest_of_others(values: Matrix) -> Matrix:
+    """For each unit the smallest value of all others in that step [units, steps].
+
+    Args:
+        values: [units, steps], infinite where unknown, as results are where no other is known.
+    """
     if len(values) <= 1:
-        return np.full_like(values, np.nan)
-    filled = np.where(np.isnan(values), np.inf, values)
-    lowest = np.argmin(filled, axis=0)
-    first, second = np.partition(filled, 1, axis=0)[:2]
-    others = np.where(np.arange(len(values))[:, None] == lowest, second, first)
-    return np.where(np.isinf(others) | np.isnan(values), np.nan, others)
+        return np.full_like(values, np.inf)
+    lowest = np.argmin(values, axis=0)
+    first, second = np.partition(values, 1, axis=0)[:2]
+    others: Matrix = np.where(np.arange(len(values))[:, None] == lowest, second, first)
+    return others
 
 
 def _planned(steps: Steps) -> Matrix:

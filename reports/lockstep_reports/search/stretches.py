@@ -9,6 +9,7 @@ neither depends on how the noise is distributed.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,36 +26,10 @@ _SIGMAS_OF_SHARE = 3.0
 _SIGMA_OF_TURNS = math.sqrt(16 / 90)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Thresholds:
-    """When lateness counts.
-
-    Attributes:
-        window_steps: lateness must hold in most of so many successive steps.
-        min_steps: runs of fewer synchronised steps are not judged.
-        min_episode_steps: shorter stretches are no episode.
-        min_effect_ratio: what a step must lose, as a share of the median step.
-        false_alarm_probability: upper bound for naming anybody in a whole healthy run.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
-
-    window_steps: int = 10
-    min_steps: int = 20
-    min_episode_steps: int = 5
-    min_effect_ratio: float = 0.05
-    false_alarm_probability: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if not 0 < self.window_steps <= self.min_steps // 2:
-            raise ValueError(
-                f"window_steps {self.window_steps} must be from 1 to half of min_steps"
-            )
-        if not 0 < self.false_alarm_probability < 1:
-            raise ValueError(
-                f"false_alarm_probability {self.false_alarm_probability} must be between 0 and 1"
-            )
+FALSE_ALARM_PROBABILITY = 1e-3
+"""Upper bound for naming anybody in a whole healthy run."""
+WINDOW_STEPS = 10
+"""Steps of the window in most of which lateness must hold; a judge needs two windows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,33 +85,30 @@ class Stretch:
         )
 
 
-def find_stretches(margin: Matrix, threshold: float, thresholds: Thresholds) -> list[Stretch]:
-    """All stretches that pass every test, by unit and step.
+def find_stretches(
+    margin: Matrix, threshold: float, window: int, probability: float
+) -> list[Stretch]:
+    """All stretches of a window or more that pass every test, by unit and step.
 
     Args:
         margin: by how much each unit came after all others: seconds or a ratio, [units, steps];
             NaN where unknown.
         threshold: over which a step is late, in the same unit.
-        thresholds: window, length and false alarms.
+        window: steps in most of which a unit must be late.
+        probability: upper bound for a stretch anywhere in a healthy run.
     """
-    window, weight = thresholds.window_steps, independence(margin)
+    weight = independence(margin)
     stretches = []
-    for unit, first, last in _merge(_runs(_mostly(margin > threshold, window)), window):
+    mostly_late = zip(*find_runs(_mostly(margin > threshold, window)), strict=True)
+    for unit, first, last in _merge(mostly_late, window):
         ends = _refined(margin[unit], first, last, threshold, window)
         stretch = Stretch.between(unit, ends, margin, threshold)
-        usual_share = _usual_share(margin[unit], stretch.columns, thresholds.min_steps)
-        stretch = replace(stretch, chance=_chance(stretch, usual_share, weight, margin.shape))
-        if _counts(stretch, thresholds):
-            stretches.append(stretch)
+        usual_share = _usual_share(margin[unit], stretch.columns, 2 * window)
+        chance = _chance(stretch, usual_share, weight, margin.shape)
+        is_long = stretch.last - stretch.first + 1 >= window
+        if is_long and stretch.num_late * 2 >= stretch.num_known and chance <= probability:
+            stretches.append(replace(stretch, chance=chance))
     return stretches
-
-
-def _counts(stretch: Stretch, thresholds: Thresholds) -> bool:
-    return (
-        stretch.last - stretch.first + 1 >= thresholds.min_episode_steps
-        and stretch.num_late * 2 >= stretch.num_known
-        and stretch.chance <= thresholds.false_alarm_probability
-    )
 
 
 def _mostly(late: Flags, window: int) -> Flags:
@@ -148,39 +120,29 @@ def _mostly(late: Flags, window: int) -> Flags:
     return mostly
 
 
-def _runs(flags: Flags) -> list[tuple[int, int, int]]:
-    """Unit, first and last column of every run of true flags [units, steps]."""
+def find_runs(flags: Flags) -> tuple[Integers, Integers, Integers]:
+    """Unit, first and last column of every run of true flags [units, steps], each [runs]."""
     edges = np.diff(np.pad(flags.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     units, firsts = np.nonzero(edges == 1)
-    _, ends = np.nonzero(edges == -1)
-    return [
-        (int(unit), int(first), int(end) - 1)
-        for unit, first, end in zip(units, firsts, ends, strict=True)
-    ]
+    return units, firsts, np.nonzero(edges == -1)[1] - 1
 
 
-def _merge(runs: list[tuple[int, int, int]], gap: int) -> list[tuple[int, int, int]]:
+def _merge(runs: Iterable[tuple[int, int, int]], gap: int) -> list[tuple[int, int, int]]:
     """Joins runs of one unit with no more than ``gap`` steps between them."""
     merged: list[tuple[int, int, int]] = []
     for unit, first, last in runs:
-        if merged and merged[-1][0] == unit and first - merged[-1][2] <= gap:
-            merged[-1] = (unit, merged[-1][1], last)
-        else:
-            merged.append((unit, first, last))
+        goes_on = merged and merged[-1][0] == unit and first - merged[-1][2] <= gap
+        begin = merged.pop()[1] if goes_on else first
+        merged.append((int(unit), int(begin), int(last)))
     return merged
 
 
 def _refined(
     margin: Matrix, first: int, last: int, threshold: float, window: int
 ) -> tuple[int, int]:
-    """The first and the last late step, by a majority vote of the steps around each end.
+    """The first and the last late step, by a majority vote of a window of steps at each end.
 
-    Args:
-        margin: of the unit [steps].
-        first: first column of the run, up to a window off.
-        last: last column of the run, in the same way.
-        threshold: in the unit of the margin.
-        window: steps to look at on either side.
+    Margins are those of the unit [steps], of which the run's first and last may be a window off.
     """
     # Half of the stretch's own level separates its steps from quick ones better than a threshold
     # that a big fault passes by far.
@@ -202,11 +164,7 @@ def _best_start(votes: Integers) -> int:
 def _chance(stretch: Stretch, usual_share: float, weight: float, shape: tuple[int, ...]) -> float:
     """The smaller probability of the two tests, each corrected for all places it could succeed in.
 
-    Args:
-        stretch: what is tested.
-        usual_share: share of the steps in which the unit is last elsewhere.
-        weight: independent steps that a step is worth.
-        shape: number of units and of steps that were searched.
+    A step is worth ``weight`` independent ones; ``shape`` counts units and steps.
     """
     num_units, num_steps = shape
     trials = stretch.num_known * weight

@@ -7,7 +7,7 @@ work does not (a device that is slow without the host noticing), and never overr
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +18,8 @@ from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.late import Search, find_late, overlaps
-from lockstep_reports.search.score import Scores
-from lockstep_reports.search.stretches import Stretch, Thresholds, independence
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
@@ -61,32 +61,13 @@ class Suspect:
     by_work: bool
 
 
-def find_suspects(
-    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
-) -> list[Suspect]:
-    """Who was late; of suspects with common ranks and steps, the one that explains most.
-
-    Args:
-        steps: the recording.
-        scores: own work and waiting of its ranks.
-        threshold: margin over which a step is late, in seconds.
-        thresholds: window and false alarms.
-    """
-    search = Search(
-        threshold=threshold,
-        min_mean_loss=threshold / 2,
-        gap=2 * thresholds.window_steps,
-        weight=1.0,
-        false_alarm_probability=thresholds.false_alarm_probability,
-    )
-    by_work = _drop_doubles(
-        [
-            suspect
-            for suspect in _search_work(steps, scores, search)
-            if _is_waited_for(steps, suspect)
-        ]
-    )
-    by_waiting = _drop_doubles(list(_search_waiting(steps, scores, search)))
+def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
+    """Who was late; of suspects with common ranks and steps, the one that explains most."""
+    threshold = scores.threshold
+    search = Search(threshold=threshold, min_mean_loss=threshold / 2, gap=2 * window_steps)
+    found = _search_work(steps, scores, search)
+    by_work = _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))
+    by_waiting = _drop_doubles(_search_waiting(steps, scores, search))
     return by_work + [
         suspect
         for suspect in by_waiting
@@ -95,7 +76,7 @@ def find_suspects(
 
 
 def drop_hiccups(
-    suspects: list[Suspect], run_seconds: float, num_units: int, thresholds: Thresholds
+    suspects: list[Suspect], run_seconds: float, num_units: int, window_steps: int
 ) -> list[Suspect]:
     """The suspects without those that were brief and cheap, on one rank or another.
 
@@ -106,20 +87,19 @@ def drop_hiccups(
         suspects: what was found.
         run_seconds: wall time of all judged steps.
         num_units: ranks or groups that a hiccup could have hit.
-        thresholds: how many late steps are not brief, and how much is not cheap.
+        window_steps: so many late steps are not brief.
     """
-    cheap_seconds = thresholds.min_effect_ratio * run_seconds
-    brief = _brief(suspects, thresholds.window_steps, cheap_seconds)
+    cheap_seconds = MIN_EFFECT_RATIO * run_seconds
+    brief = _brief(suspects, window_steps, cheap_seconds)
     if len({suspect.rows for suspect in brief}) > 1:
         # Where hiccups are usual, two may follow each other and look like one of twice the length.
-        brief = _brief(suspects, 2 * thresholds.window_steps, cheap_seconds)
+        brief = _brief(suspects, 2 * window_steps, cheap_seconds)
     # Null hypothesis: a hiccup hits any of the units with the same probability, independently of
     # the others. The correction counts every unit that could have been hit too often.
     repeated = {
         rows
         for rows, times in Counter(suspect.rows for suspect in brief).items()
-        if tail_bound(times, len(brief), 1 / num_units) * num_units
-        <= thresholds.false_alarm_probability
+        if tail_bound(times, len(brief), 1 / num_units) * num_units <= FALSE_ALARM_PROBABILITY
     }
     return [
         suspect
@@ -149,7 +129,7 @@ def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspe
     always = replace(
         search,
         changed=False,
-        weight=independence(_sample(own_work)),
+        weight=independence(sample_rows(own_work)),
         false_alarm_probability=search.false_alarm_probability * _SHARE_OF_ALWAYS,
     )
     for units in (*kinds, *gapped_sets(steps, own_work, search.threshold, search.gap // 2)):
@@ -161,7 +141,7 @@ def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspe
             search,
             always=False,
             recurrent=True,
-            weight=independence(_sample(beyond)),
+            weight=independence(sample_rows(beyond)),
             false_alarm_probability=phase_share,
         )
         for units in kinds:
@@ -172,7 +152,7 @@ def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspe
                 yield from _suspects(units, beyond, chosen)
 
 
-def _sample(values: Matrix) -> Matrix:
+def sample_rows(values: Matrix) -> Matrix:
     """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
     return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
 
@@ -188,13 +168,13 @@ def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]
         pairs += [(deviation, stretch) for stretch in find_late(deviation, steady_search)]
     for lateness, stretch in pairs:
         columns = stretch.columns
-        margin_inside = margin[stretch.unit, columns]
+        num_last = int(np.count_nonzero(margin[stretch.unit, columns] > 0))
         yield Suspect(
             units=units,
-            stretch=replace(stretch, num_last=int(np.count_nonzero(margin_inside > 0))),
-            rows=tuple(units.rows(stretch.unit)),
+            stretch=replace(stretch, num_last=num_last),
+            rows=units.rows(stretch.unit),
             late=lateness[stretch.unit, columns] > stretch.threshold,
-            margin=margin_inside,
+            margin=margin[stretch.unit, columns],
             cost=units.cost(values[:, columns], stretch.unit),
             by_work=True,
         )
@@ -207,14 +187,14 @@ def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Su
         kinds += [(units, scores.nodes) for units in groups(steps) if units.kind == "node"]
     probability = search.false_alarm_probability * _SHARE_OF_WAITING
     for units, waiting in kinds:
-        weight = independence(_sample(waiting.margin))
+        weight = independence(sample_rows(waiting.margin))
         search = replace(search, false_alarm_probability=probability, weight=weight)
         for stretch in find_late(waiting.margin, search):
             margin = waiting.margin[stretch.unit, stretch.columns]
             yield Suspect(
                 units=units,
                 stretch=stretch,
-                rows=tuple(units.rows(stretch.unit)),
+                rows=units.rows(stretch.unit),
                 late=margin > stretch.threshold,
                 margin=margin,
                 cost=waiting.cost[stretch.unit, stretch.columns],
@@ -237,7 +217,7 @@ def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
     return bool(nan_stats.median(waited) >= _WAITED_SHARE * longer_work)
 
 
-def _drop_doubles(suspects: list[Suspect]) -> list[Suspect]:
+def _drop_doubles(suspects: Iterable[Suspect]) -> list[Suspect]:
     """The suspects that explain most, without others that share ranks and steps with them."""
     selected: list[Suspect] = []
     for suspect in sorted(suspects, key=_explained_seconds, reverse=True):

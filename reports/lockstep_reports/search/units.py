@@ -12,6 +12,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import smallest_of_others
 
 # Among more ranks than these the median of all is as good as that of the others, and quicker.
 _MANY_RANKS = 64
@@ -35,9 +36,9 @@ class Units:
     unit_of: Integers
     num_candidates: float = 0.0
 
-    def rows(self, unit: int) -> list[int]:
+    def rows(self, unit: int) -> tuple[int, ...]:
         """Rows of a unit's ranks."""
-        return [int(row) for row in np.flatnonzero(self.unit_of == unit)]
+        return tuple(np.flatnonzero(self.unit_of == unit).tolist())
 
     def margin(self, values: Matrix) -> Matrix:
         """Smallest value of each unit beyond the largest of all other ranks.
@@ -49,7 +50,8 @@ class Units:
             Seconds, [units, steps]; NaN where a unit or all others are unknown.
         """
         highest, lowest = self._extremes(values)
-        margin: Matrix = lowest - _highest_of_others(highest)[: len(self.names)]
+        # Smallest of the negatives: the largest.
+        margin: Matrix = lowest + smallest_of_others(-highest)[: len(self.names)]
         return np.where(np.isfinite(margin), margin, np.nan)
 
     def deviation(self, values: Matrix) -> Matrix:
@@ -61,14 +63,7 @@ class Units:
             return values - [
                 nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows
             ]
-        # Without one value of a sorted column, all values above it move down by one, so a median
-        # of the others needs no sort of its own.
-        order, num_others = np.sort(values, axis=0), len(values) - 1
-        median = np.zeros_like(values)
-        for index in ((num_others - 1) // 2, num_others // 2):
-            median += np.where(values <= order[index], order[index + 1], order[index]) / 2
-        deviation: Matrix = values - median
-        return deviation
+        return beyond_median_of_others(values)
 
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
@@ -95,6 +90,18 @@ class Units:
         highest[units] = np.maximum.reduceat(np.where(is_unknown, -np.inf, inside), begins)
         lowest[units] = np.minimum.reduceat(np.where(is_unknown, np.inf, inside), begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
+
+
+def beyond_median_of_others(values: Matrix) -> Matrix:
+    """Each value beyond the median of all others: [two members or more, ...], without NaN."""
+    # Without one value of a sorted column, all values above it move down by one, so a median of
+    # the others needs no sort of its own.
+    order, num_others = np.sort(values, axis=0), len(values) - 1
+    median = np.zeros_like(values)
+    for index in ((num_others - 1) // 2, num_others // 2):
+        median += np.where(values <= order[index], order[index + 1], order[index]) / 2
+    beyond: Matrix = values - median
+    return beyond
 
 
 def single_ranks(steps: Steps) -> Units:
@@ -152,13 +159,3 @@ def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> I
             seen.add(unit_of.tobytes())
             name = ", ".join(str(steps.ranks[row]) for row in np.flatnonzero(unit_of == 0))
             yield Units(kind="ranks", names=(name,), unit_of=unit_of, num_candidates=num_candidates)
-
-
-def _highest_of_others(highest: Matrix) -> Matrix:
-    """For each unit the highest value of all others in that step [units, steps]."""
-    if len(highest) <= 1:
-        return np.full_like(highest, -np.inf)
-    top = np.argmax(highest, axis=0)
-    first, second = -np.partition(-highest, 1, axis=0)[:2]
-    others: Matrix = np.where(np.arange(len(highest))[:, None] == top, second, first)
-    return others

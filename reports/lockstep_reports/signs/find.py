@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep_records.events.event import Event
 from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.document.published import Sign
 from lockstep_reports.signs.series import SERIES, NodeSeries
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def activity(points: Points, least: float, window: Span) -> Activity | None:
     return Activity(Span(active[0][0], active[-1][0]), max(value for _, value in active))
 
 
-def is_proof(
-    points_by_node: Mapping[str, Points],
-    node: str,
-    least: float,
-    spans: Spans,
-) -> bool:
+def is_proof(points_by_node: Mapping[str, Points], node: str, least: float, spans: Spans) -> bool:
     """Whether a sign and an episode begin and end together, on this node alone.
 
     Null hypothesis: the sign comes and goes whatever the rank does. Coincidence of both ends within
@@ -140,7 +135,7 @@ def _ask_about_episode(
     recorded = Span(begin - margin, end + margin)
     step = max(_STEP_SECONDS, (recorded.end - recorded.begin) / _MOST_POINTS)
     spans = Spans(Span(begin, end), recorded, _RATE_SECONDS + 2 * step)
-    everyone = tuple(sorted({member.node for member in analysis.steps.members if member.node}))
+    everyone = tuple(sorted({*analysis.steps.nodes} - {""}))
     for series in SERIES:
         query = series.query(everyone, f"{_RATE_SECONDS:.0f}s")
         by_kind = _group_by_kind(server, series, query, recorded, step)

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -67,19 +67,16 @@ def _show(source: "SnapshotSource", *, every_seconds: float, rows: int | None, o
 
     from lockstep_reports.top.table import SnapshotView  # noqa: PLC0415  # likewise
 
-    first = source.poll()
-    console = Console()
-    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
+    first, console = source.poll(), Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_FILES)
+        rows = rows or (_ALL_ROWS if once else None)
     if once:
-        max_rows = rows if rows is not None else _frame_rows(console)
-        console.print(SnapshotView(first, max_rows))
+        console.print(SnapshotView(first, rows))
         return
+    # Without a handler SIGTERM would leave the terminal on its alternate screen.
+    signal.signal(signal.SIGTERM, _interrupt)
     _watch(console, source, first, every_seconds=every_seconds, rows=rows)
-
-
-def _frame_rows(console: "Console") -> int | None:
-    """As many as the terminal is high; all where the output is not a terminal."""
-    return None if console.is_terminal else _ALL_ROWS
 
 
 def _open_source(
@@ -101,29 +98,26 @@ def _open_source(
 def _watch(
     console: "Console",
     source: "SnapshotSource",
-    first: "Snapshot",
+    snapshot: "Snapshot",
     *,
     every_seconds: float,
     rows: int | None,
 ) -> None:
     from rich.live import Live  # noqa: PLC0415  # only to watch
 
-    from lockstep_reports.top.table import SnapshotView  # noqa: PLC0415  # likewise
+    from lockstep_reports.top.table import SnapshotView  # noqa: PLC0415  # see _show
 
-    # Without a handler SIGTERM would leave the terminal on its alternate screen.
-    signal.signal(signal.SIGTERM, _interrupt)
-    snapshot = first
     view = SnapshotView(snapshot, rows)
-    with Live(view, console=console, screen=True, auto_refresh=False) as live:
-        try:
-            while True:
-                begin = time.monotonic()
-                live.update(SnapshotView(snapshot, rows), refresh=True)
-                # From begin to begin; the pause keeps a slow server from being asked without end.
-                time.sleep(max(0.05, every_seconds - (time.monotonic() - begin)))
-                snapshot = _poll_again(source, snapshot)
-        except KeyboardInterrupt:
-            return
+    with (
+        Live(view, console=console, screen=True, auto_refresh=False) as live,
+        suppress(KeyboardInterrupt),
+    ):
+        while True:
+            begin = time.monotonic()
+            live.update(SnapshotView(snapshot, rows), refresh=True)
+            # From begin to begin; the pause keeps a slow server from being asked without end.
+            time.sleep(max(0.05, every_seconds - (time.monotonic() - begin)))
+            snapshot = _poll_again(source, snapshot)
 
 
 def _poll_again(source: "SnapshotSource", last: "Snapshot") -> "Snapshot":

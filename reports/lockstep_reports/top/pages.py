@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,24 +87,20 @@ class PageSource:
         if not rows:
             raise ValueError(f"no rank of {self._title} has a page that can be read")
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
-        notes = [*standing, *why_unobserved(rows), *left_out]
+        state = ""
+        if self._job is not None:
+            with suppress(OSError):  # the folder is being removed
+                state = read_status(self._job).word
         return Snapshot(
             title=self._title,
             wall_seconds=now,
             rows=worst_first(rows),
-            notes=tuple(notes),
-            state="" if self._job is None else _job_state(self._job),
+            notes=(*standing, *why_unobserved(rows), *left_out),
+            state=state,
         )
 
     def close(self) -> None:
         """Does nothing: no file stays open."""
-
-
-def _job_state(job: Path) -> str:
-    try:
-        return read_status(job).word
-    except OSError:  # the folder is being removed
-        return ""
 
 
 def _standing(job: Path, ranks: list[_RankData], now: float) -> list[str]:
@@ -164,7 +161,6 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
 def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step = nan_stats.median_number(seconds)
-    total = float(seconds.sum())
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     state = _state(page, quiet, step)
@@ -176,9 +172,12 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         phase=page.phase,
         step=page.state["step"],
         lag_seconds=lag,
-        wait_seconds=_waits(rank),
+        # A loop that records no waits has zeros: unknown.
+        wait_seconds=_median(rank.rows["sync_seconds"])
+        if rank.rows["sync_seconds"].any()
+        else None,
         step_seconds=step,
-        tokens_per_second=None if state in STILL else _tokens_rate(rank, total),
+        tokens_per_second=None if state in STILL else _tokens_rate(rank, float(seconds.sum())),
         loss=page.state["loss"],
         quiet_seconds=quiet,
         other_seconds=_median(rank.rows["other_seconds"]),
@@ -193,12 +192,6 @@ def _tokens_rate(rank: _RankData, total_seconds: float) -> float | None:
     if not tokens or total_seconds <= 0 or not counts_data(rank.page.identity["mesh"]):
         return None
     return tokens / total_seconds
-
-
-def _waits(rank: _RankData) -> float | None:
-    """Median wait of a step; None where no wait is recorded, as in a loop that records none."""
-    seconds = rank.rows["sync_seconds"]
-    return _median(seconds) if seconds.any() else None
 
 
 def _median(seconds: Seconds) -> float | None:

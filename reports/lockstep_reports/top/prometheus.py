@@ -1,13 +1,13 @@
 """Snapshots from a Prometheus: newest values and rates over a minute, a handful of queries each."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
-from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_records.shared.prometheus import Prometheus, Series
 from lockstep_reports import nan_stats
@@ -82,7 +82,8 @@ class PrometheusSource:
         progress = self._ask_by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
         waiting = self._ask_by_rank(select(training.RANK_WAITING, *self._matchers), now)
         # The agent exports both once per node, not per rank.
-        step, loss = (self._ask_by_node(metric, now) for metric in (training.STEP, training.LOSS))
+        metrics = (training.STEP, training.LOSS)
+        step, loss = (self._ask_by_node(select(m, *self._matchers), now) for m in metrics)
         tokens = self._tokens(now, nodes)
         lag = _lags(own_work, self._clocks)
         sparks = self._sparks(steps, now)
@@ -92,43 +93,43 @@ class PrometheusSource:
             job_and_node = key[0], nodes[key]
             number = step.get(job_and_node)
             quiet = max(0.0, now - progress.get(key, now))
-            row = RankRow(
-                job_id=key[0],
-                rank=key[1],
-                node=nodes[key],
-                state=state_of("training", quiet, step_seconds.get(key)),
-                phase="sync" if waiting.get(key) else None,
-                step=None if number is None else int(number),
-                lag_seconds=lag.get(key),
-                wait_seconds=wait.get(key),
-                step_seconds=step_seconds.get(key),
-                tokens_per_second=tokens.get(job_and_node),
-                loss=loss.get(job_and_node),
-                quiet_seconds=quiet,
-                other_seconds=other.get(key),
-                step_times=sparks.get(key, ()),
-                clock=self._clocks[key],
+            rows.append(
+                RankRow(
+                    job_id=key[0],
+                    rank=key[1],
+                    node=nodes[key],
+                    state=state_of("training", quiet, step_seconds.get(key)),
+                    phase="sync" if waiting.get(key) else None,
+                    step=None if number is None else int(number),
+                    lag_seconds=lag.get(key),
+                    wait_seconds=wait.get(key),
+                    step_seconds=step_seconds.get(key),
+                    tokens_per_second=tokens.get(job_and_node),
+                    loss=loss.get(job_and_node),
+                    quiet_seconds=quiet,
+                    other_seconds=other.get(key),
+                    step_times=sparks.get(key, ()),
+                    clock=self._clocks[key],
+                )
             )
-            rows.append(row)
         return rows
 
     def _ask_by_rank(self, query: str, now: float) -> dict[_Key, float]:
         return {_key(series): series.points[-1][1] for series in self._server.instant(query, now)}
 
-    def _ask_by_node(self, metric: Metric, now: float) -> dict[tuple[str, str], float]:
-        newest = self._server.instant(select(metric, *self._matchers), now)
-        return {_job_and_node(series): series.points[-1][1] for series in newest}
+    def _ask_by_node(self, query: str, now: float) -> dict[tuple[str, str], float]:
+        return {
+            (series.labels.get(JOB_ID.name, ""), series.labels.get(NODE.name, "")): value
+            for series in self._server.instant(query, now)
+            for _, value in series.points[-1:]
+        }
 
     def _tokens(self, now: float, nodes: dict[_Key, str]) -> dict[tuple[str, str], float]:
         """Tokens per second of each rank by job and node: the node's rate, shared evenly."""
         query = by("sum", rate(training.TOKENS, _RATE_WINDOW, *self._matchers), JOB_ID, NODE)
-        counts: dict[tuple[str, str], int] = {}
-        for (job, _), node in nodes.items():
-            counts[job, node] = counts.get((job, node), 0) + 1
-        return {
-            _job_and_node(series): series.points[-1][1] / counts.get(_job_and_node(series), 1)
-            for series in self._server.instant(query, now)
-        }
+        counts = Counter((job, node) for (job, _), node in nodes.items())
+        rates = self._ask_by_node(query, now)
+        return {key: value / max(1, counts[key]) for key, value in rates.items()}
 
     def _per_step(
         self, now: float, step_rate: dict[_Key, float], *phases: str
@@ -154,10 +155,6 @@ def _key(series: Series) -> _Key:
     # Labels are free text of the server; what is not a number counts as rank 0.
     rank = series.labels.get(RANK.name, "")
     return series.labels.get(JOB_ID.name, ""), int(rank) if rank.isdecimal() else 0
-
-
-def _job_and_node(series: Series) -> tuple[str, str]:
-    return series.labels.get(JOB_ID.name, ""), series.labels.get(NODE.name, "")
 
 
 def _lags(own_work: dict[_Key, float], clocks: dict[_Key, str]) -> dict[_Key, float | None]:

@@ -12,9 +12,8 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores, excess
-from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect
-from lockstep_reports.verdict.verdict import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost
 from lockstep_reports.verdict.workload import workload
 from lockstep_reports.wording import duration, percent, plural
 
@@ -62,14 +61,15 @@ def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:
     return Verdict(
         kind="nobody",
         cause="busy_host",
-        evidence=tuple(busy_host_sentence(steps, e) for e in _costliest_first(episodes)),
+        evidence=tuple(busy_host_sentence(steps, e) for e in sorted(episodes, key=rank_by_cost)),
     )
 
 
 def busy_host_sentence(steps: Steps, episode: Episode) -> str:
     """Who had to wait for a core, where, how long and at what cost."""
     inside = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
-    waits = _waits(steps)[:, episode.columns]
+    waits = np.zeros_like(steps.seconds) if steps.run_queue is None else steps.run_queue
+    waits = waits[:, episode.columns]
     waited = float(np.nansum(nan_stats.mean(waits[inside], axis=0)))
     others = float(np.nansum(nan_stats.median(np.delete(waits, inside, axis=0), axis=0)))
     ranks = ", ".join(map(str, episode.ranks))
@@ -88,21 +88,12 @@ def busy_nodes(steps: Steps, episode: Episode) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
-def busy_everywhere(
-    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
-) -> Verdict | None:
-    """Nobody is slow, where without the waits for a core no workload is either; else None.
-
-    Args:
-        steps: the recording, in which the workload was found to be slow.
-        scores: its own work.
-        threshold: by how much a step must be longer, in seconds.
-        thresholds: window and false alarms.
-    """
+def busy_everywhere(steps: Steps, scores: Scores, window_steps: int) -> Verdict | None:
+    """Nobody is slow, where without the waits for a core no workload is either; else None."""
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
     unqueued = replace(scores, own_work=scores.own_work - steps.run_queue)
-    if workload(steps, unqueued, threshold, thresholds):
+    if workload(steps, unqueued, window_steps):
         return None
     is_recorded = ~np.isnan(steps.run_queue)
     share = float(steps.run_queue[is_recorded].sum() / steps.seconds[is_recorded].sum())
@@ -111,11 +102,3 @@ def busy_everywhere(
         "them; without these waits no steps were slow."
     )
     return Verdict(kind="nobody", cause="busy_host", evidence=(sentence,))
-
-
-def _waits(steps: Steps) -> Matrix:
-    return np.zeros_like(steps.seconds) if steps.run_queue is None else steps.run_queue
-
-
-def _costliest_first(episodes: list[Episode]) -> list[Episode]:
-    return sorted(episodes, key=lambda episode: -episode.lost_seconds)

@@ -1,15 +1,24 @@
-"""The sentences that a verdict rests on."""
+"""The sentences that a verdict rests on, and why a recording cannot tell that nobody was slow.
+
+"Nobody" is a claim, and it needs evidence: a late rank shows only where somebody's waiting for it
+was recorded, or its own work apart from that of the others. Where neither could have been, the
+verdict is unknown.
+"""
 
 import numpy as np
 
+from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
+from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.score import Scores
-from lockstep_reports.search.stretches import Stretch, Thresholds
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE = 1e-12
+# Rows of one rank that are missing among the others', before they may hide an episode.
+_MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
 
 
 def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str, ...]:
@@ -49,30 +58,27 @@ def _write_chance(chance: float) -> str:
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 
 
-def why_unknown(steps: Steps, thresholds: Thresholds) -> str | None:
+def why_unknown(steps: Steps, min_steps: int) -> str | None:
     """Why the recording is too little to judge; None when it is enough."""
     if len(steps.members) <= 1:
         return "Only one rank was read; lateness needs another rank to compare with."
     num_ranks_in_sync = np.count_nonzero(~np.isnan(steps.sync), axis=0)
     num_steps = int(np.count_nonzero(num_ranks_in_sync > 1))
-    if num_steps >= thresholds.min_steps:
+    if num_steps >= min_steps:
         return None
     return (
         f"{plural(num_steps, 'step')} with a synchronisation of two ranks or more "
-        f"{'is' if num_steps == 1 else 'are'} recorded; {thresholds.min_steps} are needed."
+        f"{'is' if num_steps == 1 else 'are'} recorded; {min_steps} are needed."
     )
 
 
-def why_nobody(
-    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
-) -> tuple[str, ...]:
-    """Why nobody is named; ``threshold`` is the least margin that counts, in seconds."""
+def why_nobody(steps: Steps, scores: Scores) -> tuple[str, ...]:
+    """Why nobody is named."""
     row = int(np.argmax(np.nan_to_num(scores.last_share)))
     return (
         (
-            f"No rank kept all others waiting by more than {duration(threshold)} "
-            f"({percent(thresholds.min_effect_ratio)} "
-            "of the median step) more often than chance explains."
+            f"No rank kept all others waiting by more than {duration(scores.threshold)} "
+            f"({percent(MIN_EFFECT_RATIO)} of the median step) more often than chance explains."
         ),
         (
             f"Last most often: rank {steps.ranks[row]}, in "
@@ -81,7 +87,7 @@ def why_nobody(
         ),
         (
             "Thresholds aim at naming somebody, where nobody is slow, in at most one run in "
-            f"{1 / thresholds.false_alarm_probability:,.0f}."
+            f"{1 / FALSE_ALARM_PROBABILITY:,.0f}."
         ),
     )
 
@@ -105,14 +111,72 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
     )
 
 
-def missing_ranks(steps: Steps) -> tuple[str, ...]:
-    """What could not be judged for want of pages."""
+def missing_ranks(steps: Steps, doubt: str = "what they did is not judged") -> tuple[str, ...]:
+    """A sentence on the ranks without a page, with what follows from that; empty without any."""
     missing = steps.missing_ranks
     if not missing:
         return ()
     return (
         (
             f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-            f"({list_ranks(missing)}); what they did is not judged."
+            f"({list_ranks(missing)}); {doubt}."
         ),
+    )
+
+
+def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:
+    """A sentence for each reason why a slow rank might not show; empty where it would."""
+    reasons = (
+        _explain_missing_waits(steps, scores),
+        _unclaimed_time(steps, scores),
+        _explain_host_times(steps),
+        *missing_ranks(steps, "any of them may be the slow one"),
+        _missing_rows(steps),
+    )
+    return tuple(reason for reason in reasons if reason is not None)
+
+
+def _explain_missing_waits(steps: Steps, scores: Scores) -> str | None:
+    longest = nan_stats.number(nan_stats.highest(nan_stats.median(steps.sync, axis=1), axis=0))
+    if longest is None or longest >= MIN_WAIT_RATIO * scores.median_step_seconds:
+        return None
+    return (
+        f"No rank waited for the others for more than {duration(longest)} a step, so the waiting "
+        "of this loop is not recorded or hidden in other phases, and a late rank would not show."
+    )
+
+
+def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
+    other = nan_stats.median_number(steps.phases["other"]) or 0.0
+    ratio = other / scores.median_step_seconds if scores.median_step_seconds else 0.0
+    if not ratio > MAX_OTHER_RATIO:
+        return None
+    return (
+        f"{percent(ratio)} of a step lies in no marked phase; waiting in there is taken for work."
+    )
+
+
+def _explain_host_times(steps: Steps) -> str | None:
+    if steps.by_device is None:
+        return None
+    has_device = np.array([bool(member.gpu_uuid) for member in steps.members])
+    by_host = has_device & (nan_stats.median(steps.by_device, axis=1) < 1)
+    if not by_host.any():
+        return None
+    return (
+        f"{plural(int(by_host.sum()), 'rank')} with a GPU recorded times of the host, which runs "
+        "ahead of the device: a slow GPU need not show in them."
+    )
+
+
+def _missing_rows(steps: Steps) -> str | None:
+    num_missing = np.isnan(steps.seconds).sum(axis=1)
+    few = max(_MIN_MISSING_ROWS, _MAX_MISSING_RATIO * len(steps.numbers))
+    rows = np.flatnonzero(num_missing > few)
+    if not len(rows):
+        return None
+    worst = int(np.argmax(num_missing))
+    return (
+        f"{plural(len(rows), 'rank')} left no row of many steps (rank {steps.ranks[worst]}: "
+        f"{num_missing[worst]:,} of {len(steps.numbers):,} are missing)."
     )

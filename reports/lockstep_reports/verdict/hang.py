@@ -6,9 +6,10 @@ others have completed. Everybody else is a victim, in whatever group it waits.
 """
 
 from collections import Counter
+from collections.abc import Collection
 
 from lockstep_reports.recording.collectives import FlightRecorderLog
-from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.verdict.verdict import Verdict, unknown
 from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
 from lockstep_reports.wording import list_ranks, plural
 
@@ -18,21 +19,18 @@ _MAX_EVIDENCE = 16
 def judge_hang(log: FlightRecorderLog) -> Verdict:
     """Who holds the others up; mismatched collectives; a deadlock; nobody; unknown."""
     if len(log.ranks) < 2:  # noqa: PLR2004  # a join needs two
-        return Verdict(kind="unknown", evidence=("One rank's dump was read; others are needed.",))
+        return unknown("One rank's dump was read; others are needed.")
     if mismatch := _mismatch(log):
         return mismatch
     graph = wait_graph(log)
-    roots = graph.roots()
     if circle := graph.circle():
         waits = [wait for wait in graph.waits if wait.waiter in circle]
-        evidence = (
-            f"{_listed(list(circle))} wait for each other in a circle that nobody else holds up:"
+        why = (
+            f"{_listed(circle)} wait for each other in a circle that nobody else holds up:"
             " their order of operations differs."
         )
-        return Verdict(
-            kind="unknown", cause="deadlock", evidence=(evidence, *_sentences(log, graph, waits))
-        )
-    if roots:
+        return unknown(why, *_sentences(log, graph, waits), cause="deadlock")
+    if roots := graph.roots():
         return _accuse(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
@@ -45,10 +43,8 @@ def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) ->
     sentences = _sentences(log, graph, waits)
     if 2 * len(roots) > len(log.ranks):
         why = f"{plural(len(roots), 'rank')} of {len(log.ranks)} are out of step: no single rank's."
-        return Verdict(kind="unknown", cause="hang", evidence=(why, *sentences))
-    return Verdict(
-        kind="rank", ranks=roots, phase=None, cause="hang", confidence=0.9, evidence=sentences
-    )
+        return unknown(why, *sentences, cause="hang")
+    return Verdict(kind="rank", ranks=roots, cause="hang", confidence=0.9, evidence=sentences)
 
 
 def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
@@ -62,7 +58,7 @@ def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
             f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: look"
             " there first."
         )
-    return Verdict(kind="unknown", cause="hang", evidence=(why, *_sentences(log, graph, waits)))
+    return unknown(why, *_sentences(log, graph, waits), cause="hang")
 
 
 def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:
@@ -73,20 +69,16 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
         key = (wait.missing, each.group, each.sequence, each.kind)
         waiters_of.setdefault(key, []).append(wait.waiter)
     sentences = []
-    smallest_first = sorted(
-        waiters_of.items(), key=lambda entry: (len(log.groups.get(entry[0][1], ())), entry[0])
-    )
-    for (missing, group, number, kind), waiters in smallest_first[:_MAX_EVIDENCE]:
-        name = log.names.get(group) or group
+    smallest_first = sorted(waiters_of, key=lambda key: (len(log.groups.get(key[1], ())), key))
+    for key in smallest_first[:_MAX_EVIDENCE]:
+        missing, group, number, kind = key
+        name, waiters = log.names.get(group) or group, waiters_of[key]
         state = "has" if missing in log.ranks else "may have"
-        verb = "waits" if len(waiters) == 1 else "wait"
+        waiting = f"{_listed(waiters).lower()} {'waits' if len(waiters) == 1 else 'wait'}"
+        where = f"{kind} {number} of group {name}; {waiting} there"
         if kind in {"send", "recv"}:
-            way = f"the {kind} of group {name} that {_listed(waiters).lower()} {verb} in"
-            sentences.append(f"Rank {missing} {state} not entered the other half of {way}.")
-        else:
-            what = f"{kind} {number} of group {name}"
-            waiting = _listed(waiters).lower()
-            sentences.append(f"Rank {missing} {state} not entered {what}; {waiting} {verb} there.")
+            where = f"the other half of the {kind} of group {name} that {waiting} in"
+        sentences.append(f"Rank {missing} {state} not entered {where}.")
     for rank, operation in sorted(graph.stuck.items())[:_MAX_EVIDENCE]:
         name = log.names.get(operation.group) or operation.group
         sentences.append(
@@ -99,7 +91,7 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
     return tuple(sentences)
 
 
-def _listed(ranks: list[int]) -> str:
+def _listed(ranks: Collection[int]) -> str:
     noun = "rank" if len(ranks) == 1 else "ranks"
     return f"{noun} {list_ranks(sorted(ranks))}".capitalize() if ranks else "nobody"
 
@@ -108,7 +100,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     """The first collective that members of a group entered as different operations."""
     kinds_of: dict[tuple[str, int], dict[int, str]] = {}
     for entry in log.collectives:
-        if not entry.completed:
+        if not entry.is_completed:
             kinds_of.setdefault((entry.group, entry.sequence), {})[entry.rank] = entry.kind
     for (group, sequence), kinds in sorted(kinds_of.items(), key=lambda entry: entry[0][1]):
         counted = Counter(kinds.values()).most_common()
@@ -118,17 +110,12 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
             f"{_listed([r for r, k in kinds.items() if k == kind])} entered {kind}"
             for kind, _ in counted
         )
+        cause, evidence = "mismatched collectives", f"{sentence}."
         if counted[0][1] == counted[1][1]:  # no majority, so no rank is the odd one out
-            return Verdict(
-                kind="unknown", cause="mismatched collectives", evidence=(sentence + ".",)
-            )
+            return unknown(evidence, cause=cause)
         minority = tuple(sorted(r for r, kind in kinds.items() if kind != counted[0][0]))
         return Verdict(
-            kind="rank",
-            ranks=minority,
-            cause="mismatched collectives",
-            confidence=0.9,
-            evidence=(sentence + ".",),
+            kind="rank", ranks=minority, cause=cause, confidence=0.9, evidence=(evidence,)
         )
     return None
 
@@ -136,19 +123,18 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
 def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
-    stuck = sorted({*graph.entered, *(wait.waiter for wait in graph.waits)})
+    stuck = {*graph.entered, *(wait.waiter for wait in graph.waits)}
     if stuck:
         why = (
             f"{_listed(stuck)} stand in operations that every rank they need has entered: which"
             " rank or link holds them up is not in the dumps."
         )
-        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
+        return unknown(why, num_dumps, cause="hang")
     if log.overwritten:
         why = (
-            f"The rings of {_listed(sorted(log.overwritten)).lower()} no longer hold the oldest"
+            f"The rings of {_listed(log.overwritten).lower()} no longer hold the oldest"
             " operation that is outstanding; record more with TORCH_FR_BUFFER_SIZE."
         )
-        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
-    return Verdict(
-        kind="nobody", evidence=("No rank waits for another in any collective.", num_dumps)
-    )
+        return unknown(why, num_dumps, cause="hang")
+    evidence = ("No rank waits for another in any collective.", num_dumps)
+    return Verdict(kind="nobody", evidence=evidence)

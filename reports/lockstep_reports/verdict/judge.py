@@ -1,4 +1,4 @@
-"""Judges the scores: a rank, a group of ranks, the workload, nobody, or unknown."""
+"""Judges a recording: a rank, a group of ranks, the workload, nobody, or unknown is to blame."""
 
 from dataclasses import replace
 
@@ -6,26 +6,26 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags
+from lockstep_reports.recording.collectives import CollectiveLog
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.score import Scores, excess, last_share
-from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.score import Scores, excess, last_share, score
+from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
-from lockstep_reports.verdict.blind import why_blind
-from lockstep_reports.verdict.busy_host import (
-    busy_everywhere,
-    busy_host_verdict,
-    waited_for_cores,
-)
+from lockstep_reports.verdict.busy_host import busy_everywhere, busy_host_verdict, waited_for_cores
 from lockstep_reports.verdict.evidence import (
     missing_ranks,
+    why_blind,
     why_brief,
     why_episode,
     why_nobody,
     why_unknown,
 )
+from lockstep_reports.verdict.hang import judge_hang
+from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
 
@@ -34,22 +34,28 @@ _MIN_PHASE_SHARE = 0.25
 # Share of the costliest episode's loss; an episode that lost less names nobody.
 _MIN_SHARE_OF_COSTLIEST = 0.1
 _MIN_EXPLAINED_SHARE = 0.5  # of the lost time; less leaves room for another cause of equal size
+# A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
+# alarms holds at any number of steps, so shorter windows only lose sensitivity.
+_SHORT_WINDOW_STEPS = 5
 
 
 def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...]]:
     """The cause and a sentence about it; None and no sentence where it is unknown."""
-    inside = [member for member in steps.members if member.rank in episode.ranks]
-    others = [member for member in steps.members if member.rank not in episode.ranks]
-    own = [m.collection_seconds for m in inside if m.collection_seconds is not None]
-    usual = [m.collection_seconds for m in others if m.collection_seconds is not None]
+    is_inside = np.isin(steps.ranks, episode.ranks)
+    collection, retries = (
+        np.array([getattr(member, name) for member in steps.members], np.float64)
+        for name in ("collection_seconds", "allocator_retries")
+    )
     # Counters cover the whole run, so what all ranks spend on collection is subtracted.
-    beyond = float(np.median(own) - np.median(usual)) if own and usual else 0.0
+    beyond = float(
+        nan_stats.median(collection[is_inside]) - nan_stats.median(collection[~is_inside])
+    )
     if episode.lost_seconds > 0 and beyond >= _MIN_EXPLAINED_SHARE * episode.lost_seconds:
         sentence = f"Python collected garbage there for {duration(beyond)} longer than elsewhere."
         return "garbage_collection", (sentence,)
-    retries = max((m.allocator_retries for m in inside), default=0)
-    if retries > max((m.allocator_retries for m in others), default=0):
-        times = plural(retries, "time")
+    own_retries = int(retries[is_inside].max(initial=0))
+    if own_retries > retries[~is_inside].max(initial=0):
+        times = plural(own_retries, "time")
         sentence = f"The GPU's allocator ran out and tried again {times} there alone."
         return "device_memory", (sentence,)
     if episode.phase == "data":
@@ -64,24 +70,21 @@ def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
     """By how much longer a step's device waits for the host than others do, if that explains it."""
     if steps.host_bound is None or not episode.phase_seconds:
         return None
-    rows = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
-    columns = steps.host_bound[:, episode.columns]
-    beyond = float(nan_stats.median(excess(columns, rows)))
+    rows = np.flatnonzero(np.isin(steps.ranks, episode.ranks)).tolist()
+    beyond = float(nan_stats.median(excess(steps.host_bound[:, episode.columns], rows)))
     return beyond if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds else None
 
 
 def judge(
-    steps: Steps, scores: Scores, thresholds: Thresholds | None = None
+    steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes it rests on in the order of their beginning."""
-    thresholds = thresholds or Thresholds()
     missing = missing_ranks(steps)
-    if why := why_unknown(steps, thresholds):
-        return Verdict(kind="unknown", evidence=(why, *missing)), ()
-    threshold = thresholds.min_effect_ratio * scores.median_step_seconds
-    candidates = find_suspects(steps, scores, threshold, thresholds)
+    if why := why_unknown(steps, 2 * window_steps):
+        return unknown(why, *missing), ()
+    candidates = find_suspects(steps, scores, window_steps)
     run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), thresholds)
+    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
@@ -95,14 +98,13 @@ def judge(
     if load := next((load for load in loads if load), None):
         return replace(load, evidence=(*load.evidence, *missing)), ()
     if blind := why_blind(steps, scores):
-        return Verdict(kind="unknown", evidence=blind), ()
-    if load := workload(steps, scores, threshold, thresholds):
-        return busy_everywhere(steps, scores, threshold, thresholds) or load, ()
+        return unknown(*blind), ()
+    if load := workload(steps, scores, window_steps):
+        return busy_everywhere(steps, scores, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
-    evidence = (*why_nobody(steps, scores, threshold, thresholds), *hiccups)
-    return Verdict(kind="nobody", evidence=evidence), ()
+    return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
 
 
 def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
@@ -122,7 +124,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
     if not accused:
         return replace(busy, evidence=(*busy.evidence, *missing))
-    costliest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
+    costliest_first = sorted(accused, key=rank_by_cost)
     worst = costliest_first[0]
     same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
@@ -147,7 +149,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
 def _episode(steps: Steps, suspect: Suspect) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
-    phase, phase_seconds = _slow_phase(steps, suspect, suspect.late, late_seconds)
+    phase, phase_seconds = _slow_phase(steps, suspect, late_seconds)
     has_group = suspect.units.kind not in {"rank", "ranks"}
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),
@@ -170,17 +172,13 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
 
 
 def _slow_phase(
-    steps: Steps, suspect: Suspect, late: Flags, late_seconds: float
+    steps: Steps, suspect: Suspect, late_seconds: float
 ) -> tuple[str | None, float | None]:
     """The phase of own work that is most beyond the others', and by how many seconds.
 
-    Args:
-        steps: the recording.
-        suspect: whose phase it is.
-        late: its late steps [steps of the stretch].
-        late_seconds: its median lateness; a phase must explain a share of it, else both are None.
+    It must explain a share of the median lateness, else both are None.
     """
-    columns = np.arange(suspect.stretch.first, suspect.stretch.last + 1)[late]
+    columns = np.arange(suspect.stretch.first, suspect.stretch.last + 1)[suspect.late]
     rows = list(suspect.rows)
     # Medians, so that a single pause in another phase does not outweigh what is steady.
     beyond = {
@@ -191,3 +189,52 @@ def _slow_phase(
     if not beyond[phase] >= _MIN_PHASE_SHARE * late_seconds:
         return None, None
     return phase, beyond[phase]
+
+
+def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict and its episodes."""
+    if recording.flight_recorder_log is not None:
+        return judge_hang(recording.flight_recorder_log), ()
+    if recording.own_times:
+        return judge_own_times(recording.steps)
+    if recording.collectives is not None:
+        return _judge_collectives(recording.steps, recording.collectives), ()
+    are_means = recording.steps.stands_for is not None
+    return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_means else WINDOW_STEPS)
+
+
+def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
+    """Judges every collective as a step of its own: the late rank has the shortest one."""
+    rows = [steps.ranks.index(rank) for rank in log.ranks]
+    nothing = np.full(log.seconds.shape, np.nan)
+    samples = replace(
+        steps,
+        members=tuple(steps.members[row] for row in rows),
+        numbers=np.arange(log.seconds.shape[1]),
+        seconds=np.where(np.isnan(log.between), log.seconds, log.between),
+        phases={name: np.zeros_like(nothing) for name in steps.phases} | {"sync": log.seconds},
+        start=nothing,
+        first_arrival=nothing,
+        last_arrival=nothing,
+        loss=nothing,
+    )
+    if len(log.ranks) <= 1:
+        return unknown("No collective was recorded by two ranks or more; lateness needs that.")
+    verdict = judge(samples, score(samples), _SHORT_WINDOW_STEPS)[0]
+    if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
+        why = "None of the ranks that were read is slow, but most ranks were not read."
+        return unknown(why, *verdict.evidence)
+    return verdict
+
+
+def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
+    """The alignment with the clocks of the collectives, by rank, where there are any."""
+    if log is None:
+        return alignment
+    return replace(
+        alignment,
+        offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
+        drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
+        residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
+        residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
+    )

@@ -6,7 +6,6 @@ rank that is slow from the first step to the last is compared with the faster on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,81 +13,62 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.heights import find_high
-from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.late import Search, find_late, is_among
 from lockstep_reports.search.noise import SIGMAS_PER_MEDIAN, measure_noise
-from lockstep_reports.search.stretches import Stretch, Thresholds, find_stretches
+from lockstep_reports.search.stretches import (
+    FALSE_ALARM_PROBABILITY,
+    WINDOW_STEPS,
+    Stretch,
+    find_stretches,
+)
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.own_levels import Levels, measure_levels
-from lockstep_reports.verdict.repair import repaired_times, saved_by_repair
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
+from lockstep_reports.verdict.repair import saved_by_repair
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import percent, plural
 
 # Windows twice those of synchronised steps: no collective levels the noise of own times.
-_LONG_THRESHOLDS = Thresholds(window_steps=20, min_steps=40, min_episode_steps=20)
+_WINDOW_STEPS = 2 * WINDOW_STEPS
 _MAX_EVIDENCE_EPISODES = 8
+# Least excess of a slow rank over its own low level, as a ratio and in standard deviations of the
+# noise from step to step.
+_MIN_SLOWER_RATIO, _MIN_SIGMAS = 0.08, 2.5
+_MIN_SAVED_SHARE = 0.005  # of a stretch's time, by repairing the rank
+# Correlation of a step with the next one from which on slow drifts of healthy ranks are taken for
+# episodes more often than once in a hundred runs.
+_PERSISTENT = 0.85
+# The search for steady stretches and that for recurrent ones share the probability, and so do the
+# two for long stretches and for high ones.
+_PROBABILITY = FALSE_ALARM_PROBABILITY / 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnLimits:
-    """When a rank is slow.
-
-    Attributes:
-        slower: least excess over its own low level, as a ratio.
-        sigmas: least excess in standard deviations of the noise from step to step.
-        saved: share of a stretch's time that repairing the rank must save.
-        persistent: correlation of a step with the next one from which on slow drifts of healthy
-            ranks are taken for episodes more often than once in a hundred runs.
-    """
-
-    slower: float = 0.08
-    sigmas: float = 2.5
-    saved: float = 0.005
-    persistent: float = 0.85
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Accused:
-    """Stretches, and what their repair would save: seconds, [ranks, steps]."""
-
-    stretches: list[Stretch]
-    saved: Matrix
-
-
-def judge_own_times(
-    steps: Steps, limits: OwnLimits | None = None, thresholds: Thresholds | None = None
-) -> tuple[Verdict, tuple[Episode, ...]]:
+def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
     step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
     noise does not matter; short ones by height and count together (``find_high``).
     """
-    limits, thresholds = limits or OwnLimits(), thresholds or _LONG_THRESHOLDS
-    num_steps = len(steps.numbers)
+    num_steps, min_steps = len(steps.numbers), 2 * _WINDOW_STEPS
     if len(steps.members) <= 1:
-        return _unknown("One series of step times was read; who is slow needs those of ranks."), ()
-    if num_steps < thresholds.min_steps:
-        needed = f"{thresholds.min_steps} are needed"
-        return _unknown(f"{plural(num_steps, 'step')} recorded; {needed}."), ()
-    levels = measure_levels(steps.seconds, thresholds.window_steps)
+        return unknown("One series of step times was read; who is slow needs those of ranks."), ()
+    if num_steps < min_steps:
+        return unknown(f"{plural(num_steps, 'step')} recorded; {min_steps} are needed."), ()
+    levels = measure_levels(steps.seconds, _WINDOW_STEPS)
     if levels is None:
-        return _unknown("Some rank tells step times of zero; nothing can be compared."), ()
-    threshold = max(limits.slower, limits.sigmas * _noise(levels.excess))
-    stretches = _late_stretches(levels.excess, threshold, thresholds)
-    stretches += _recurrent(steps, levels.excess, threshold, thresholds, stretches)
-    accused = _who_costs(steps, levels, stretches, limits.saved)
-    doubts = _doubts(levels.excess, stretches, limits)
-    if accused.stretches:
-        return _slow_ranks(steps, levels, accused, doubts)
-    common = levels.common - 1
-    common_stretches = _late_stretches(np.log1p(common), threshold, thresholds)
+        return unknown("Some rank tells step times of zero; nothing can be compared."), ()
+    threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
+    stretches = _late_stretches(levels.excess, threshold)
+    stretches += _recurrent(steps, levels.excess, threshold, stretches)
+    accused, saved = _who_costs(steps, levels, stretches)
+    doubts = _doubts(levels.excess, stretches)
+    if accused:
+        episodes = [_episode(steps, levels, stretch, saved) for stretch in accused]
+        return _slow_ranks(episodes, doubts)
+    common_stretches = _late_stretches(np.log1p(levels.common - 1), threshold)
     if common_stretches:
         return _workload(steps, levels, common_stretches[0], doubts), ()
     return _nobody(steps, levels, threshold, doubts), ()
-
-
-def _unknown(why: str) -> Verdict:
-    return Verdict(kind="unknown", evidence=(why,))
 
 
 def _noise(excess: Matrix) -> float:
@@ -102,25 +82,16 @@ def _noise(excess: Matrix) -> float:
     return median * SIGMAS_PER_MEDIAN / float(np.sqrt(2))
 
 
-def _late_stretches(excess: Matrix, threshold: float, thresholds: Thresholds) -> list[Stretch]:
-    """Long stretches, and short ones that are high; the two searches share the probability."""
-    probability = thresholds.false_alarm_probability / 2
-    halved = replace(thresholds, false_alarm_probability=probability)
-    stretches = find_stretches(excess, threshold, halved)
-    high = [
-        stretch
-        for stretch in find_high(excess, threshold, probability)
-        if not any(stretch.unit == s.unit and overlaps(stretch, s) for s in stretches)
-    ]
-    return sorted([*stretches, *high], key=lambda stretch: (stretch.unit, stretch.first))
+def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
+    """Long stretches, and short ones that are high."""
+    stretches = find_stretches(excess, threshold, _WINDOW_STEPS, _PROBABILITY)
+    high = find_high(excess, threshold, _PROBABILITY)
+    stretches += [stretch for stretch in high if not is_among(stretches, stretch)]
+    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
 
 
 def _recurrent(
-    steps: Steps,
-    excess: Matrix,
-    threshold: float,
-    thresholds: Thresholds,
-    steady: Sequence[Stretch],
+    steps: Steps, excess: Matrix, threshold: float, steady: Sequence[Stretch]
 ) -> list[Stretch]:
     """Ranks that are slow again and again, a step or a few at a time, beside the steady ones.
 
@@ -134,19 +105,14 @@ def _recurrent(
     search = Search(
         threshold=threshold,
         min_mean_loss=threshold / 4,
-        gap=thresholds.window_steps,
-        weight=1.0,
-        false_alarm_probability=thresholds.false_alarm_probability / 2,
+        gap=_WINDOW_STEPS,
+        false_alarm_probability=_PROBABILITY,
         always=False,
         changed=False,
         recurrent=True,
     )
-    return [
-        stretch
-        for stretch in find_late(margin, search)
-        if not stretch.is_steady
-        and not any(stretch.unit == s.unit and overlaps(stretch, s) for s in steady)
-    ]
+    found = find_late(margin, search)
+    return [late for late in found if not late.is_steady and not is_among(steady, late)]
 
 
 def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
@@ -157,34 +123,35 @@ def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
 
 
 def _who_costs(
-    steps: Steps, levels: Levels, stretches: Sequence[Stretch], least_saved: float
-) -> _Accused:
-    """The stretches whose repair would save time, the others left out one after the other."""
+    steps: Steps, levels: Levels, stretches: Sequence[Stretch]
+) -> tuple[list[Stretch], Matrix]:
+    """The stretches whose repair would save time, and how much: seconds, [ranks, steps]."""
     remaining = list(stretches)
     usual = levels.seconds * levels.common
     while True:
         accused: Flags = np.zeros(steps.seconds.shape, bool)
         for stretch in remaining:
             accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
-        repaired = repaired_times(steps.seconds, usual, accused)
+        # No longer than usual; what is shorter stays.
+        repaired = np.where(accused, np.fmin(steps.seconds, usual), steps.seconds)
         saved = saved_by_repair(steps.seconds, repaired)
         longest = nan_stats.highest(repaired, axis=0)
         ratios = [
             float(saved[s.unit, s.columns].sum() / np.nansum(longest[s.columns])) for s in remaining
         ]
-        if not ratios or min(ratios) >= least_saved:
-            return _Accused(stretches=remaining, saved=np.where(accused, saved, 0.0))
+        if not ratios or min(ratios) >= _MIN_SAVED_SHARE:
+            return remaining, np.where(accused, saved, 0.0)
         # One at a time: without it another one may be the slowest, and cost what it seemed to.
         del remaining[ratios.index(min(ratios))]
 
 
-def _doubts(excess: Matrix, stretches: list[Stretch], limits: OwnLimits) -> tuple[str, ...]:
+def _doubts(excess: Matrix, stretches: list[Stretch]) -> tuple[str, ...]:
     """A warning where the noise drags on for longer than the tests were calibrated for."""
     healthy = excess.copy()
     for stretch in stretches:
         healthy[stretch.unit, stretch.columns] = np.nan
     noise = measure_noise(healthy)
-    if noise is None or noise.correlation < limits.persistent:
+    if noise is None or noise.correlation < _PERSISTENT:
         return ()
     sentence = (
         f"Step times drift: each is like the one before it (correlation {noise.correlation:.2f}). "
@@ -195,11 +162,10 @@ def _doubts(excess: Matrix, stretches: list[Stretch], limits: OwnLimits) -> tupl
 
 
 def _slow_ranks(
-    steps: Steps, levels: Levels, accused: _Accused, doubts: tuple[str, ...]
+    episodes: list[Episode], doubts: tuple[str, ...]
 ) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and episodes of some stretches; what cost most comes first."""
-    episodes = [_episode(steps, levels, accused, stretch) for stretch in accused.stretches]
-    by_loss = sorted(episodes, key=lambda episode: -episode.lost_seconds)
+    """The verdict and the episodes; what cost most comes first."""
+    by_loss = sorted(episodes, key=rank_by_cost)
     lost = {
         rank: sum(e.lost_seconds for e in episodes if rank in e.ranks)
         for rank in dict.fromkeys(e.ranks[0] for e in by_loss)
@@ -214,7 +180,7 @@ def _slow_ranks(
     return verdict, tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
 
 
-def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) -> Episode:
+def _episode(steps: Steps, levels: Levels, stretch: Stretch, saved: Matrix) -> Episode:
     unit, columns = stretch.unit, stretch.columns
     late = _late_cells(levels.excess, stretch)
     inside = levels.excess[unit, columns][late]
@@ -231,7 +197,7 @@ def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) 
         phase=None,
         phase_seconds=None,
         late_seconds=float(nan_stats.median(late_seconds)),
-        lost_by_step=accused.saved[unit, columns],
+        lost_by_step=saved[unit, columns],
         last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
         evidence=(_why(steps, levels, stretch, ongoing=ongoing),),

@@ -7,7 +7,7 @@ costs nothing, however slow it was.
 
 import numpy as np
 
-from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.arrays import Matrix
 
 
 def saved_by_repair(seconds: Matrix, repaired: Matrix) -> Matrix:
@@ -35,8 +35,3 @@ def saved_by_repair(seconds: Matrix, repaired: Matrix) -> Matrix:
     saved = np.empty_like(above)
     np.put_along_axis(saved, order, parts, axis=0)
     return saved
-
-
-def repaired_times(seconds: Matrix, usual: Matrix, accused: Flags) -> Matrix:
-    """The times with those of the accused no longer than usual; all [ranks, steps] in seconds."""
-    return np.where(accused, np.fmin(seconds, usual), seconds)

@@ -51,6 +51,11 @@ class Episode:
         return float(self.lost_by_step.sum())
 
 
+def rank_by_cost(episode: Episode) -> float:
+    """Key that sorts episodes from the costliest to the cheapest."""
+    return -episode.lost_seconds
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, costliest first; empty for nobody and unknown."""
@@ -62,6 +67,11 @@ class Verdict:
     cause: str | None = None
     confidence: float | None = None
     evidence: tuple[str, ...] = ()
+
+
+def unknown(*evidence: str, cause: str | None = None) -> Verdict:
+    """Nobody can tell, and why."""
+    return Verdict(kind="unknown", cause=cause, evidence=evidence)
 
 
 def culprits(episode: Episode) -> str:

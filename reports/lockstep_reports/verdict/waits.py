@@ -1,9 +1,8 @@
 """The wait-for graph of a hang: from each rank's oldest outstanding operation to whom it needs."""
 
-from collections import deque
 from dataclasses import dataclass, field
 
-from lockstep_reports.recording.collectives import FlightRecorderLog, OutstandingOperation
+from lockstep_reports.recording.collectives import FlightRecorderLog, RankOperation
 
 # Sends and receives of one batch are recorded within moments of each other.
 _BATCH_NS = 1_000_000
@@ -19,7 +18,7 @@ class Wait:
 
     waiter: int
     missing: int
-    operation: OutstandingOperation
+    operation: RankOperation
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,8 +37,8 @@ class WaitGraph:
 
     waits: list[Wait] = field(default_factory=list)
     undumped: list[Wait] = field(default_factory=list)
-    stuck: dict[int, OutstandingOperation] = field(default_factory=dict)
-    entered: dict[int, OutstandingOperation] = field(default_factory=dict)
+    stuck: dict[int, RankOperation] = field(default_factory=dict)
+    entered: dict[int, RankOperation] = field(default_factory=dict)
     unstarted: set[int] = field(default_factory=set)
     queued: list[Wait] = field(default_factory=list)
     idle: tuple[int, ...] = ()
@@ -83,7 +82,7 @@ def wait_graph(log: FlightRecorderLog) -> WaitGraph:
     return graph
 
 
-def _oldest(log: FlightRecorderLog, rank: int) -> tuple[OutstandingOperation, ...]:
+def _oldest(log: FlightRecorderLog, rank: int) -> tuple[RankOperation, ...]:
     """The oldest outstanding operation, with the sends and receives of the same batch."""
     operations = log.outstanding.get(rank, ())
     if not operations or rank in log.overwritten:
@@ -98,11 +97,11 @@ def _oldest(log: FlightRecorderLog, rank: int) -> tuple[OutstandingOperation, ..
     )
 
 
-def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: OutstandingOperation) -> None:
+def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: RankOperation) -> None:
     """A send or a receive waits for its peer, unless the peer stands in the other half of it."""
     for peer in operation.peers:
         wait = Wait(waiter=operation.rank, missing=peer, operation=operation)
-        if peer not in log.dumped:
+        if peer not in log.outstanding:
             graph.undumped.append(wait)
             continue
         half = next((each for each in _oldest(log, peer) if _are_halves(each, operation)), None)
@@ -113,11 +112,11 @@ def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: OutstandingOp
             _add_entered(graph, wait, half)
 
 
-def _are_halves(half: OutstandingOperation, other: OutstandingOperation) -> bool:
+def _are_halves(half: RankOperation, other: RankOperation) -> bool:
     return half.is_point_to_point and half.is_send != other.is_send and other.rank in half.peers
 
 
-def _add_entered(graph: WaitGraph, wait: Wait, other: OutstandingOperation) -> None:
+def _add_entered(graph: WaitGraph, wait: Wait, other: RankOperation) -> None:
     """Both are in it: where starts are recorded, the device that has not begun is waited for."""
     if wait.operation.is_started and other.is_started is False:
         graph.unstarted.add(wait.missing)
@@ -126,9 +125,7 @@ def _add_entered(graph: WaitGraph, wait: Wait, other: OutstandingOperation) -> N
         graph.entered.setdefault(wait.waiter, wait.operation)
 
 
-def _add_collective(
-    graph: WaitGraph, log: FlightRecorderLog, operation: OutstandingOperation
-) -> None:
+def _add_collective(graph: WaitGraph, log: FlightRecorderLog, operation: RankOperation) -> None:
     """A collective waits for members that have not entered it."""
     rank, group, number = operation.rank, operation.group, operation.sequence
     others = [member for member in log.groups.get(group, ()) if member != rank]
@@ -136,7 +133,7 @@ def _add_collective(
     for member in others:
         wait = Wait(waiter=rank, missing=member, operation=operation)
         phase = log.phases_at_hang.get((group, member))
-        if member not in log.dumped or phase is None:
+        if member not in log.outstanding or phase is None:
             graph.undumped.append(wait)
         elif phase.completed >= number:
             completed.append(member)
@@ -173,10 +170,8 @@ def _add_inside(graph: WaitGraph, log: FlightRecorderLog, wait: Wait) -> None:
 def _reachable(start: int, after: dict[int, set[int]]) -> set[int]:
     """Ranks that a rank waits for, at first or any other hand."""
     reached: set[int] = set()
-    ahead = deque(after.get(start, ()))
+    ahead = after.get(start, set())
     while ahead:
-        rank = ahead.popleft()
-        if rank not in reached:
-            reached.add(rank)
-            ahead.extend(after.get(rank, ()))
+        reached |= ahead
+        ahead = set().union(*(after.get(rank, ()) for rank in ahead)) - reached
     return reached

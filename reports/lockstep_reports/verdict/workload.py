@@ -9,8 +9,8 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.late import Search, find_late
 from lockstep_reports.search.score import Scores
-from lockstep_reports.search.stretches import Stretch, Thresholds, independence
-from lockstep_reports.search.suspects import Suspect, beyond_usual
+from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
+from lockstep_reports.search.suspects import Suspect, beyond_usual, sample_rows
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Verdict
 from lockstep_reports.wording import list_ranks, percent
@@ -25,7 +25,6 @@ _MAX_SHARE_OF_ONE_RANK = 0.6
 _MIN_LATE_STEPS = 8  # fewer say little about who takes turns
 # How much more work than usual all ranks must have in slow steps to explain these by it.
 _MIN_MORE_WORK = 1.05
-_MAX_SAMPLED_ROWS = 1024
 
 
 def explained_by_load(steps: Steps, suspect: Suspect) -> Verdict | None:
@@ -63,27 +62,19 @@ def _ratio(values: Matrix, rows: list[int]) -> float:
     return float(nan_stats.median(ratio))
 
 
-def workload(
-    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
-) -> Verdict | None:
+def workload(steps: Steps, scores: Scores, window_steps: int) -> Verdict | None:
     """The workload, when all ranks were slow at once or late in turn; None when neither.
 
     Null hypothesis of both searches: late steps lie anywhere with equal probability (Fisher's
     exact test in ``find_late``). The two searches share the false alarm probability.
-
-    Args:
-        steps: the recording.
-        scores: its own work.
-        threshold: by how much a step must be longer, in seconds.
-        thresholds: window and false alarms.
     """
-    beyond = beyond_usual(scores.own_work)
+    beyond, threshold = beyond_usual(scores.own_work), scores.threshold
     search = Search(
         threshold=threshold,
         min_mean_loss=threshold / 2,
-        gap=2 * thresholds.window_steps,
-        weight=independence(beyond[:: 1 + len(beyond) // _MAX_SAMPLED_ROWS]),
-        false_alarm_probability=thresholds.false_alarm_probability / 2,
+        gap=2 * window_steps,
+        weight=independence(sample_rows(beyond)),
+        false_alarm_probability=FALSE_ALARM_PROBABILITY / 2,
         always=False,
     )
     common = nan_stats.quantile(beyond, _QUICK_SHARE, axis=0)[None]

@@ -17,10 +17,9 @@ from lockstep_reports.whatif.factors import Factors, measure_factors
 from lockstep_reports.whatif.grid import NoReplayError, lay_out
 from lockstep_reports.whatif.scenarios import (
     Model,
-    Scenarios,
+    Scenario,
     make_model,
     recorded_only,
-    stage_mask,
     step_seconds,
     step_seconds_of_one,
 )
@@ -39,33 +38,26 @@ class Explanation:
     """How much of the slowdown some workers explain.
 
     Attributes:
-        ranks: global ranks of the workers.
+        mask: the workers [stages, shards, replicas].
+        ranks: their global ranks.
         seconds: mean step with all operations as recorded, launch delays left out.
-        ideal_seconds: mean step with all operations ideal.
         without_seconds: mean step with the operations of these workers ideal.
         only_seconds: mean step with the operations of all others ideal.
+        removed: share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal); None
+            where nothing is lost.
+        added: share that they cause alone: (T_added - T_ideal) / (T - T_ideal); None likewise.
         lost_by_step: by how much each step would have been shorter without their slowness:
             seconds, [steps].
     """
 
+    mask: Flags
     ranks: tuple[int, ...]
     seconds: float
-    ideal_seconds: float
     without_seconds: float
     only_seconds: float
+    removed: float | None
+    added: float | None
     lost_by_step: Matrix
-
-    @property
-    def removed(self) -> float | None:
-        """Share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal)."""
-        lost = self.seconds - self.ideal_seconds
-        return (self.seconds - self.without_seconds) / lost if lost > 0 else None
-
-    @property
-    def added(self) -> float | None:
-        """Share that they cause alone: (T_added - T_ideal) / (T - T_ideal); None likewise."""
-        lost = self.seconds - self.ideal_seconds
-        return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -139,11 +131,12 @@ def ask_what_if(trace: OperationTrace) -> WhatIf:
     model, clocks = _make_one_clock(trace)
     grid = model.grid
     reported, scenarios = _scenarios_by_type(model)
-    stage_masks = [stage_mask(model, stage) for stage in range(grid.stages)]
+    stages = np.arange(grid.stages)
+    stage_masks = [np.broadcast_to(stages == n, grid.rank.T.shape).T for n in stages]
     scenarios += [recorded_only(model, workers=mask) for mask in stage_masks]
     scenarios += [recorded_only(model, workers=~mask) for mask in stage_masks]
     # One call, because the scenarios share the walk over the graph.
-    step_seconds_of = _step_seconds(model, scenarios)
+    step_seconds_of = step_seconds(model, scenarios)
     seconds, ideal = step_seconds_of[:2]
     first_stage = 2 + len(reported)
     by_stage, without = np.split(step_seconds_of[first_stage:], 2)
@@ -189,7 +182,7 @@ def _ratio(seconds: Matrix, reference: Matrix) -> float:
     return float(seconds.mean() / reference.mean())
 
 
-def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenarios]]:
+def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenario]]:
     """Names of the reported types; scenarios: all as recorded, none, and each type alone."""
     grid = model.grid
     types = [grid.types[number] for number in np.unique(grid.type_of)]
@@ -200,17 +193,6 @@ def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenarios]]:
         recorded_only(model, ops=grid.select_type(*(t for t in types if reported_as[t] == name)))
         for name in reported
     ]
-
-
-def _step_seconds(model: Model, scenarios: list[Scenarios]) -> Matrix:
-    """Duration of each step under each of some scenarios: seconds, [scenarios, steps]."""
-    return step_seconds(
-        model,
-        Scenarios(
-            ops=np.concatenate([scenario.ops for scenario in scenarios]),
-            workers=np.concatenate([scenario.workers for scenario in scenarios]),
-        ),
-    )
 
 
 def _replay_replicas(model: Model) -> Matrix:
@@ -251,18 +233,20 @@ def explain(model: Model, mask: Flags, seconds: Matrix, ideal: Matrix) -> Explan
         ideal: the same with all ideal: seconds, [steps].
     """
     scenarios = [recorded_only(model, workers=~mask), recorded_only(model, workers=mask)]
-    without, only = _step_seconds(model, scenarios)
-    return _explanation(model, mask, (seconds, ideal, without, only))
+    return _explanation(model, mask, (seconds, ideal, *step_seconds(model, scenarios)))
 
 
 def _explanation(model: Model, mask: Flags, replays: tuple[Matrix, ...]) -> Explanation:
     """Sums up four replays [steps]: recorded, ideal, without the workers, with only them."""
-    seconds, ideal, without, only = replays
+    recorded, ideal, without, only = (float(seconds.mean()) for seconds in replays)
+    lost = recorded - ideal
     return Explanation(
-        ranks=tuple(int(rank) for rank in np.sort(model.grid.rank[mask])),
-        seconds=float(seconds.mean()),
-        ideal_seconds=float(ideal.mean()),
-        without_seconds=float(without.mean()),
-        only_seconds=float(only.mean()),
-        lost_by_step=np.maximum(seconds - without, 0.0),
+        mask=mask,
+        ranks=tuple(np.sort(model.grid.rank[mask]).tolist()),
+        seconds=recorded,
+        without_seconds=without,
+        only_seconds=only,
+        removed=(recorded - without) / lost if lost > 0 else None,
+        added=(only - ideal) / lost if lost > 0 else None,
+        lost_by_step=np.maximum(replays[0] - replays[2], 0.0),
     )

@@ -57,18 +57,13 @@ def align_clocks(grid: Grid, min_offset_seconds: float = MIN_OFFSET_SECONDS) -> 
         shift = offset[..., None] + jump
         start = _shifted(grid, grid.start.astype(np.float64), shift)
         aligned = replace(grid, start=start - start.min(axis=(0, 1)))
-    spread = spread_of_ends(_collectives(kinds), aligned.end.astype(np.float64))
+    # Clipping joins all ranks; without it the collectives of replicas.
+    joins = [kind for kind in kinds if kind.name == CLIP]
+    joins = joins or [kind for kind in kinds if kind.over_replicas]
+    median, p95 = spread_of_ends(joins, aligned.end.astype(np.float64))
     return _possible_steps(aligned), Clocks(
-        offset_seconds=offset,
-        residual_seconds=None if spread is None else spread[0],
-        residual_p95_seconds=None if spread is None else spread[1],
+        offset_seconds=offset, residual_seconds=median, residual_p95_seconds=p95
     )
-
-
-def _collectives(kinds: list[Kind]) -> list[Kind]:
-    """Clipping, which joins all ranks; without it the collectives of replicas."""
-    clips = [kind for kind in kinds if kind.name == CLIP]
-    return clips or [kind for kind in kinds if kind.over_replicas]
 
 
 def _shifted(grid: Grid, seconds: Matrix, shift: Matrix) -> Matrix:
@@ -100,11 +95,7 @@ def _offsets(grid: Grid, kinds: list[Kind], end: Matrix, least_seconds: float) -
 def _voted(lead: Matrix) -> tuple[Matrix, Matrix]:
     """The shift that most kinds agree on, and how many more come together than are torn by it.
 
-    Args:
-        lead: seconds, [kinds, ...]; NaN where a rank takes no part in a kind.
-
-    Returns:
-        Seconds [...], and kinds that come together less kinds that are torn apart [...].
+    Leads are seconds, [kinds, ...], NaN where a rank takes no part in a kind; both results [...].
     """
     ahead = np.nan_to_num(nan_stats.median(lead, axis=0))
     change = np.abs(lead) - np.abs(lead - ahead)
@@ -134,14 +125,8 @@ def _jumps(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
     of the noise but that its median deviation shows its size; eight of these are over five
     standard deviations of normal noise.
 
-    Args:
-        grid: all operations.
-        kinds: whose members end together.
-        end: of each operation, by clocks without their usual offset: seconds,
-            [operations, replicas, steps].
-
-    Returns:
-        Seconds, [stages, shards, replicas, steps].
+    Ends are by clocks without their usual offset: seconds, [operations, replicas, steps]; jumps
+    are seconds, [stages, shards, replicas, steps].
     """
     jump = np.zeros((*grid.rank.shape, end.shape[2]))
     for _ in range(min(_MAX_ROUNDS, 2 * grid.rank.size) if kinds else 0):

@@ -88,11 +88,11 @@ def measure_factors(model: Model, seconds: Matrix, ideal_seconds: Matrix) -> Fac
         seconds: duration of each step as recorded: seconds, [steps].
         ideal_seconds: the same with every operation ideal.
     """
-    types = [_computed(model, name) for name in (FORWARD, BACKWARD)]
-    blocks = [block for block in types if block is not None]
+    forward, backward = (_computed(model, name) for name in (FORWARD, BACKWARD))
     lost = float(seconds.mean() - ideal_seconds.mean())
-    if len(blocks) < len(types) or lost <= 0:
+    if forward is None or backward is None or lost <= 0:
         return Factors()
+    blocks = (forward, backward)
     splits = [_split(block) for block in blocks]
 
     def removed(levelled: Callable[[_Computed, _Split], Matrix]) -> float:
@@ -101,7 +101,7 @@ def measure_factors(model: Model, seconds: Matrix, ideal_seconds: Matrix) -> Fac
             changed[block.ops] = levelled(block, split)
         return float(seconds.mean() - _replayed(model, changed)) / lost
 
-    correlation, spread = _unevenness(blocks)
+    correlation, spread = _unevenness(forward, backward)
     per_stage = sum(split.level.sum(axis=1) for split in splits)
     return Factors(
         batches=removed(_even_batches),
@@ -132,17 +132,13 @@ def _computed(model: Model, name: str) -> _Computed | None:
 def _split(block: _Computed) -> _Split:
     seconds = np.maximum(block.seconds, 1e-9)
     # By model part, because chunks hold different layers.
-    usual = np.empty((*seconds.shape[:2], seconds.shape[2], seconds.shape[3]))
+    usual: Matrix = np.empty(block.seconds.shape[:-1])
     for part in np.unique(block.part):
         inside = block.part == part
         of_part = np.median(seconds[:, :, inside].mean(axis=2), axis=-1)
         usual[:, :, inside] = of_part[:, :, None]
-    level = np.quantile(
-        usual.swapaxes(2, 3).reshape(len(usual), -1, usual.shape[2]),
-        _LOW_QUANTILE,
-        axis=1,
-        method="lower",
-    )
+    of_workers = usual.swapaxes(2, 3).reshape(len(usual), -1, usual.shape[2])
+    level = np.quantile(of_workers, _LOW_QUANTILE, axis=1, method="lower")
     relative = seconds / level[:, None, :, None, None]
     of_rank = relative.mean(axis=2)
     workers = of_rank.reshape(-1, *of_rank.shape[2:])
@@ -192,10 +188,9 @@ def _replayed(model: Model, seconds: Matrix) -> float:
     return float(end[model.last].max(axis=(0, 2)).mean())
 
 
-def _unevenness(blocks: list[_Computed]) -> tuple[float | None, float | None]:
+def _unevenness(*blocks: _Computed) -> tuple[float | None, float | None]:
     """Correlation of forward and backward, and spread of forward, within rank and step."""
-    relative = [_center_durations(block) for block in blocks]
-    forward, backward = relative
+    forward, backward = map(_center_durations, blocks)
     if forward.size != backward.size or not (forward.std() and backward.std()):
         return None, None
     correlation = np.corrcoef(forward, backward)[0, 1]

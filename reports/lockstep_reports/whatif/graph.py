@@ -4,7 +4,6 @@ A computation ends its duration after all its predecessors have ended. A communi
 transfer after all of its group have started. One graph serves all replicas and steps.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,13 +15,13 @@ from lockstep_reports.recording import operations as optype
 from lockstep_reports.recording.operations import Layout
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.whatif.pairing import (
-    ReferenceStep,
+    Pairs,
+    RankStep,
     first_backward_waits,
     pair,
     reference_step,
 )
 
-Edges = list[tuple[int, int]]
 # Traces hold seconds as float32, and operations that follow each other may overlap by rounding.
 _SLACK_SECONDS = np.float64(1e-6)
 _ACROSS_REPLICAS = (*optype.REPLICA_COLLECTIVES, optype.CLIP, optype.PARAMS_SYNC, optype.GRADS_SYNC)
@@ -54,129 +53,100 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
     Raises:
         NoReplayError: its operations fit no known schedule.
     """
-    reference = reference_step(grid, 0, 0)
     in_parallel = layout.replicas * layout.sequence > 1
-    paired = pair(grid, reference)
-    edges, groups = list(paired.edges), [list(two) for two in paired.pairs]
-    for stage in range(grid.stages):
-        for shard in range(grid.shards):
-            edges += _link_rank(grid, reference, stage, shard, in_parallel=in_parallel)
-    groups += _groups_over_ranks(grid)
-    group = _numbered(grid, groups)
+    ranks = reference_step(grid)
+    edges, pairs = pair(ranks)
+    for rank in ranks:
+        edges += _link_rank(rank, in_parallel=in_parallel)
+    group = _numbered(grid, [*map(list, pairs), *_groups_over_ranks(grid)])
     edge_array = np.array(sorted(set(edges)) or np.empty((0, 2)), np.int64).reshape(-1, 2)
-    return Graph(
-        edges=edge_array, group=group, num_joint_replicas=_num_joint_replicas(grid, layout, group)
-    )
+    joint = _num_joint_replicas(grid, layout, group)
+    return Graph(edges=edge_array, group=group, num_joint_replicas=joint)
 
 
-def _chain(ops: Iterable[int]) -> Edges:
-    return list(pairwise(int(op) for op in ops))
+def _chain(*parts: Integers) -> Pairs:
+    """Edges from each operation to the next one."""
+    return list(pairwise(np.concatenate(parts).tolist()))
 
 
-def _link_rank(
-    grid: Grid, reference: ReferenceStep, stage: int, shard: int, *, in_parallel: bool
-) -> Edges:
-    computed = reference.ops(stage, shard, *optype.COMPUTE)
+def _link_rank(rank: RankStep, *, in_parallel: bool) -> Pairs:
+    computed = rank.ops(*optype.COMPUTE)
     if not len(computed):
-        raise NoReplayError(f"stage {stage} has recorded no computation")
+        raise NoReplayError(f"stage {rank.stage} has recorded no computation")
     edges = _chain(computed)
     for name in optype.POINT_TO_POINT:
-        edges += _chain(reference.ops(stage, shard, name))
-    edges += first_backward_waits(grid, reference, stage, shard)
-    edges += _link_recorded_order(reference, stage, shard)
-    overlapped = bool(len(reference.ops(stage, shard, optype.SEPARATE_GRADS)))
+        edges += _chain(rank.ops(name))
+    edges += first_backward_waits(rank) + _link_recorded_order(rank, computed)
+    overlapped = in_parallel and bool(len(rank.ops(optype.SEPARATE_GRADS)))
     if in_parallel:
-        edges += _chain(reference.ops(stage, shard, optype.PARAMS_GATHER, optype.GRADS_SCATTER))
-        edges += _parameters_first(grid, reference, stage, shard)
-        if overlapped:
-            edges += _gradients_last(grid, reference, stage, shard)
-    return edges + _link_tail(grid, reference, stage, shard, overlapped and in_parallel)
+        edges += _chain(rank.ops(optype.PARAMS_GATHER, optype.GRADS_SCATTER))
+        edges += _parameters_first(rank)
+    if overlapped:
+        edges += _gradients_last(rank)
+    return edges + _link_tail(rank, computed, overlapped=overlapped)
 
 
-def _parameters_first(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
+def _map_chunks(rank: RankStep, ops: Integers) -> dict[int, int]:
+    """The last operation of each chunk."""
+    return dict(zip(rank.grid.chunk[ops].tolist(), ops.tolist(), strict=True))
+
+
+def _parameters_first(rank: RankStep) -> Pairs:
     """A chunk's first forward waits for the last gathering of its parameters."""
-    forward = reference.ops(stage, shard, optype.FORWARD)
-    gathered = {
-        int(grid.chunk[op]): int(op) for op in _sort_by_order(grid, reference, stage, shard)
-    }
-    first = {int(grid.chunk[op]): int(op) for op in forward[::-1]}
+    gathered = _map_chunks(rank, rank.sort_by_number(optype.PARAMS_GATHER))
+    first = _map_chunks(rank, rank.ops(optype.FORWARD)[::-1])
     return [(op, first[chunk]) for chunk, op in gathered.items() if chunk in first]
 
 
-def _sort_by_order(
-    grid: Grid, reference: ReferenceStep, stage: int, shard: int, name: str = optype.PARAMS_GATHER
-) -> Integers:
-    ops = reference.ops(stage, shard, name)
-    in_order: Integers = ops[np.argsort(grid.order[ops], kind="stable")]
-    return in_order
-
-
-def _gradients_last(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
+def _gradients_last(rank: RankStep) -> Pairs:
     """The first scattering of a chunk's gradients waits for the chunk's last backward."""
-    backward = reference.ops(stage, shard, optype.BACKWARD)
-    scattered = _sort_by_order(grid, reference, stage, shard, optype.GRADS_SCATTER)[::-1]
-    first = {int(grid.chunk[op]): int(op) for op in scattered}
-    by_end = backward[np.argsort(reference.end[backward], kind="stable")]
-    last = {int(grid.chunk[op]): int(op) for op in by_end}
+    backward = rank.ops(optype.BACKWARD)
+    first = _map_chunks(rank, rank.sort_by_number(optype.GRADS_SCATTER)[::-1])
+    last = _map_chunks(rank, backward[np.argsort(rank.end[backward], kind="stable")])
     return [(last[chunk], op) for chunk, op in first.items() if chunk in last]
 
 
-def _link_tail(
-    grid: Grid, reference: ReferenceStep, stage: int, shard: int, overlapped: bool
-) -> Edges:
+def _link_tail(rank: RankStep, computed: Integers, *, overlapped: bool) -> Pairs:
     """From the last computation to the optimizer, one after the other."""
-    computed = reference.ops(stage, shard, *optype.COMPUTE)
-    last = int(computed[np.argmax(reference.end[computed])])
-    scattered = [
-        int(op) for op in _sort_by_order(grid, reference, stage, shard, optype.GRADS_SCATTER)
-    ]
-    names = (optype.LAYERNORM_GRADS, optype.EMBEDDING_GRADS)
-    tail = [int(op) for name in names for op in reference.ops(stage, shard, name)]
-    tail += reference.ops(stage, shard, optype.SEPARATE_GRADS).tolist() if overlapped else scattered
-    synced = [int(op) for op in reference.ops(stage, shard, optype.GRADS_SYNC)]
-    tail += [
-        int(op)
-        for name in (optype.CLIP, optype.OPTIMIZER)
-        for op in reference.ops(stage, shard, name)
-    ]
-    garbage = [int(op) for op in reference.ops(stage, shard, optype.GARBAGE)]
-    edges = _chain([last, *garbage, *tail])
-    before = (scattered[-1:] if overlapped else []) + synced[-1:]
-    return edges + [(op, tail[0]) for op in before if tail and op != tail[0]]
+    last = computed[np.argmax(rank.end[computed])]
+    scattered, synced = rank.sort_by_number(optype.GRADS_SCATTER), rank.ops(optype.GRADS_SYNC)
+    tail = np.concatenate(
+        [
+            rank.ops(optype.LAYERNORM_GRADS),
+            rank.ops(optype.EMBEDDING_GRADS),
+            rank.ops(optype.SEPARATE_GRADS) if overlapped else scattered,
+            rank.ops(optype.CLIP),
+            rank.ops(optype.OPTIMIZER),
+        ]
+    )
+    edges = _chain(np.array([last]), rank.ops(optype.GARBAGE), tail)
+    before = [*(scattered[-1:] if overlapped else ()), *synced[-1:]]
+    return edges + [(int(op), int(tail[0])) for op in before if len(tail) and op != tail[0]]
 
 
-def _link_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edges:
+def _link_recorded_order(rank: RankStep, computed: Integers) -> Pairs:
     """Edges of the types that our own jobs add: after what had ended, before what began later."""
-    edges: Edges = []
-    computed = reference.ops(stage, shard, *optype.COMPUTE)
-    begins, ends = reference.start[computed], reference.end[computed]
-    for names in _streams(reference, stage, shard):
-        ops = reference.ops(stage, shard, *names)
+    edges: Pairs = []
+    begins, ends = rank.start[computed], rank.end[computed]
+    for names in _streams(rank):
+        ops = rank.ops(*names)
         edges += _chain(ops)
-        before = np.searchsorted(ends, reference.start[ops] + _SLACK_SECONDS, side="right") - 1
-        after = np.searchsorted(begins, reference.end[ops] - _SLACK_SECONDS)
-        edges += [
-            (int(computed[index]), int(op))
-            for op, index in zip(ops, before, strict=True)
-            if index >= 0
-        ]
-        edges += [
-            (int(op), int(computed[index]))
-            for op, index in zip(ops, after, strict=True)
-            if index < len(computed)
-        ]
+        before = np.searchsorted(ends, rank.start[ops] + _SLACK_SECONDS, side="right") - 1
+        after = np.searchsorted(begins, rank.end[ops] - _SLACK_SECONDS)
+        follows, precedes = before >= 0, after < len(computed)
+        edges += zip(computed[before[follows]].tolist(), ops[follows].tolist(), strict=True)
+        edges += zip(ops[precedes].tolist(), computed[after[precedes]].tolist(), strict=True)
     return edges
 
 
-def _streams(reference: ReferenceStep, stage: int, shard: int) -> tuple[tuple[str, ...], ...]:
+def _streams(rank: RankStep) -> tuple[tuple[str, ...], ...]:
     """One stream for collectives that never overlap; else one each for parameters and gradients."""
-    ops = reference.ops(stage, shard, *optype.IN_ORDER)
-    if not np.any(reference.start[ops][1:] < reference.end[ops][:-1] - _SLACK_SECONDS):
+    ops = rank.ops(*optype.IN_ORDER)
+    if not np.any(rank.start[ops][1:] < rank.end[ops][:-1] - _SLACK_SECONDS):
         return (optype.IN_ORDER,)
-    others = tuple(
-        name for name in optype.IN_ORDER if name not in {optype.PARAMS_SYNC, optype.GRADS_SYNC}
-    )
-    return ((optype.PARAMS_SYNC,), (optype.GRADS_SYNC,), others)
+    separate = (optype.PARAMS_SYNC, optype.GRADS_SYNC)
+    others = tuple(name for name in optype.IN_ORDER if name not in separate)
+    return (*((name,) for name in separate), others)
 
 
 def _groups_over_ranks(grid: Grid) -> list[list[int]]:

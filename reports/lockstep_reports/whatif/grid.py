@@ -142,9 +142,7 @@ def _block(values: Seconds, cell: Integers, shape: tuple[int, int, int]) -> Seco
 def _complete(recorded: Flags, notes: list[str]) -> tuple[Integers, Integers, Integers]:
     """Indices of operations, replicas and steps such that each has every other.
 
-    Args:
-        recorded: which cells have a row [operations, replicas, steps].
-        notes: takes sentences about what is left out.
+    Flags say which cells have a row [operations, replicas, steps].
     """
     ops = np.flatnonzero(recorded.mean(axis=(1, 2)) >= _COMMON_SHARE)
     if rare := len(recorded) - len(ops):

@@ -11,6 +11,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording import operations as optype
+from lockstep_reports.search.units import beyond_median_of_others
 from lockstep_reports.whatif.grid import Grid
 
 _ACROSS_REPLICAS = (
@@ -115,12 +116,11 @@ def leads(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
     for number, kind in enumerate(kinds):
         for group in kind.groups:
             members = end[group]
-            if kind.over_replicas:
-                beyond = _beyond_others(members.reshape(-1, end.shape[2])).reshape(members.shape)
-            elif len(group) > 1:
-                beyond = _beyond_others(members)
-            else:
+            # All members in one row each, or each replica's by themselves.
+            values = members.reshape(-1, end.shape[2]) if kind.over_replicas else members
+            if len(values) <= 1:
                 continue
+            beyond = _beyond_others(values).reshape(members.shape)
             worker = grid.stage[group], grid.shard[group]
             np.add.at(total[number], worker, beyond)
             np.add.at(count[number], worker, 1)
@@ -131,22 +131,20 @@ def leads(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
 
 def _beyond_others(values: Matrix) -> Matrix:
     """Each member's value beyond the median of the others [members, ...]."""
-    if len(values) > _MANY:
-        beyond: Matrix = values - np.median(values, axis=0)
-        return beyond
-    others = [np.median(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
-    return values - np.array(others)
+    if len(values) <= _MANY:
+        return beyond_median_of_others(values)
+    beyond: Matrix = values - np.median(values, axis=0)
+    return beyond
 
 
-def spread_of_ends(kinds: list[Kind], end: Matrix) -> tuple[float, float] | None:
-    """How far apart ranks leave a collective: median and 95th percentile of seconds, or None."""
-    spreads = []
-    for kind in kinds:
-        for group in kind.groups:
-            members = end[group]
-            axes = (0, 1) if kind.over_replicas else (0,)
-            spreads.append(np.ptp(members, axis=axes).ravel())
+def spread_of_ends(kinds: list[Kind], end: Matrix) -> tuple[float | None, float | None]:
+    """How far apart ranks leave a collective: median and 95th percentile in seconds, or None."""
+    spreads = [
+        np.ptp(end[group], axis=(0, 1) if kind.over_replicas else 0).ravel()
+        for kind in kinds
+        for group in kind.groups
+    ]
     if not spreads:
-        return None
+        return None, None
     values = np.concatenate(spreads)
     return float(np.median(values)), float(nan_stats.quantile(values, 0.95))

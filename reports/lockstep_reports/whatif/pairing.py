@@ -6,6 +6,7 @@ do). They pair with nothing.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,42 +14,63 @@ from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.recording import operations as optype
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 
+Pairs = list[tuple[int, int]]
+"""Pairs of operations of the grid."""
+Matched = list[tuple[int, tuple[int, ...]]]
 # Slack for clocks: a receive that seems to start so little after the last computation took place.
 _CLOCK_SLACK_SECONDS = 5e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class ReferenceStep:
-    """Times of one replica's step.
+class RankStep:
+    """The first step of the first replica on one rank.
 
     Attributes:
-        in_order: all operations by (start, order, name of the type) [operations].
-        start: seconds from the step's begin [operations].
-        end: seconds from the step's begin [operations].
+        in_order: its operations by (start, order, name of the type).
+        start: of the operations of all ranks: seconds from the step's begin [operations].
+        end: in the same way.
     """
 
     grid: Grid
+    stage: int
+    shard: int
     in_order: Integers
     start: Seconds
     end: Seconds
 
-    def ops(self, stage: int, shard: int, *names: str) -> Integers:
-        """Operations of some types on one rank, in recorded order."""
-        on_rank = (self.grid.stage == stage) & (self.grid.shard == shard)
-        selected: Integers = self.in_order[(on_rank & self.grid.select_type(*names))[self.in_order]]
+    def ops(self, *names: str) -> Integers:
+        """Operations of some types, in recorded order."""
+        selected: Integers = self.in_order[self.grid.select_type(*names)[self.in_order]]
         return selected
 
+    def sort_by_number(self, name: str) -> Integers:
+        """Operations of a type in the order of their numbers."""
+        ops = self.ops(name)
+        sorted_ops: Integers = ops[np.argsort(self.grid.order[ops], kind="stable")]
+        return sorted_ops
 
-def reference_step(grid: Grid, replica: int, step: int) -> ReferenceStep:
-    """The step of one replica; both are indices into the grid."""
-    start, end = grid.start[:, replica, step], grid.end[:, replica, step]
+
+def reference_step(grid: Grid) -> list[RankStep]:
+    """The step by which the graph is built, by rank."""
+    start, end = grid.start[:, 0, 0], grid.end[:, 0, 0]
     by_name = np.argsort(np.argsort(grid.types))[grid.type_of]
     in_order = np.lexsort((by_name, grid.order, start))
-    return ReferenceStep(grid=grid, in_order=in_order, start=start, end=end)
+    stages, shards = grid.stage[in_order], grid.shard[in_order]
+    return [
+        RankStep(
+            grid=grid,
+            stage=stage,
+            shard=shard,
+            in_order=in_order[(stages == stage) & (shards == shard)],
+            start=start,
+            end=end,
+        )
+        for stage in range(grid.stages)
+        for shard in range(grid.shards)
+    ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Direction:
+class _Direction(NamedTuple):
     """One of the four streams between stages."""
 
     type_name: str
@@ -59,87 +81,43 @@ class _Direction:
 
 
 _DIRECTIONS = (
-    _Direction(
-        type_name=optype.FORWARD_SEND,
-        peer=optype.FORWARD_RECV,
-        compute=optype.FORWARD,
-        receives=False,
-        towards=1,
-    ),
-    _Direction(
-        type_name=optype.FORWARD_RECV,
-        peer=optype.FORWARD_SEND,
-        compute=optype.FORWARD,
-        receives=True,
-        towards=-1,
-    ),
-    _Direction(
-        type_name=optype.BACKWARD_SEND,
-        peer=optype.BACKWARD_RECV,
-        compute=optype.BACKWARD,
-        receives=False,
-        towards=-1,
-    ),
-    _Direction(
-        type_name=optype.BACKWARD_RECV,
-        peer=optype.BACKWARD_SEND,
-        compute=optype.BACKWARD,
-        receives=True,
-        towards=1,
-    ),
+    _Direction(optype.FORWARD_SEND, optype.FORWARD_RECV, optype.FORWARD, False, 1),
+    _Direction(optype.FORWARD_RECV, optype.FORWARD_SEND, optype.FORWARD, True, -1),
+    _Direction(optype.BACKWARD_SEND, optype.BACKWARD_RECV, optype.BACKWARD, False, -1),
+    _Direction(optype.BACKWARD_RECV, optype.BACKWARD_SEND, optype.BACKWARD, True, 1),
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pairing:
-    """What point-to-point operations wait for; numbers are operations of the grid.
-
-    Attributes:
-        edges: (earlier, later) pairs.
-        pairs: a send and its receive.
-    """
-
-    edges: list[tuple[int, int]]
-    pairs: list[tuple[int, int]]
-
-
-def pair(grid: Grid, reference: ReferenceStep) -> Pairing:
-    """Pairs all point-to-point operations of one step.
+def pair(ranks: list[RankStep]) -> tuple[Pairs, Pairs]:
+    """What point-to-point operations wait for: (earlier, later), and each send with its receive.
 
     Raises:
         NoReplayError: a stage has not as many as its computations need.
     """
-    edges: list[tuple[int, int]] = []
+    edges: Pairs = []
     real: dict[tuple[str, int, int], list[int]] = {}
-    for stage in range(grid.stages):
-        for shard in range(grid.shards):
-            for direction in _DIRECTIONS:
-                matched = _match(grid, reference, direction, stage, shard)
-                edges += _waits(direction, matched)
-                real[direction.type_name, stage, shard] = [
-                    op for op, computed in matched if _crosses(grid, direction, computed[-1])
-                ]
-    return Pairing(edges=edges, pairs=_pairs(grid, real))
+    for rank in ranks:
+        for direction in _DIRECTIONS:
+            matched = _match(rank, direction)
+            edges += _waits(direction, matched)
+            real[direction.type_name, rank.stage, rank.shard] = [
+                op for op, computed in matched if _crosses(rank.grid, direction, computed[-1])
+            ]
+    return edges, _pairs(ranks[0].grid, real)
 
 
-Matched = list[tuple[int, tuple[int, ...]]]
-
-
-def _match(
-    grid: Grid, reference: ReferenceStep, direction: _Direction, stage: int, shard: int
-) -> Matched:
+def _match(rank: RankStep, direction: _Direction) -> Matched:
     """Each operation that took place, with the computation before its own (if any) and its own."""
-    ops = reference.ops(stage, shard, direction.type_name)
-    computed = reference.ops(stage, shard, direction.compute)
+    grid, stage = rank.grid, rank.stage
+    ops, computed = rank.ops(direction.type_name), rank.sort_by_number(direction.compute)
     if not len(ops):
         return []
     if not len(computed):
         raise NoReplayError(f"stage {stage} has {direction.type_name} but no {direction.compute}")
-    computed = computed[np.argsort(grid.order[computed], kind="stable")]
     if direction.receives:
-        took_place = reference.start[ops] <= reference.start[computed].max() + _CLOCK_SLACK_SECONDS
+        took_place = rank.start[ops] <= rank.start[computed].max() + _CLOCK_SLACK_SECONDS
     else:
-        took_place = reference.end[ops] >= reference.end[computed].min() - _CLOCK_SLACK_SECONDS
+        took_place = rank.end[ops] >= rank.end[computed].min() - _CLOCK_SLACK_SECONDS
     crossing = [i for i, op in enumerate(computed) if _crosses(grid, direction, int(op))]
     if len(crossing) == len(ops) < len(computed):
         # Only what took place was written down: nothing at the ends of the model.
@@ -161,9 +139,9 @@ def _up_to(computed: Integers, index: int) -> tuple[int, ...]:
     return tuple(int(op) for op in computed[max(0, index - 1) : index + 1])
 
 
-def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
+def _waits(direction: _Direction, matched: Matched) -> Pairs:
     """A send waits for its computation; a receive comes between two computations."""
-    edges = []
+    edges: Pairs = []
     for op, computed in matched:
         own = computed[-1]
         if not direction.receives:
@@ -180,8 +158,8 @@ def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
     return 0 <= int(grid.model_chunk[computed]) + direction.towards < chunks * grid.stages
 
 
-def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tuple[int, int]]:
-    pairs: list[tuple[int, int]] = []
+def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> Pairs:
+    pairs: Pairs = []
     for direction in (d for d in _DIRECTIONS if not d.receives):
         for stage in range(grid.stages):
             for shard in range(grid.shards):
@@ -197,14 +175,12 @@ def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tupl
     return pairs
 
 
-def first_backward_waits(
-    grid: Grid, reference: ReferenceStep, stage: int, shard: int
-) -> list[tuple[int, int]]:
+def first_backward_waits(rank: RankStep) -> Pairs:
     """The warm-up: the first backward send and receive follow the second-last forward before it."""
-    ordered: Integers = reference.ops(stage, shard, optype.FORWARD, optype.BACKWARD)
-    backward = np.flatnonzero(grid.select_type(optype.BACKWARD)[ordered])
+    ordered = rank.ops(optype.FORWARD, optype.BACKWARD)
+    backward = np.flatnonzero(rank.grid.select_type(optype.BACKWARD)[ordered])
     if not len(backward) or backward[0] < 2:  # noqa: PLR2004  # two forwards, as the rule says
         return []
-    ops = reference.ops(stage, shard, optype.BACKWARD_RECV, optype.BACKWARD_SEND)
+    ops = rank.ops(optype.BACKWARD_RECV, optype.BACKWARD_SEND)
     before = int(ordered[backward[0] - 2])
-    return [(before, int(op)) for op in ops if grid.order[op] == 0]
+    return [(before, int(op)) for op in ops if rank.grid.order[op] == 0]

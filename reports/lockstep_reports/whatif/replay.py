@@ -6,6 +6,7 @@ at max(launch of its group) + transfer. Launch delays are 0 (Lin et al., replay)
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -65,33 +66,24 @@ def schedule(graph: Graph) -> Schedule:
 
 
 def _depths(unit: Integers, edges: Integers) -> Integers:
-    """Length of the longest path to each unit [units]: a topological sort.
-
-    Args:
-        unit: of each operation [operations].
-        edges: pairs of operations (earlier, later) [edges, 2].
-    """
-    count = int(unit.max()) + 1
-    after = np.unique(unit[edges], axis=0) if len(edges) else edges
+    """Length of the longest path to each unit [units]; units are those of [operations]."""
+    after = unit[edges]
     if np.any(after[:, 0] == after[:, 1]):
         raise NoReplayError("operations of one group wait for each other")
-    following: list[list[int]] = [[] for _ in range(count)]
-    waits = np.bincount(after[:, 1], minlength=count).tolist() if len(after) else [0] * count
+    depth = np.zeros(int(unit.max()) + 1, np.int64)
+    sorter = TopologicalSorter[int](dict.fromkeys(range(len(depth)), ()))
     for earlier, later in after.tolist():
-        following[earlier].append(later)
-    depth, ready = [0] * count, [u for u in range(count) if not waits[u]]
-    num_settled = 0
-    while ready:
-        settled = ready.pop()
-        num_settled += 1
-        for later in following[settled]:
-            depth[later] = max(depth[later], depth[settled] + 1)
-            waits[later] -= 1
-            if not waits[later]:
-                ready.append(later)
-    if num_settled < count:
-        raise NoReplayError("operations wait for each other in a circle")
-    return np.array(depth, np.int64)
+        sorter.add(later, earlier)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise NoReplayError("operations wait for each other in a circle") from error
+    level = 0
+    while ready := sorter.get_ready():
+        depth[list(ready)] = level
+        sorter.done(*ready)
+        level += 1
+    return depth
 
 
 def _level(ops: Integers, before: list[list[int]], graph: Graph) -> Level:
@@ -139,11 +131,9 @@ def replay(plan: Schedule, durations: Durations, shape: tuple[int, int, int]) ->
 
 
 def _joint_start(level: Level, begin: Matrix) -> Matrix:
-    """When the last of each operation's group has started: seconds, as ``begin``.
+    """When the last of each operation's group has started: seconds, as ``begin``, when each could.
 
-    Args:
-        level: the operations.
-        begin: when each could start: seconds, [n, scenarios, replicas, steps].
+    Both are [n, scenarios, replicas, steps].
     """
     started = begin
     if level.members.shape[1] > 1:
@@ -157,12 +147,3 @@ def _joint_start(level: Level, begin: Matrix) -> Matrix:
         latest = np.broadcast_to(blocks.max(axis=3, keepdims=True), blocks.shape)
         started[indices] = latest.reshape(part.shape)
     return started
-
-
-def chunks_of(scenarios: int, cells: int) -> list[slice]:
-    """Slices of scenarios such that a replay holds at most ``MAX_CELLS`` values or one scenario.
-
-    ``cells`` is the number of values of one scenario.
-    """
-    size = max(1, MAX_CELLS // max(1, cells))
-    return [slice(first, min(first + size, scenarios)) for first in range(0, scenarios, size)]

@@ -1,6 +1,8 @@
 """Replays a trace with some durations as recorded and the others ideal."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import COMMUNICATION, OPTIMIZER, Layout
 from lockstep_reports.whatif.graph import Graph, build_graph
 from lockstep_reports.whatif.grid import Grid
-from lockstep_reports.whatif.replay import Durations, Schedule, chunks_of, replay, schedule
+from lockstep_reports.whatif.replay import MAX_CELLS, Durations, Schedule, replay, schedule
 
 _MAX_RESIDUE_SECONDS = 1e-2
 
@@ -47,13 +49,12 @@ class Model:
         return index
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Scenarios:
-    """Which durations stay as recorded; the others are ideal.
+class Scenario(NamedTuple):
+    """Which durations stay as recorded, those of some operations of some workers; ideal others.
 
     Attributes:
-        ops: [scenarios, operations].
-        workers: [scenarios, stages * shards, replicas].
+        ops: [operations].
+        workers: [stages, shards, replicas].
     """
 
     ops: Flags
@@ -125,15 +126,14 @@ def _ideal(grid: Grid, recorded: Matrix) -> Matrix:
     return ideal
 
 
-def step_seconds(model: Model, scenarios: Scenarios) -> Matrix:
+def step_seconds(model: Model, scenarios: Sequence[Scenario]) -> Matrix:
     """Duration of each step under each scenario: seconds, [scenarios, steps]."""
-    operations, replicas, steps = model.recorded.shape
-    ends = []
-    for part in chunks_of(len(scenarios.ops), operations * replicas * steps):
-        durations = _durations(model, scenarios.ops[part], scenarios.workers[part])
-        shape = (part.stop - part.start, replicas, steps)
-        ends.append(replay(model.plan, durations, shape)[model.last].max(axis=(0, 2)))
-    return np.concatenate(ends)
+    replicas = model.recorded.shape[1]
+    ops = np.array([scenario.ops for scenario in scenarios])
+    workers = np.array([scenario.workers.reshape(-1, replicas) for scenario in scenarios])
+    return _replay_parts(
+        model, len(ops), replicas, lambda part: _durations(model, ops[part], workers[part])
+    )
 
 
 def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matrix:
@@ -147,13 +147,26 @@ def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matr
         replica: index of the replica of each scenario [scenarios].
         workers: which of its ranks stay as recorded [scenarios, stages * shards].
     """
-    operations, replicas, steps = model.recorded.shape
-    num_twins = min(2, replicas)  # the replica, and an ideal one for all others
+    num_twins = min(2, model.recorded.shape[1])  # the replica, and an ideal one for all others
+    return _replay_parts(
+        model,
+        len(replica),
+        num_twins,
+        lambda part: _twins(model, replica[part], workers[part], num_twins),
+    )
+
+
+def _replay_parts(
+    model: Model, num_scenarios: int, replicas: int, durations_of: Callable[[slice], Durations]
+) -> Matrix:
+    """Duration of each step: seconds, [scenarios, steps]; as many scenarios at once as fit."""
+    operations, _, steps = model.recorded.shape
+    size = max(1, MAX_CELLS // max(1, operations * replicas * steps))
     ends = []
-    for part in chunks_of(len(replica), operations * num_twins * steps):
-        durations = _twins(model, replica[part], workers[part], num_twins)
-        shape = (part.stop - part.start, num_twins, steps)
-        ends.append(replay(model.plan, durations, shape)[model.last].max(axis=(0, 2)))
+    for first in range(0, num_scenarios, size):
+        part = slice(first, min(first + size, num_scenarios))
+        shape = (part.stop - first, replicas, steps)
+        ends.append(replay(model.plan, durations_of(part), shape)[model.last].max(axis=(0, 2)))
     return np.concatenate(ends)
 
 
@@ -168,7 +181,7 @@ def ideal_times(model: Model) -> tuple[Matrix, Matrix]:
 
 
 def _durations(model: Model, recorded_ops: Flags, workers: Flags) -> Durations:
-    """Durations under scenarios; the masks are those of ``Scenarios``."""
+    """Durations under scenarios; workers are [scenarios, stages * shards, replicas]."""
 
     def durations(ops: Integers) -> Matrix:
         of_workers = workers[:, model.workers[ops]].swapaxes(0, 1)
@@ -194,19 +207,11 @@ def _twins(model: Model, replica: Integers, workers: Flags, num_twins: int) -> D
     return durations
 
 
-def stage_mask(model: Model, stage: int) -> Flags:
-    """The workers of one stage [stages, shards, replicas]."""
-    mask = np.zeros(model.grid.rank.shape, bool)
-    mask[stage] = True
-    return mask
-
-
 def recorded_only(
     model: Model, *, ops: Flags | None = None, workers: Flags | None = None
-) -> Scenarios:
+) -> Scenario:
     """A scenario: as recorded only some [operations], or some [stages, shards, replicas]."""
-    rank = model.grid.rank
-    ops = np.ones(len(model.ideal), bool) if ops is None else ops
-    workers = np.ones(rank.shape, bool) if workers is None else workers
-    flat = workers.reshape(1, -1, rank.shape[2])
-    return Scenarios(ops=ops[None], workers=flat)
+    return Scenario(
+        np.ones(len(model.ideal), bool) if ops is None else ops,
+        np.ones(model.grid.rank.shape, bool) if workers is None else workers,
+    )

@@ -5,16 +5,20 @@ explain slowdowns from 1.03 on, discard replays that are 5 % off or more, and ca
 0.9 between forward and backward an imbalance of sequence lengths.
 """
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
+from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
-from lockstep_reports.whatif.analysis import WhatIf
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, unknown
+from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
+from lockstep_reports.whatif.grid import NoReplayError
 from lockstep_reports.whatif.suspects import (
+    MIN_EXPLAINED,
     Culprit,
-    Limits,
     are_uneven,
     find_culprit,
     has_uneven_batches,
@@ -23,40 +27,35 @@ from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
 _LATE_SHARE = 0.5
+_MIN_SLOWDOWN, _MAX_SIMULATION_ERROR = 1.03, 0.05
 _SCATTERED = "Neither the worst ranks nor any stage explain half of it."
 
 
-def conclude(
-    trace: OperationTrace, what_if: WhatIf, limits: Limits | None = None
-) -> tuple[Verdict, tuple[Episode, ...]]:
+def conclude(trace: OperationTrace, what_if: WhatIf) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the stretch of steps that it rests on if it names somebody."""
-    limits = limits or Limits()
     error = what_if.simulation_error_ratio
-    if error >= limits.simulation_error:
+    if error >= _MAX_SIMULATION_ERROR:
         why = (
             f"The replay is {percent(error)} off the recorded steps; from "
-            f"{percent(limits.simulation_error)} on it is not trusted, for what slowed the job is "
+            f"{percent(_MAX_SIMULATION_ERROR)} on it is not trusted, for what slowed the job is "
             "not among the recorded operations."
         )
-        return Verdict(kind="unknown", evidence=(why,)), ()
+        return unknown(why), ()
     summary = _slowdown_sentence(what_if)
-    if what_if.slowdown < limits.slowdown:
+    if what_if.slowdown < _MIN_SLOWDOWN:
         return Verdict(kind="nobody", evidence=(summary,)), ()
-    culprit = None
-    if not has_uneven_batches(what_if, limits):
-        culprit = find_culprit(trace, what_if, limits)
-    if culprit is not None:
+    if has_uneven_batches(what_if):
+        return _workload(what_if, summary), ()
+    if culprit := find_culprit(trace, what_if):
         return _name_culprit(what_if, culprit, summary)
-    return _judge_without_culprit(what_if, limits, summary), ()
+    return _judge_without_culprit(what_if, summary), ()
 
 
-def _judge_without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
+def _judge_without_culprit(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
-    if has_uneven_batches(what_if, limits):
-        return _workload(what_if, summary)
-    if (factors.ranks or 0.0) >= limits.explained and not np.any(factors.slow_ranks):
+    if (factors.ranks or 0.0) >= MIN_EXPLAINED and not np.any(factors.slow_ranks):
         return _rotating(what_if, summary)
-    if are_uneven(what_if, limits):
+    if are_uneven(what_if):
         return _several_causes(what_if, summary)
     return Verdict(kind="nobody", evidence=(summary, _SCATTERED))
 
@@ -74,7 +73,7 @@ def _name_culprit(
     what_if: WhatIf, culprit: Culprit, summary: str
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     explanation = culprit.explanation
-    phase, phase_seconds, ratio = _phase(what_if, culprit.mask)
+    phase, phase_seconds, ratio = _phase(what_if, explanation.mask)
     lost = explanation.lost_by_step
     late = lost > _LATE_SHARE * np.median(lost[lost >= np.quantile(lost, 0.5)])
     columns = np.flatnonzero(late)
@@ -107,29 +106,14 @@ def _name_culprit(
         confidence=confidence,
         evidence=evidence,
     )
-    episode = _episode(what_if, culprit, verdict, stretch, hits=hits, phase_seconds=phase_seconds)
-    return verdict, (episode,)
+    episode = _episode(what_if, culprit, verdict, stretch, hits)
+    return verdict, (replace(episode, phase_seconds=phase_seconds),)
 
 
 def _episode(
-    what_if: WhatIf,
-    culprit: Culprit,
-    verdict: Verdict,
-    stretch: slice,
-    *,
-    hits: int,
-    phase_seconds: float,
+    what_if: WhatIf, culprit: Culprit, verdict: Verdict, stretch: slice, hits: int
 ) -> Episode:
-    """The steps in which the culprit cost time, as columns of the replayed steps.
-
-    Args:
-        what_if: the replay.
-        culprit: who it is.
-        verdict: that names it.
-        stretch: columns from the first hit step to the last.
-        hits: number of hit steps.
-        phase_seconds: how much longer its phase was than the others', in seconds.
-    """
+    """The stretch from the first hit step to the last, as columns of the replayed steps."""
     steps, lost = what_if.model.grid.steps, culprit.explanation.lost_by_step[stretch]
     return Episode(
         start_step=int(steps[stretch.start]),
@@ -139,7 +123,7 @@ def _episode(
         ranks=verdict.ranks,
         group=verdict.group,
         phase=verdict.phase,
-        phase_seconds=phase_seconds,
+        phase_seconds=None,
         late_seconds=float(np.median(lost)),
         lost_by_step=lost,
         last_share=hits / len(lost),
@@ -215,4 +199,57 @@ def _several_causes(what_if: WhatIf, summary: str) -> Verdict:
         f"the slowdown, level stages {percent(max(0.0, factors.stages or 0.0))}, equally fast "
         f"ranks {percent(factors.ranks)}; none of them is enough to blame."
     )
-    return Verdict(kind="unknown", evidence=(summary, sentence))
+    return unknown(summary, sentence)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Replayed:
+    """The result of a replay.
+
+    Attributes:
+        what_if: the answers; None when the trace cannot be replayed.
+        why_not: a sentence why it cannot; None when it can.
+    """
+
+    what_if: WhatIf | None
+    why_not: str | None
+    verdict: Verdict
+    episodes: tuple[Episode, ...]
+
+
+def replay_trace(trace: OperationTrace) -> Replayed:
+    """Replays and judges a trace."""
+    try:
+        what_if = ask_what_if(trace)
+    except NoReplayError as error:
+        why = f"The trace cannot be replayed: {error}."
+        return Replayed(what_if=None, why_not=why, verdict=unknown(why), episodes=())
+    verdict, episodes = conclude(trace, what_if)
+    episodes = tuple(_map_to_all_steps(episode, trace, what_if) for episode in episodes)
+    return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)
+
+
+def _map_to_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
+    """The episode by columns of all recorded steps; a step that was not replayed lost nothing."""
+    numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.columns]
+    columns = np.searchsorted(numbers, replayed)
+    first, last = int(columns[0]), int(columns[-1])
+    lost = np.zeros(last - first + 1)
+    lost[columns - first] = episode.lost_by_step
+    return replace(episode, columns=slice(first, last + 1), lost_by_step=lost)
+
+
+def realign(alignment: Alignment, replayed: Replayed | None) -> Alignment:
+    """The alignment with the clocks of a replayed trace, by rank where one was set back."""
+    if replayed is None or replayed.what_if is None:
+        return alignment
+    what_if = replayed.what_if
+    clocks, rank = what_if.clocks, what_if.model.grid.rank
+    shifted = np.nonzero(clocks.offset_seconds)
+    pairs = zip(rank[shifted].tolist(), clocks.offset_seconds[shifted].tolist(), strict=True)
+    return replace(
+        alignment,
+        offsets={f"rank {number}": seconds for number, seconds in sorted(pairs)},
+        residual_seconds=clocks.residual_seconds,
+        residual_p95_seconds=clocks.residual_p95_seconds,
+    )

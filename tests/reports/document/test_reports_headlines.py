@@ -54,7 +54,7 @@ def analysed(steps: Steps, *events: Event) -> StepAnalysis:
 
 
 def headline(analysis: StepAnalysis) -> tuple[str, str]:
-    first = findings(analysis)[0]
+    first = next(findings(analysis))
     return first.severity, first.sentence
 
 
@@ -169,7 +169,7 @@ def test_what_costs_less_than_one_percent_is_a_remark() -> None:
     )
     analysis = analysed(brief.steps())
     assert analysis.verdict.ranks == (2,)
-    first = findings(analysis)[0]
+    first = next(findings(analysis))
     assert (first.severity, first.sentence) == (
         "nobody", "Nobody was slow by more than 1 % of the run."
     )  # fmt: skip

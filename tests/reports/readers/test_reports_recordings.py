@@ -134,6 +134,19 @@ def test_a_rank_that_left_no_dump_is_shown_and_not_accused(tmp_path: Path) -> No
     assert reported(tmp_path).verdict.cause == "mismatched collectives"
 
 
+def test_a_send_and_its_receive_are_no_mismatched_collectives(tmp_path: Path) -> None:
+    config = {"0": {"name": "0", "desc": "pipeline", "ranks": "[0, 1, 2]"}}
+    names = {0: "nccl:send 0->1", 1: "nccl:recv 1<-0", 2: "nccl:recv 2<-1"}
+    for rank, name in names.items():
+        # Some recorders write no ``is_p2p``; the name of the operation tells it too.
+        entry = {"process_group": ["0", ""], "collective_seq_id": 5, "profiling_name": name}
+        dump = {"pg_config": config, "pg_status": {}, "entries": [entry | {"state": "scheduled"}]}
+        (tmp_path / f"d_{rank}").write_bytes(pickle.dumps(dump))
+    verdict = reported(tmp_path).verdict
+    assert verdict.cause != "mismatched collectives"
+    assert verdict.ranks == ()
+
+
 class _Hostile:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("/tmp/never-made"),))  # noqa: S108  # it must not be made

@@ -52,7 +52,7 @@ def test_a_rank_that_waited_for_its_cores_is_not_accused_and_the_cost_stays() ->
     assert analysis.cost.lost_seconds == accused.cost.lost_seconds
     [episode] = analysis.episodes
     assert (episode.ranks, episode.busy_host) == ((1,), True)
-    first = findings(analysis)[0]
+    first = next(findings(analysis))
     assert first.severity == "nobody"
     assert first.sentence.startswith("Nobody was slow: node node-0 was busy with other work, ")
     assert (
@@ -108,7 +108,7 @@ def test_the_slow_rank_is_accused_of_its_own_loss_beside_one_on_a_busy_host() ->
     share = analysis.accused_lost_ratio
     assert share is not None
     assert share < 0.5 * (analysis.cost.lost_ratio or 0)
-    assert findings(analysis)[0].sentence.startswith("Rank 2 was slow in backward: ")
+    assert next(findings(analysis)).sentence.startswith("Rank 2 was slow in backward: ")
     assert any("had the cores of rank 1" in line for line in analysis.verdict.evidence)
 
 
@@ -118,7 +118,7 @@ def test_no_workload_is_slow_where_all_ranks_waited_for_their_cores_at_once() ->
     assert analysed(job.steps()).verdict.kind == "workload"
     analysis = analysed(waiting(job, *everywhere))
     assert (analysis.verdict.kind, analysis.verdict.cause) == ("nobody", "busy_host")
-    assert findings(analysis)[0].severity == "nobody"
+    assert next(findings(analysis)).severity == "nobody"
 
 
 def test_a_value_for_several_rows_goes_to_those_that_it_made_longer() -> None:

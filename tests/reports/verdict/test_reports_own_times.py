@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.steps import Steps, timed_steps
 from lockstep_reports.search.noise import measure_noise
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair

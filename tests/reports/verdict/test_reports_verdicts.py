@@ -10,7 +10,6 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import align
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.score import score
-from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
@@ -190,8 +189,3 @@ def test_the_bound_of_the_tail_is_never_too_small(hits: int, share: float) -> No
     seen = float(np.mean(draws >= hits))
     assert seen <= tail_bound(hits, 40, share) + 0.01
     assert tail_bound(40, 40, 0.5) == pytest.approx(0.5**40)
-
-
-def test_thresholds_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="window_steps 50"):
-        Thresholds(window_steps=50)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_reports.readers.traces import read_trace
-from lockstep_reports.whatif.replayed import Replayed, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, replay_trace
 
 STAGES, CHUNKS, STEPS = 2, 2, 4
 _ORDER = {

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lockstep_reports.readers.traces import read_trace
-from lockstep_reports.whatif.replayed import Replayed, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, replay_trace
 
 _COMPUTE = {"forward-compute": 0.02, "backward-compute": 0.04, "optimizer": 0.01}
 _LAYERS = 3

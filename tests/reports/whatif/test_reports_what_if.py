@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
-from lockstep_reports.whatif.replayed import Replayed, replay_trace
+from lockstep_reports.whatif.verdict import Replayed, replay_trace
 
 from ..synthetic_trace import SyntheticTrace
 
@@ -83,7 +83,7 @@ def test_what_the_culprits_explain_is_as_published(what_if: WhatIf, name: str) -
     explanation = what_if.stages[-1] if name == "ms" else what_if.worst
     assert {
         "tori": explanation.seconds,
-        "tideal": explanation.ideal_seconds,
+        "tideal": float(what_if.ideal_seconds.mean()),
         "trem": explanation.without_seconds,
         "tadd": explanation.only_seconds,
         "rem": explanation.removed,

@@ -16,7 +16,7 @@ from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import CLIP, OperationTrace
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.whatif.analysis import ask_what_if
-from lockstep_reports.whatif.replayed import replay_trace
+from lockstep_reports.whatif.verdict import replay_trace
 
 from ..matrices import matrix
 from ..synthetic_trace import SyntheticTrace

@@ -15,7 +15,6 @@ many and a small excess is certain, but small. Together: docs/decisions/0022-eve
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.synthetic import Timing
@@ -64,14 +63,13 @@ def _least(limit: Limit, bad_ratio: float, total: int) -> int:
 class Burn(Condition):
     """The budget of an objective is spent too fast by one of these limits."""
 
-    DETECTED_AFTER: ClassVar[int | str] = math.ceil(SLO_COUNTS_SECONDS)
+    DETECTED_AFTER = math.ceil(SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[Limit, ...]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Bad events in the window that a label names."""
-        del windows  # the ledger counts the events, and not the scrapes
         return "\nor\n".join(
             _expression(limit, self.objective, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
@@ -79,7 +77,6 @@ class Burn(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each window by itself at its limit, one event fewer, and where nothing ran."""
         if self.objective.counter is not None:
             return counter_cases(self.objective, self.limits[0], timing)
         first, bad_ratio = self.limits[0], self.objective.bad_ratio

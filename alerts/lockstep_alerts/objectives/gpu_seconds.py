@@ -7,7 +7,6 @@ idle debugging allocation must wake nobody.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.synthetic import Samples, Timing
@@ -30,14 +29,13 @@ _MARGIN = 0.01  # of all GPU-seconds, above and below a limit, in the cases
 class GpuSecondBurn(Condition):
     """The budget of GPU-seconds burns too fast by one of these limits."""
 
-    DETECTED_AFTER: ClassVar[int | str] = math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
+    DETECTED_AFTER = math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[BurnLimit, ...]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of bad GPU-seconds in the window that a label names."""
-        del windows  # the ledger counts them, and not the scrapes
         return "\nor\n".join(
             self._select_limit(limit, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
@@ -55,7 +53,6 @@ class GpuSecondBurn(Condition):
         return f"({long}\nand {_ON_CLASS} {short})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each window above its limit; below it, over already, too few GPUs, and nothing ran."""
         first, bad_ratio = self.limits[0], self.objective.bad_ratio
         gpus = 2 * self.objective.min_gpus
         above = {each: each.bad_share(bad_ratio) + _MARGIN for each in self.limits}

@@ -186,30 +186,40 @@ def victoria(folder: Path) -> Iterator[str]:
             server.wait(timeout=READY_SECONDS)
 
 
-def replayable(rule_files: Sequence[Path], folder: Path) -> list[Path]:
-    """The rule files without what vmalert 1.79 refuses."""
-    found = []
-    for number, path in enumerate(rule_files):
-        file = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for group in file["groups"]:
-            group["interval"] = f"{SCRAPE:g}s"
-            for rule in group["rules"]:
-                rule.pop("keep_firing_for", None)
-                rule.pop("annotations", None)
-                # Without the suffix MetricsQL counts the first sample of a series as growth.
-                rule["expr"] = re.sub(
-                    r"\b(increase|changes|delta)\(", r"\1_prometheus(", rule["expr"]
-                )
-                # A replay asks nobody what a job is: every page of the rules stays one.
-                labels = rule.get("labels", {})
-                for name, text in list(labels.items()):
-                    if text.startswith("{{"):
-                        labels.pop(name)
-                        if name == "severity":
-                            labels[name] = "critical"
-        found.append(folder / f"{number}.rules.yaml")
-        found[-1].write_text(yaml.safe_dump(file), encoding="utf-8")
-    return found
+def stages(rule_files: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
+    """The rules, each stage reading only what the stages before it have computed.
+
+    vmalert replays a rule over the whole week before the next, and what it wrote is not at once in
+    an answer: a rule that is replayed too early reads nothing, and its alert never fires.
+    """
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in rule_files]
+    waiting = [_replayable(r) for file in files for group in file["groups"] for r in group["rules"]]
+    reads = {id(rule): set(re.findall(r"[a-zA-Z_:][\w:]*", rule["expr"])) for rule in waiting}
+    while waiting:
+        missing = {rule.get("record", "ALERTS") for rule in waiting if not _reads_alerts(rule)}
+        # A series that carries on from its own past has none in a replay.
+        ready = [r for r in waiting if not (reads[id(r)] - {r.get("record")}) & missing]
+        yield ready
+        waiting = [rule for rule in waiting if rule not in ready]
+
+
+def _reads_alerts(rule: Mapping[str, Any]) -> bool:
+    return "ALERTS{" in rule["expr"]
+
+
+def _replayable(rule: dict[str, Any]) -> dict[str, Any]:
+    """The rule without what vmalert 1.79 refuses."""
+    rule.pop("keep_firing_for", None)
+    rule.pop("annotations", None)
+    # Without the suffix MetricsQL counts the first sample of a series as growth.
+    rule["expr"] = re.sub(r"\b(increase|changes|delta)\(", r"\1_prometheus(", rule["expr"])
+    # A replay asks nobody what a job is: every page of the rules stays one.
+    templates = {name for name, text in rule.get("labels", {}).items() if text.startswith("{{")}
+    for name in templates:
+        del rule["labels"][name]
+    if "severity" in templates:
+        rule["labels"]["severity"] = "critical"
+    return rule
 
 
 def replay(
@@ -225,8 +235,12 @@ def replay(
                 lines = import_lines(series, length)
                 client.post(f"{url}/api/v1/import", content=lines).raise_for_status()
                 client.get(f"{url}/internal/force_flush").raise_for_status()
-                _vmalert(url, replayable(paging.rule_files, folder), length)
-                client.get(f"{url}/internal/force_flush").raise_for_status()
+                for number, rules_of_stage in enumerate(stages(paging.rule_files)):
+                    file = folder / f"{number}.rules.yaml"
+                    group = {"name": "stage", "interval": f"{SCRAPE:g}s", "rules": rules_of_stage}
+                    file.write_text(yaml.safe_dump({"groups": [group]}), encoding="utf-8")
+                    _vmalert(url, file, length)
+                    client.get(f"{url}/internal/force_flush").raise_for_status()
                 query = {"match[]": 'ALERTS{alertstate="firing"}'}
                 exported = client.get(f"{url}/api/v1/export", params=query).raise_for_status().text
     firing: dict[float, list[dict[str, str]]] = {}
@@ -238,19 +252,19 @@ def replay(
     return through_alertmanager(firing, paging, SCRAPE)
 
 
-def _vmalert(url: str, rule_files: Sequence[Path], length: float) -> None:
+def _vmalert(url: str, rule_file: Path, length: float) -> None:
     start, end = (
         time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for at in (EPOCH, EPOCH + length)
     )
     options = [
-        *(f"-rule={path}" for path in rule_files),
+        f"-rule={rule_file}",
         f"-datasource.url={url}",
         f"-remoteWrite.url={url}",
         f"-replay.timeFrom={start}",
         f"-replay.timeTo={end}",
         "-replay.maxDatapointsPerQuery=50000",
-        "-replay.rulesDelay=1s",
-        "-remoteWrite.flushInterval=200ms",
+        "-replay.rulesDelay=1ms",
+        "-remoteWrite.flushInterval=1ms",
         "-httpListenAddr=127.0.0.1:0",
         "-rule.validateTemplates=false",
         f"-datasource.queryStep={SCRAPE:g}s",

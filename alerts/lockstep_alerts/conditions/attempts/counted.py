@@ -41,7 +41,6 @@ class _Counted(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """How often it happened; each node counts the same event, so the nodes' highest count."""
-        del windows  # the spec's reader has seen to it that four scrapes fit into the window
         counted = []
         for metric, matcher in self.COUNTERS:
             matchers = () if matcher is None else (matcher,)
@@ -51,7 +50,6 @@ class _Counted(Condition):
         return by("max", " or ".join(counted), *self.LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each counter that grows or is born above zero, and one that stays where it was."""
         onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
         after = by_deadline - onset
         later = self.window.seconds + by_deadline

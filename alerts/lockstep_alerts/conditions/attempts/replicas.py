@@ -4,15 +4,7 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    samples,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Stretch, Timing, growing, samples
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.promql import by, names, select
@@ -28,7 +20,6 @@ class ReplicasDiffer(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs with ranks that differ on one node, or with nodes that differ at one step."""
-        del windows  # no range of time: the newest fingerprints
         step = select(training.FINGERPRINT_STEP)
         # Nodes are scraped at different moments: only those at the newest step are compared.
         newest = f"{step} == on ({names(*_PART)}) group_left () {by('max', step, *_PART)}"
@@ -38,7 +29,6 @@ class ReplicasDiffer(Condition):
         return f"{by('group', differ, *JOB_LABELS)}\nor\n{by('group', odd, *JOB_LABELS)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Nodes that differ, ranks of one node that differ, and two jobs that are well."""
         odd = samples(
             training.ODD_REPLICAS,
             growing(Stretch(timing.onset_seconds, 0), Stretch(1, 1), Stretch(10**4, 0)),
@@ -63,6 +53,6 @@ def _two_nodes(
     for number, (value, step) in enumerate(zip(fingerprints, steps, strict=True), 1):
         labels = {"instance": f"n{number}:9400", **JOB, "node": f"n{number}", **_ALL}
         for metric, figure in ((training.FINGERPRINT, value), (training.FINGERPRINT_STEP, step)):
-            course = steady(figure, timing.fires_by_seconds, timing.onset_seconds)
+            course = timing.appears(figure)
             series.append(samples(metric, course, **labels))
     return series

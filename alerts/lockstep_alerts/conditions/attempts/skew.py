@@ -1,7 +1,7 @@
 """One rank has much more to do than the others, by what its loop reports: the workload."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, load_excess
@@ -18,17 +18,15 @@ class DataSkew(Condition):
         above_ratio: load of the heaviest rank over the median, less one.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = 10
+    DETECTED_AFTER = 10
 
     above_ratio: Annotated[float, Number(0, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """By how much the heaviest rank of each job is above the median, by kind of load."""
-        del windows  # the agent takes the mean over 64 steps
         return f"{load_excess(*JOB_LABELS)} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A rank with twice the tokens, one with a little more, and a long sequence alone."""
         named = {**JOB, "load": "tokens"}
         above, below = 1.1 * (1 + self.above_ratio), 1 + 0.5 * self.above_ratio
         outlines: list[tuple[str, float, str, bool]] = [

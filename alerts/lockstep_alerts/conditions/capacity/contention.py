@@ -1,19 +1,10 @@
 """The host under a job is short of something: processors, memory, or room for its pods."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, kube_says, runs_on
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    samples,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, samples, steady
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
 from lockstep_catalogue.gpu import NAMESPACE, POD
@@ -41,7 +32,7 @@ class Contention(Condition):
             time on the node, or lateness of one of the node's ranks as a share of the step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
 
     window: Window
     pressure_ratio: Ratio
@@ -50,7 +41,6 @@ class Contention(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the time in which the job waits for processors, by node, where it pays."""
-        del windows
         window = self.window.text
 
         def share(metric: Metric, limit: float, *matchers: Matcher) -> str:
@@ -78,13 +68,10 @@ class Contention(Condition):
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Processors are short and the job pays; its limit keeps it back; nobody pays; healthy."""
         short = self._pressed(timing, (1 + self.pressure_ratio) / 2)
         held_back = self._pays(timing, 2 * self.harm_ratio)
         throttled = _count_for_job(timing, host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
-        running = sample_node(
-            training.RANKS, steady(2, timing.fires_by_seconds), job_id="j1", state="training"
-        )
+        running = sample_node(training.RANKS, timing.steady(2), job_id="j1", state="training")
         queued = _count_for_job(timing, training.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
         return [
             Case("processors are short", [*short, *held_back], _AT),
@@ -108,7 +95,7 @@ class Contention(Condition):
 
 def _count_for_job(timing: Timing, metric: Metric, per_second: float, **labels: str) -> Samples:
     """A counter of the job on its node that grows from the beginning."""
-    course = growing(Stretch(timing.fires_by_seconds, per_second))
+    course = timing.counts(per_second)
     return sample_node(metric, course, job_id="j1", **labels)
 
 
@@ -152,27 +139,25 @@ class NodePressure(Condition):
         return by("group", jobs, *NODE_LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The host or the job is short of memory, Kubernetes says so; there is enough."""
-        lasting = timing.fires_by_seconds
-        runs = sample_node(training.RANKS, steady(2, lasting), job_id="j1", state="training")
+        runs = sample_node(training.RANKS, timing.steady(2), job_id="j1", state="training")
 
         def host_memory(left_ratio: float) -> list[Samples]:
-            total = sample_node(host.MEMORY_TOTAL, steady(1e12, lasting))
+            total = sample_node(host.MEMORY_TOTAL, timing.steady(1e12))
             return [
                 runs,
                 total,
-                sample_node(host.MEMORY_AVAILABLE, steady(1e12 * left_ratio, lasting)),
+                sample_node(host.MEMORY_AVAILABLE, timing.steady(1e12 * left_ratio)),
             ]
 
         used = (1 + self.above_ratio) / 2
         job = [
-            sample_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
-            sample_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
+            sample_node(host.JOB_MEMORY, timing.steady(1e11 * used), job_id="j1"),
+            sample_node(host.JOB_MEMORY_LIMIT, timing.steady(1e11), job_id="j1"),
         ]
         some = {"resource": "memory", "pressure": "some"}
         stalls = _count_for_job(timing, host.JOB_PRESSURE_SECONDS, 2 * self.stall_ratio, **some)
         disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
-        full_disk = samples(foreign.KUBE_NODE_CONDITION, steady(1, lasting), **disk)
+        full_disk = samples(foreign.KUBE_NODE_CONDITION, timing.steady(1), **disk)
         return [
             Case("the host is short of memory", host_memory(self.below_ratio / 2), _AT),
             Case("the job is near its limit", [*job, stalls], _AT),
@@ -194,7 +179,6 @@ class PodEvicted(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Pods that were evicted within the window."""
-        del windows
         evicted = select(foreign.KUBE_POD_REASON, eq(foreign.KUBE_REASON, "Evicted"))
         # The status of an evicted pod stays until somebody deletes it.
         seen_before = f"max_over_time({evicted}[{_KNOWN}] offset {self.window}) == 1"
@@ -205,7 +189,6 @@ class PodEvicted(Condition):
         return by("group", news, NAMESPACE, POD)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A pod is evicted now, and one was long ago."""
         pod = {"namespace": "ns1", "pod": "p1"}
         reason = {**pod, "reason": "Evicted"}
         lasting = timing.fires_by_seconds + self.window.seconds

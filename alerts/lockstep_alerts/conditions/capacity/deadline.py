@@ -33,7 +33,6 @@ class DeadlineAtRisk(Condition):
         lost: tokens so far are the step times tokens a step, and tokens a step are tokens a second
         times seconds a step.
         """
-        del windows
         pace = f"avg_over_time({select(recorded.TOKENS_RATE)}[{self.window}])"
         step_seconds = f"avg_over_time({select(recorded.STEP_MEAN)}[{self.window}])"
         spent = f"({by('max', select(training.STEP), *JOB_LABELS)} * {ON_JOB} {step_seconds})"
@@ -44,7 +43,6 @@ class DeadlineAtRisk(Condition):
         return f"({late}) - {ON_JOB} {left}\nand {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A job that will be late, one that will be in time, and one without a deadline."""
         late = self._job(timing, 0.5)
         return [
             Case("it will be late", late, JOB),

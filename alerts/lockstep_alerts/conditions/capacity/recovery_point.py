@@ -1,7 +1,7 @@
 """The newest durable checkpoint grows older than it should: the recovery point is breached."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
@@ -33,14 +33,13 @@ class CheckpointStale(Condition):
         at_least: the age that is never too old, of jobs that write every few seconds.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "at_least"
+    DETECTED_AFTER = "at_least"
 
     intervals: Annotated[float, Number(1, 100)]
     at_least: Window
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Age in seconds of the newest durable checkpoint of each job that is too old."""
-        del windows
         durable = select(training.LAST_CHECKPOINT)
         # The mean interval: what was gained over the changes that gained it.
         gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
@@ -56,7 +55,6 @@ class CheckpointStale(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The writes stop; they go on; the job has ended; and a job that wrote only one."""
         late = round(max(self.at_least.seconds, self.intervals * _EVERY_SECONDS))
         waits = timing.fires_within_seconds - self.at_least.seconds + late + _EVERY_SECONDS
         at_seconds = 3 * _EVERY_SECONDS + waits

@@ -1,7 +1,7 @@
 """Nodes that fail together, power caps, and the jobs that a wide cause explains."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.fabric.ports import FabricDegraded
@@ -10,7 +10,7 @@ from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECO
 from lockstep_alerts.conditions.joins import NODE_LABELS, held_gpus
 from lockstep_alerts.conditions.nodes.node_faults import gpu_verdict, jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Number, Whole, Window
 from lockstep_catalogue import gpu, incidents, training
@@ -43,8 +43,6 @@ class NodesLost(Wide):
         return f"({failed}\nor\n{jobs_on_lost_nodes(windows)})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The drivers of as many nodes as the limit hang under jobs, and those of one fewer."""
-
         def hung(count: int) -> list[Samples]:
             return [each for node in _nodes(count) for each in _hung(timing, node)]
 
@@ -55,20 +53,17 @@ class NodesLost(Wide):
 
 
 def _hung(timing: Timing, node: str) -> list[Samples]:
-    lasting = timing.fires_by_seconds
     verdict = {"verdict": "failed", "node_reason": "driver_hung"}
     return [
-        sample_node(training.RANKS, steady(1, lasting), node, job_id=f"j-{node}", state="training"),
-        sample_node(
-            incidents.NODE_HEALTH, steady(1, lasting, timing.onset_seconds), node, **verdict
-        ),
+        sample_node(training.RANKS, timing.steady(1), node, job_id=f"j-{node}", state="training"),
+        sample_node(incidents.NODE_HEALTH, timing.appears(), node, **verdict),
     ]
 
 
 class PowerCapped(Wide):
     """Clusters in which GPUs of jobs on several nodes are held below their power."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
     CAUSE = "power"
 
     def hit(self, windows: ScrapeWindows) -> str:
@@ -77,15 +72,12 @@ class PowerCapped(Wide):
         return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """GPUs of as many nodes as the limit are capped, those of one fewer, and hot ones."""
-
         def capped(count: int, reason: str) -> list[Samples]:
-            lasting = timing.fires_by_seconds
             return [
                 each
                 for node in _nodes(count)
                 for each in (
-                    sample_node(gpu.GPU_OWNER_INFO, steady(1, lasting), node, **_GPU, **_OWNER),
+                    sample_node(gpu.GPU_OWNER_INFO, timing.steady(1), node, **_GPU, **_OWNER),
                     gpu_verdict(timing, "degraded", reason, node),
                 )
             ]
@@ -130,7 +122,6 @@ class Explained(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each cause explains the jobs on its nodes; on too few nodes none does."""
         enough, fewer = (
             [each for node in _nodes(count) for each in _hung_under_one(timing, node)]
             for count in (self.least_nodes, self.least_nodes - 1)

@@ -1,20 +1,12 @@
 """Ports under jobs: down, flapping or losing packets; and from three nodes on, the fabric."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import Samples, Stretch, Timing, growing, sample_node
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
@@ -51,7 +43,7 @@ def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
 class PortFault(Condition):
     """A port that a job uses is down, flaps, or has used up its retries."""
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
@@ -66,7 +58,6 @@ class PortFault(Condition):
         return listing(_broken(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s")), item, CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The job's port is down, any port where affinity is unknown; another job's is not."""
         running = _running(timing)
         own, other = _owner(timing, "mlx5_3"), _owner(timing, "mlx5_4")
         return [
@@ -88,11 +79,9 @@ class FabricDegraded(Wide):
         return jobs_at_broken_ports(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """As many nodes as the limit, one fewer, idle nodes, and many nodes with dirty cables."""
-
         def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
             nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
-            lasting = steady(1, timing.fires_by_seconds)
+            lasting = timing.steady(1)
             runs = [
                 sample_node(training.RANKS, lasting, node, job_id="j1", state="training")
                 for node in nodes
@@ -118,7 +107,7 @@ class PacketsLost(Condition):
         sync_ratio: share of the job's time in exposed communication: it suffers.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
     sync_ratio: Ratio
@@ -135,7 +124,6 @@ class PacketsLost(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Lost packets on a job that waits, on one that does not, and a job that only waits."""
         lossy, clean = 2 * self.above_ratio, self.above_ratio / 4
         waits, works = (1 + self.sync_ratio) / 2, self.sync_ratio / 2
         return [
@@ -155,20 +143,20 @@ def waiting_ratio(window: str) -> str:
 def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
     """A verdict on a port from the onset on."""
     verdict = "failed" if reason in {"down", "flapping"} else "degraded"
-    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
+    course = timing.appears()
     labels = {**_PORT, "verdict": verdict, "port_reason": reason}
     return sample_node(fabric.PORT_HEALTH, course, node, **labels)
 
 
 def _owner(timing: Timing, device: str) -> Samples:
     """The job's GPUs are nearest to a port."""
-    course = steady(1, timing.fires_by_seconds)
+    course = timing.steady(1)
     return sample_node(gpu.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
 
 
 def _running(timing: Timing) -> list[Samples]:
     """The job trains on the node."""
-    lasting = steady(1, timing.fires_by_seconds)
+    lasting = timing.steady(1)
     return [sample_node(training.RANKS, lasting, job_id="j1", state="training")]
 
 

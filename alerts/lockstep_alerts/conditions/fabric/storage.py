@@ -1,18 +1,11 @@
 """Storage that many nodes share fails or crawls: checkpoints and data of all jobs are behind it."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import Samples, Stretch, Timing, growing, sample_node
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Number, Window
 from lockstep_catalogue import host, training
@@ -36,7 +29,7 @@ class StorageDegraded(Wide):
         above_seconds: mean duration of a request, from which on the volume crawls.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
     CAUSE = "storage"
     PLACE = (CLUSTER, SOURCE)
 
@@ -65,7 +58,6 @@ class StorageDegraded(Wide):
         return by("group", jobs, CLUSTER, JOB_ID)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Time-outs and slow requests on as many nodes as the limit; on one fewer; at work."""
         source = {"cluster": "c1", "source": _SOURCE}
 
         def volumes(num_nodes: int, metric: Metric, per_second: float) -> list[Samples]:
@@ -90,13 +82,11 @@ def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> lis
     lasting = timing.fires_by_seconds
     info = {"filesystem": "nfs4", "source": _SOURCE, "mount_point": "/checkpoints"}
     operation = {} if metric is host.STORAGE_TIMEOUTS else {"operation": "write"}
-    grows = growing(
-        Stretch(timing.onset_seconds, 0), Stretch(timing.fires_within_seconds, per_second)
-    )
+    grows = timing.grows(per_second)
     requests = growing(Stretch(lasting, 10))
     return [
-        sample_node(training.RANKS, steady(1, lasting), node, job_id="j1", state="training"),
-        sample_node(host.VOLUME_INFO, steady(1, lasting), node, **labels, **info),
+        sample_node(training.RANKS, timing.steady(1), node, job_id="j1", state="training"),
+        sample_node(host.VOLUME_INFO, timing.steady(1), node, **labels, **info),
         sample_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
         sample_node(metric, grows, node, **labels, **operation),
     ]

@@ -67,7 +67,6 @@ class NotFinite(Condition):
         return self.least_scrapes * windows.scrape_seconds
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Every step is lost; a few at the start of loss scaling, and one now and then."""
         onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
         after = by_deadline - onset
         begin = self.least_scrapes * timing.windows.scrape_seconds // 2

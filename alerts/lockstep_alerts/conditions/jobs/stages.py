@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
@@ -48,7 +47,7 @@ class StageUneven(Condition):
         above_ratio: its excess as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -75,7 +74,6 @@ class StageUneven(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A heavy stage of a pipeline, and one that is heavier by less."""
         heavy = {_SLOW_STAGE: {"backward": _extra_seconds(1.1 * self.above_ratio)}}
         lighter = {_SLOW_STAGE: {"backward": _extra_seconds(0.8 * self.above_ratio)}}
         seconds = timing.fires_by_seconds
@@ -98,7 +96,7 @@ class StageSlowed(Condition):
         above_ratio: growth of its excess as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -122,7 +120,6 @@ class StageSlowed(Condition):
   ({single})"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A stage that slows, and one that was always heavy."""
         extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * self.above_ratio)}}
         slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
         outlines: list[tuple[str, _Extra, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [

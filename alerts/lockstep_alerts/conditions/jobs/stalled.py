@@ -5,7 +5,6 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import (
@@ -47,7 +46,7 @@ _ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != 
 class Stalled(Condition):
     """Jobs of which a rank hangs, by the time-outs of the job or of the agent."""
 
-    DETECTED_AFTER: ClassVar[int | str] = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds without progress of the first rank of each job that hangs."""
@@ -98,7 +97,6 @@ unless {select_jobs_without_pages()}"""
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A hang in a step and in a checkpoint, and three jobs that do not hang."""
         outlines: list[tuple[str, dict[str, str], str, bool]] = [
             ("a rank hangs in its backward", {"n1": "sync", "n2": "backward"}, "training", True),
             ("a rank hangs in a checkpoint", {"n2": "checkpoint"}, "checkpoint", True),

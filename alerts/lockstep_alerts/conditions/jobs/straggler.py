@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
@@ -58,7 +57,7 @@ class _Late(Condition):
         above_ratio: lateness as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -90,7 +89,6 @@ class Straggler(_Late):
   {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """One rank late by more and by less than the limit, a slow node, and healthy jobs."""
         culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
         pause = {"checkpoint": _extra_seconds(2 * self.above_ratio)}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
@@ -147,7 +145,6 @@ class StragglerNode(_Late):
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A slow node with and without a pipeline on it, one late rank, and healthy jobs."""
         culprit = {**JOB, "node": "n2", "phase": "backward"}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
         slightly = dict.fromkeys(_SLOW_NODE_RANKS, self._below)

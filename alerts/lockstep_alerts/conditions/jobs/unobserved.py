@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
@@ -27,18 +26,16 @@ from lockstep_catalogue.windows import ScrapeWindows
 class Unobserved(Condition):
     """Jobs of which a slow rank would not show, by the limits that the reports share."""
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the step in the phase that may hide a slow rank, which the labels name."""
-        del windows
         # Ranks that are timed by different clocks are not compared: that is said, and not silent.
         clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
         mixed = f"{by('count', clocks, *JOB_LABELS)} > 1"
         return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """No rank waits; most time is in no phase; a healthy job."""
         by_deadline = timing.fires_by_seconds
         unwaited = {**HEALTHY, "sync": 0.0}
         unclaimed = {**HEALTHY, "other": sum(HEALTHY.values())}

@@ -1,7 +1,6 @@
 """Tickets on GPUs and nodes that no job pays for now: repair them before the next job comes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.gpu_signs import (
@@ -14,14 +13,7 @@ from lockstep_alerts.conditions.gpu_signs import (
     fatal_xids,
     has_owner,
 )
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import Samples, Stretch, Timing, growing, sample_node
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu
 from lockstep_catalogue import incidents as incident_metrics
@@ -46,13 +38,12 @@ class GpuFatalError(Condition):
         window: how long after a fatal Xid or an incident of the kernel it counts.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     window: Window
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU that nobody holds, a failed driver, or broken hardware."""
-        del windows
         gpus = f"{failed()} unless {ON_GPU} {has_owner()}"
         xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {_ON_BUS} {has_owner()}"
         node = select(
@@ -70,10 +61,9 @@ class GpuFatalError(Condition):
         return by("group", f"{gpus}\nor\n{xids}\nor\n{node}\nor\n{grown}", CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A lost GPU that is idle, memory of the host; a GPU under a job has its own alert."""
         lost = sample_node(
             incident_metrics.GPU_HEALTH,
-            steady(1, timing.fires_by_seconds, timing.onset_seconds),
+            timing.appears(),
             **_GPU,
             verdict="failed",
             gpu_reason="lost",
@@ -97,18 +87,16 @@ class GpuFatalError(Condition):
 class GpuLinkDegraded(Condition):
     """A GPU that nobody holds is worse than it should be: memory, PCIe, NVLink."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Degraded GPUs without an owner."""
-        del windows
         return by("group", f"{degraded()} unless {ON_GPU} {has_owner()}", CLUSTER, NODE, GPU)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A link of an idle GPU is lost, or of one that a job holds."""
         lost = sample_node(
             incident_metrics.GPU_HEALTH,
-            steady(1, timing.fires_by_seconds, timing.onset_seconds),
+            timing.appears(),
             **_GPU,
             verdict="degraded",
             gpu_reason="nvlink_down",
@@ -133,17 +121,14 @@ class GpuThrottled(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the time by GPU and reason."""
-        del windows
         held = rate(gpu.GPU_THROTTLE_SECONDS, self.window.text, one_of(THROTTLE, *_HELD_BACK))
         return f"{by('max', held, CLUSTER, NODE, GPU, THROTTLE)} > {self.above_ratio:g}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The part of the window that makes the share, of a GPU that is held back always."""
-        del windows
         return round(self.window.seconds * self.above_ratio) + 1
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Held back by heat all the time, now and then, and by its power limit."""
         named = {**_MACHINE, "gpu": "3", "throttle": "hw_thermal"}
 
         def held(seconds_a_second: float, reason: str) -> list[Samples]:
@@ -162,5 +147,5 @@ class GpuThrottled(Condition):
 
 def _held(timing: Timing) -> Samples:
     """A job holds the GPU."""
-    course = steady(1, timing.fires_by_seconds)
+    course = timing.steady(1)
     return sample_node(gpu.GPU_OWNER_INFO, course, **_GPU, **_OWNER)

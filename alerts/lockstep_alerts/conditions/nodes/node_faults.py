@@ -1,7 +1,6 @@
 """A GPU, the driver or the node under a job fails: one page a job and node, naming the part."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
@@ -61,7 +60,7 @@ class JobNodeFault(Condition):
         window: how long after a fatal Xid its GPU counts as faulty.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     window: Window
 
@@ -77,12 +76,11 @@ class JobNodeFault(Condition):
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A lost GPU, a fatal Xid, a driver that hangs; a benign Xid and an idle GPU are silent."""
         lasting = timing.fires_by_seconds
         lost = gpu_verdict(timing, "failed", "lost")
         hung = sample_node(
             incidents.NODE_HEALTH,
-            steady(1, lasting, timing.onset_seconds),
+            timing.appears(),
             verdict="failed",
             node_reason="driver_hung",
         )
@@ -98,7 +96,7 @@ class JobNodeFault(Condition):
 class JobGpuDegraded(Condition):
     """A GPU under a job is throttled, or its memory, PCIe or NVLink is worse than it should be."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a degraded GPU, each with the job that holds the GPU."""
@@ -110,7 +108,6 @@ class JobGpuDegraded(Condition):
         return _named_gpus(judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A throttled GPU, a lost NVLink; a pending reset and a throttled idle GPU are silent."""
         running = _running(timing.fires_by_seconds)
         hot = gpu_verdict(timing, "degraded", "thermal")
         lost = gpu_verdict(timing, "degraded", "nvlink_down")
@@ -124,7 +121,7 @@ class JobGpuDegraded(Condition):
 
 def gpu_verdict(timing: Timing, verdict: str, reason: str, node: str = "n1") -> Samples:
     """A verdict on the GPU from the onset on."""
-    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
+    course = timing.appears()
     return sample_node(
         incidents.GPU_HEALTH, course, node, **_GPU, verdict=verdict, gpu_reason=reason
     )

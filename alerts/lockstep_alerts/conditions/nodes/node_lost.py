@@ -1,7 +1,6 @@
 """A node under a job is gone: its agent is silent, and the ranks on the other nodes stand still."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
@@ -12,14 +11,7 @@ from lockstep_alerts.conditions.joins import (
     has_paused,
     kube_says,
 )
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-    steady,
-    steps_up,
-)
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, samples, steady
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
@@ -59,17 +51,16 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
 class JobNodeLost(Condition):
     """No sample of the node's agent in the live window, or Kubernetes calls the node not ready."""
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that are gone, each with the jobs that they carried."""
         return jobs_on_lost_nodes(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A node is silent or not ready; an agent is restarted; a job had ended before."""
         lost = {"cluster": "c1", "job_id": "j1", "node": "n2"}
         ready = {"node": "n2", "condition": "Ready", "status": "true"}
-        not_ready = samples(foreign.KUBE_NODE_CONDITION, steps_up(timing, 0, 1), **ready)
+        not_ready = samples(foreign.KUBE_NODE_CONDITION, timing.steps_up(0, 1), **ready)
         silent, moving = _Job(timing=timing, moves=False), _Job(timing=timing, moves=True)
         answering = _Job(timing=timing, moves=True, is_silent=False)
         ended = _Job(timing=timing, moves=False, state="done")

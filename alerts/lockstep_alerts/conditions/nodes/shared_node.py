@@ -1,12 +1,12 @@
 """A node that fails under several jobs is one incident: one page for the node, and none a job."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node
 from lockstep_alerts.reading.quantities import Whole
 from lockstep_catalogue import foreign, incidents, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
@@ -36,13 +36,12 @@ class SharedNodeFault(Condition):
         least_jobs: hit by the node at one time, from which on the page is the node's.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     least_jobs: Annotated[int, Whole(1, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of jobs that each faulty node hits."""
-        del windows
         return f"{by('count', _jobs(), CLUSTER, NODE)} >= {self.least_jobs}"
 
     def evidence(self) -> str:
@@ -51,7 +50,6 @@ class SharedNodeFault(Condition):
         return f"Jobs: {listing(_jobs(*on_node), '{{ $series.Labels.job_id }}', CLUSTER, NODE)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The driver hangs under as many jobs as the limit, and under one fewer."""
         enough = range(self.least_jobs)
         return [
             Case("its jobs", _hung(timing, enough), {"cluster": "c1", "node": "n1"}),
@@ -61,11 +59,10 @@ class SharedNodeFault(Condition):
 
 def _hung(timing: Timing, jobs: range) -> list[Samples]:
     """A node whose driver hangs from the onset on, under these jobs."""
-    lasting = timing.fires_by_seconds
-    hung = steady(1, lasting, timing.onset_seconds)
+    hung = timing.appears()
     verdict = {"verdict": "failed", "node_reason": "driver_hung"}
     trains = [
-        sample_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
+        sample_node(training.RANKS, timing.steady(1), job_id=f"j{number}", state="training")
         for number in jobs
     ]
     return [*trains, sample_node(incidents.NODE_HEALTH, hung, **verdict)]

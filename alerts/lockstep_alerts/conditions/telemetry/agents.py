@@ -14,7 +14,6 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     samples,
     steady,
-    steps_up,
 )
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, Time, Whole, Words
@@ -93,16 +92,15 @@ class AgentDown(Condition):
         return max(windows.live_seconds, _STUCK_SECONDS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """An agent is silent, never answered, or stands; all answer; a drained node is silent."""
         named = {"cluster": "c1", "node": "n0"}
-        drained = samples(foreign.KUBE_CORDONED, steady(1, timing.fires_by_seconds), **named)
+        drained = samples(foreign.KUBE_CORDONED, timing.steady(1), **named)
         never = {"cluster": "c1", "instance": "n7:9440", "job": "lockstep-agent"}
         return [
             Case("an agent is silent", _agents(timing, 4, 1), named),
             Case("an agent stands", _agents(timing, 4, 1, is_stuck=True), named),
             Case(
                 "an agent never answered",
-                [samples(foreign.UP, steady(0, timing.fires_by_seconds), **never)],
+                [samples(foreign.UP, timing.steady(0), **never)],
                 {"cluster": "c1", "instance": "n7:9440"},
             ),
             Case("the node is drained", [*_agents(timing, 4, 1), drained]),
@@ -143,7 +141,6 @@ class AgentsDown(Condition):
         return listing(f"{down} == 0", item, CLUSTER)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Enough agents fall silent, or serve an old text; too few, or none, do."""
         num_agents = 20 + 10 * self.least_agents
         num_silent = int(num_agents * self.above_ratio) + 1
         cluster = {"cluster": "c1"}
@@ -166,7 +163,7 @@ def _agents(
         seconds = onset if fails and not is_stuck else lasting
         moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
         node = f"n{number}"
-        up = steps_up(timing, 0 if fails and not is_stuck else 1, 1)
+        up = timing.steps_up(0 if fails and not is_stuck else 1, 1)
         series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
         series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
         series.append(sample_node(foreign.UP, up, node, job="lockstep-agent"))
@@ -195,7 +192,6 @@ class ClockOff(Condition):
         return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """One clock is off, that of Prometheus is; all agree."""
         lasting = timing.fires_by_seconds
 
         def clocks(*offsets: float) -> list[Samples]:

@@ -4,16 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import (
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    samples,
-    steady,
-    steps_up,
-)
+from lockstep_alerts.conditions.synthetic import Course, Samples, Timing, samples
 from lockstep_alerts.reading.quantities import Number, Window
 from lockstep_catalogue import foreign, ledger
 from lockstep_catalogue.metric import Label
@@ -41,7 +32,6 @@ class LedgerImpaired(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Ledgers by their address."""
-        del windows
         window = self.window.text
         refusals = none_of(ledger.REFUSAL, *_HARMLESS)
         # A count that falls again and again is that of two processes behind one address.
@@ -56,22 +46,20 @@ class LedgerImpaired(Condition):
         return by("group", f"{grown} or {slow}", _INSTANCE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """It refuses events, has errors, leaves a job aside, is slow; late events; all is well."""
-
         def refuses(reason: str) -> list[Samples]:
-            return [samples(ledger.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
+            return [samples(ledger.REFUSED, timing.steps_up(3), **_LEDGER, refusal=reason)]
 
         errors = {**_LEDGER, "http_status": "5xx"}
         return [
             Case("it refuses events", refuses("value"), _LEDGER),
             Case(
                 "it has errors",
-                [samples(ledger.REQUESTS, steps_up(timing, 3), **errors)],
+                [samples(ledger.REQUESTS, timing.steps_up(3), **errors)],
                 _LEDGER,
             ),
             Case(
                 "it leaves a job aside",
-                [samples(ledger.JOBS_ASIDE, steps_up(timing, 1), **_LEDGER)],
+                [samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)],
                 _LEDGER,
             ),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
@@ -82,8 +70,8 @@ class LedgerImpaired(Condition):
     def _commits(self, timing: Timing, *, is_slow: bool) -> list[Samples]:
         """Ten commits a second, all in the first bucket or all in the last."""
         bounds = [*(f"{bound:g}" for bound in ledger.COMMIT_DURATION.buckets), "+Inf"]
-        every: Course = growing(Stretch(timing.fires_by_seconds, 10))
-        none = steady(0, timing.fires_by_seconds)
+        every: Course = timing.counts(10)
+        none = timing.steady(0)
         return [
             samples(
                 ledger.COMMIT_DURATION,

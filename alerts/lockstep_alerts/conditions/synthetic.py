@@ -10,6 +10,8 @@ from lockstep_catalogue.vocabulary import Clock
 from lockstep_catalogue.windows import ScrapeWindows
 
 JOB = {"cluster": "c1", "job_id": "j1"}
+MACHINE = {"cluster": "c1", "node": "n1"}
+JOB_NODE = {**JOB, "node": "n1"}
 NUM_RANKS = 4
 _SAME_SECONDS = 1e-9
 
@@ -123,6 +125,21 @@ class Timing:
         """A counter whose rate changes at the onset."""
         after = Stretch(self.fires_within_seconds, per_second)
         return growing(Stretch(self.onset_seconds, before), after)
+
+
+def trains(
+    timing: Timing, ranks: float = 1, node: str = "n1", job_id: str = "j1", state: str = "training"
+) -> Samples:
+    """Ranks of a job on a node, all of them in one state."""
+    return sample_node(training.RANKS, timing.steady(ranks), node, job_id=job_id, state=state)
+
+
+def spends(course_by_state: Mapping[str, Course]) -> list[Samples]:
+    """Where the time of a job's ranks goes."""
+    return [
+        sample_node(training.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
+        for state, course in course_by_state.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its pages.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
+from lockstep_alerts.conditions.synthetic import Samples
 from lockstep_alerts.reading.quantities import Whole
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Label
@@ -53,6 +55,11 @@ class Wide(Condition):
     def evidence(self) -> str:
         """Asks Prometheus which jobs are hit, by the alerts that it explains them with."""
         return jobs_of(self.CAUSE)
+
+
+def on_nodes(count: int, of_node: Callable[[str], Iterable[Samples]]) -> list[Samples]:
+    """Series of a case on so many nodes."""
+    return [each for number in range(count) for each in of_node(f"n{number + 1}")]
 
 
 def jobs_of(cause: str) -> str:

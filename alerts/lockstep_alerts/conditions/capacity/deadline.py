@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Timing,
+    sample_node,
+    samples,
+    steady,
+    trains,
+)
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
@@ -54,11 +62,10 @@ class DeadlineAtRisk(Condition):
         """A job that needs a day more, with so many times a day left."""
         lasting, day_seconds = timing.fires_by_seconds, 86_400
         declared = _TOKENS_A_SECOND * (_STEP * _STEP_SECONDS + day_seconds)
-        running = sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training")
         of_ledger = {"instance": "ledger:9450", **JOB}
         deadline = steady(lasting + day_seconds * left_ratio, lasting)
         return [
-            running,
+            trains(timing, 8),
             samples(recorded.TOKENS_RATE, steady(_TOKENS_A_SECOND, lasting), **JOB),
             samples(recorded.STEP_MEAN, steady(_STEP_SECONDS, lasting), **JOB),
             sample_node(training.STEP, steady(_STEP, lasting), job_id="j1"),

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
-from lockstep_alerts.conditions.synthetic import Samples, Stretch, Timing, growing, sample_node
-from lockstep_alerts.conditions.wide import Wide
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, trains
+from lockstep_alerts.conditions.wide import Wide, on_nodes
 from lockstep_alerts.reading.quantities import Number, Window
-from lockstep_catalogue import host, training
+from lockstep_catalogue import host
 from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, JOB_ID, NODE, SOURCE, VOLUME
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, increase, names, one_of, rate, select
@@ -61,32 +61,27 @@ class StorageDegraded(Wide):
         source = {"cluster": "c1", "source": _SOURCE}
 
         def volumes(num_nodes: int, metric: Metric, per_second: float) -> list[Samples]:
-            nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
-            return [each for node in nodes for each in _volume(timing, node, metric, per_second)]
+            return on_nodes(num_nodes, lambda node: _volume(timing, node, metric, per_second))
 
-        crawls = 20 * self.above_seconds  # ten requests a second
+        enough, crawls = self.least_nodes, 20 * self.above_seconds  # ten requests a second
+        too_few = volumes(enough - 1, host.STORAGE_TIMEOUTS, 1)
         return [
-            Case("it times out", volumes(self.least_nodes, host.STORAGE_TIMEOUTS, 1), source),
-            Case("it crawls", volumes(self.least_nodes, host.STORAGE_SECONDS, crawls), source),
-            Case(
-                "it times out on fewer nodes",
-                volumes(self.least_nodes - 1, host.STORAGE_TIMEOUTS, 1),
-            ),
-            Case("it works", volumes(self.least_nodes, host.STORAGE_SECONDS, crawls / 8)),
+            Case("it times out", volumes(enough, host.STORAGE_TIMEOUTS, 1), source),
+            Case("it crawls", volumes(enough, host.STORAGE_SECONDS, crawls), source),
+            Case("it times out on fewer nodes", too_few),
+            Case("it works", volumes(enough, host.STORAGE_SECONDS, crawls / 8)),
         ]
 
 
 def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> list[Samples]:
     """A volume of a node; from the onset on a counter of it grows."""
     labels = {"volume": _VOLUME}
-    lasting = timing.fires_by_seconds
     info = {"filesystem": "nfs4", "source": _SOURCE, "mount_point": "/checkpoints"}
     operation = {} if metric is host.STORAGE_TIMEOUTS else {"operation": "write"}
-    grows = timing.grows(per_second)
-    requests = growing(Stretch(lasting, 10))
+    requests = timing.counts(10)
     return [
-        sample_node(training.RANKS, timing.steady(1), node, job_id="j1", state="training"),
+        trains(timing, 1, node),
         sample_node(host.VOLUME_INFO, timing.steady(1), node, **labels, **info),
         sample_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
-        sample_node(metric, grows, node, **labels, **operation),
+        sample_node(metric, timing.grows(per_second), node, **labels, **operation),
     ]

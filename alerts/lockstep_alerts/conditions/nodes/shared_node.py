@@ -6,9 +6,10 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node
+from lockstep_alerts.conditions.hardware_series import driver_hangs
+from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, trains
 from lockstep_alerts.reading.quantities import Whole
-from lockstep_catalogue import foreign, incidents, training
+from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -50,19 +51,13 @@ class SharedNodeFault(Condition):
         return f"Jobs: {listing(_jobs(*on_node), '{{ $series.Labels.job_id }}', CLUSTER, NODE)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        enough = range(self.least_jobs)
+        def hung(jobs: int) -> list[Samples]:
+            return [
+                *(trains(timing, job_id=f"j{number}") for number in range(jobs)),
+                driver_hangs(timing),
+            ]
+
         return [
-            Case("its jobs", _hung(timing, enough), {"cluster": "c1", "node": "n1"}),
-            Case("one job fewer", _hung(timing, enough[1:])),
+            Case("its jobs", hung(self.least_jobs), MACHINE),
+            Case("one job fewer", hung(self.least_jobs - 1)),
         ]
-
-
-def _hung(timing: Timing, jobs: range) -> list[Samples]:
-    """A node whose driver hangs from the onset on, under these jobs."""
-    hung = timing.appears()
-    verdict = {"verdict": "failed", "node_reason": "driver_hung"}
-    trains = [
-        sample_node(training.RANKS, timing.steady(1), job_id=f"j{number}", state="training")
-        for number in jobs
-    ]
-    return [*trains, sample_node(incidents.NODE_HEALTH, hung, **verdict)]

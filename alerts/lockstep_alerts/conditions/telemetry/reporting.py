@@ -12,6 +12,7 @@ from lockstep_alerts.conditions.synthetic import (
     growing,
     sample_node,
     samples,
+    trains,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import agent, ledger, training
@@ -50,7 +51,7 @@ class TelemetryMissing(Condition):
         def job(size: int) -> list[Samples]:
             return [
                 sample_node(training.WORLD_RANKS, timing.steady(size), job_id="j1"),
-                sample_node(training.RANKS, timing.steady(8), job_id="j1", state="training"),
+                trains(timing, 8),
             ]
 
         def jobs_running(number: int) -> Samples:

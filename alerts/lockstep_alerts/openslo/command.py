@@ -44,7 +44,7 @@ def export_objectives(spec: Path | None) -> None:
 def import_documents(file: Path, measure: str) -> None:
     """Print the documents of FILE as entries of slos.yaml; refuse what an entry cannot say."""
     try:
-        found = entries(file, load_all(file), measure)
+        found = entries(file, load_all(file, "FILE"), measure)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     click.echo(to_yaml(as_lines(found), _HEAD), nl=False)

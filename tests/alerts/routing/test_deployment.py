@@ -120,7 +120,7 @@ def test_amtool_accepts_what_its_version_can_read(tmp_path: Path) -> None:
         (
             "routing_key_file: pagerduty",
             "",
-            ":3: page[0].pagerduty: routing_key_file is missing; add it",
+            ":3: page[0].pagerduty: routing_key_file is missing",
         ),
         (
             "routing_key_file: pagerduty",

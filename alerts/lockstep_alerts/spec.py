@@ -11,11 +11,10 @@ from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError
-from lockstep_alerts.reading.limits import Limits, read_limits
+from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.overlay import EXTENDS, extended
 from lockstep_alerts.reading.quantities import check_fields, read_quantities
-from lockstep_alerts.reading.size import Size, read_size
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path

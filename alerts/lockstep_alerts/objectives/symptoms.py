@@ -63,7 +63,8 @@ def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
             GpuSecondBurn(objective=objective, limits=burns),
             summary,
             "In the last {{ $labels.window }} {{ $value | humanizePercentage }} of the allocated "
-            f"GPU time were {objective.bad}. The objective is {_promised()} good time over 28 days.",
+            f"GPU time were {objective.bad}. "
+            f"The objective is {_promised()} good time over 28 days.",
             (_PAGE_AFTER if is_page else _TICKET_AFTER, keep),
         )
     events = tuple(limit for limit in limits if isinstance(limit, Limit))
@@ -88,7 +89,7 @@ def _promised() -> str:
     return f"{{{{ with {query} }}}}{{{{ . | first | value | humanizePercentage }}}}{{{{ end }}}}"
 
 
-def _symptom(
+def _symptom(  # noqa: PLR0917 # the order of Symptom's own fields
     objective: Objective,
     alert: str,
     severity: str,

@@ -1,4 +1,4 @@
-"""The limits of the spec by which recorded series, the ledger and the reports judge."""
+"""The size of the clusters, and the limits by which recorded series, ledger and reports judge."""
 
 import math
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from lockstep_alerts.reading.quantities import (
     read_quantities,
 )
 
-_MOST_GPUS = 1e6
+_MOST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueWait:
     """The longest wait of jobs up to a size; of all larger jobs without one."""
 
-    up_to_gpus: Annotated[float, Number(0, _MOST_GPUS)] = math.inf
+    up_to_gpus: Annotated[float, Number(0, _MOST)] = math.inf
     wait: Annotated[Duration, Time()]
 
 
@@ -80,3 +80,31 @@ def read_limits(entry: Entry) -> Limits:
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
         raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
     return read_quantities(Limits, entry, queue_wait=tuple(waits))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """What the cost of rules and the rate of false pages are estimated for.
+
+    Attributes:
+        nodes, ranks: of all running jobs together.
+        jobs: that run at the same time.
+        jobs_per_week: that end.
+        location: file and line, for a refusal.
+    """
+
+    nodes: Annotated[int, Whole(0, _MOST)]
+    ranks: Annotated[int, Whole(0, _MOST)]
+    jobs: Annotated[int, Whole(0, _MOST)]
+    jobs_per_week: Annotated[float, Number(0, _MOST)]
+    location: str
+
+
+def read_size(entry: Entry) -> Size:
+    """The size of a spec.
+
+    Raises:
+        SpecError: a field is unknown, missing or not a number above 0.
+    """
+    check_fields(Size, entry)
+    return read_quantities(Size, entry, location=entry.location().rpartition(": ")[0])

@@ -9,7 +9,6 @@ from lockstep_catalogue.ledger import SLO
 
 MAINTENANCE = "TrainMaintenance"
 """No rule makes it: whoever takes a node, a job or a cluster out of service posts it."""
-INFO_INHIBITOR = "InfoInhibitor"
 EXPLAINED = "TrainJobExplained"
 """The jobs that a cause of several nodes explains; it notifies nobody."""
 WATCHDOG = "Watchdog"
@@ -65,7 +64,7 @@ class Inhibition:
 
 
 def _named(alerts: tuple[str, ...]) -> list[str]:
-    return [f'alertname=~"{"|".join(alerts)}"'] if alerts else []
+    return [f'alertname{"=~" if alerts[1:] else "="}"{"|".join(alerts)}"'] if alerts else []
 
 
 GRAPH = (
@@ -148,7 +147,6 @@ GRAPH = (
         sources=("TrainStragglerStage",), targets=("TrainStageUneven",), equal=(*_BY_JOB, PP.name)
     ),
     Inhibition(sources=("TrainLossNotFinite",), targets=("TrainLossAnomaly",), equal=_BY_JOB),
-    Inhibition(sources=(INFO_INHIBITOR,), equal=_BY_JOB, target_matchers=('severity="info"',)),
     *(
         Inhibition(
             sources=(MAINTENANCE,),

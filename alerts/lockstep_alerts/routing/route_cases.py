@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lockstep_alerts.routing.inhibition import INFO_INHIBITOR, MAINTENANCE, WATCHDOG
+from lockstep_alerts.routing.inhibition import MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.tree import DEAD_MAN, NOBODY, PAGER, TICKETS
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 
@@ -30,7 +30,7 @@ def route_cases(
         receivers: names that the configuration declares.
     """
     watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
-    by_name = {WATCHDOG: watchdog, INFO_INHIBITOR: NOBODY, MAINTENANCE: NOBODY}
+    by_name = {WATCHDOG: watchdog, MAINTENANCE: NOBODY}
     named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
     return [
         RouteCase(

@@ -28,6 +28,7 @@ class NodesLost(Wide):
     """
 
     CAUSE = "nodes"
+    OF_NODES = ("TrainJobNodeFault", "TrainJobNodeLost")
 
     window: Window
 
@@ -51,6 +52,7 @@ class PowerCapped(Wide):
 
     DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
     CAUSE = "power"
+    OF_NODES = ("TrainJobGpuDegraded",)
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs with a GPU that the agent calls capped."""

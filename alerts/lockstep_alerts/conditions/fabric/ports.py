@@ -79,6 +79,7 @@ class FabricDegraded(Wide):
     """Clusters in which ``least_nodes`` nodes under jobs or more have a broken port at one time."""
 
     CAUSE = "fabric"
+    OF_NODES = ("TrainPortFault",)
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""

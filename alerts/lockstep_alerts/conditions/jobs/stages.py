@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     has_stood,
@@ -32,7 +33,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _STAGE_LABELS = (*JOB_LABELS, PP)
 _ON_STAGE = f"on ({names(*_STAGE_LABELS)})"
-_MAX_NAMED_RANKS = 8
 _SLOW_STAGE = 2
 # The median of half an hour is the stage's own usual work; it must have run for five minutes.
 _HISTORY_SECONDS = 1800
@@ -65,13 +65,9 @@ class StageUneven(Condition):
         of_stage = select(
             recorded.PLACEMENT, eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"), eq(PP, "%[3]s")
         )
-        labels = "$labels.cluster $labels.job_id $labels.pp"
-        query = f"query (printf `topk({_MAX_NAMED_RANKS}, {of_stage})` {labels})"
-        return (
-            f'{{{{ with {query} | sortByLabel "rank" }}}}The stage runs on '
-            "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}"
-            "rank {{ $rank.Labels.rank }} of {{ $rank.Labels.node }}{{ end }}.{{ end }}"
-        )
+        item = "rank {{ $series.Labels.rank }} of {{ $series.Labels.node }}"
+        ranks = naming(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
+        return f"{ranks}.{{{{ end }}}}"
 
     def cases(self, timing: Timing) -> list[Case]:
         heavy = {_SLOW_STAGE: {"backward": _extra_seconds(1.1 * self.above_ratio)}}

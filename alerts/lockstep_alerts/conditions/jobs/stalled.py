@@ -7,6 +7,7 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     ON_JOB,
@@ -90,11 +91,9 @@ unless {select_jobs_without_pages()}"""
         at_work = select(training.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
         missing = f"{select(training.HANG_MISSING, *_OF_JOB)} or {at_work}"
         first = select(training.HANG_FIRST, *_OF_JOB)
-        return (
-            f"{_query(missing)}The others wait for {_RANKS}."
-            f"{{{{ else }}}}No rank stands apart. {_query(first)}First to stop: {_RANKS}."
-            "{{ end }}{{ end }}"
-        )
+        waited = _naming(missing, "The others wait for ")
+        stopped = _naming(first, "No rank stands apart. First to stop: ")
+        return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
     def cases(self, timing: Timing) -> list[Case]:
         outlines: list[tuple[str, dict[str, str], str, bool]] = [
@@ -113,16 +112,13 @@ unless {select_jobs_without_pages()}"""
 
 _PHASE = training.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
-_RANKS = (
-    "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}rank {{ $rank.Labels.rank }}"
-    " on {{ $rank.Labels.node }} in {{ $rank.Labels.hang_phase }}{{ end }}"
+_RANK = (
+    "rank {{ $series.Labels.rank }} on {{ $series.Labels.node }} in {{ $series.Labels.hang_phase }}"
 )
 
 
-def _query(selected: str) -> str:
-    labels = "$labels.cluster $labels.job_id"
-    query = f"query (printf `topk({_MAX_NAMED_RANKS}, {selected})` {labels})"
-    return f'{{{{ with {query} | sortByLabel "rank" }}}}'
+def _naming(ranks: str, before: str) -> str:
+    return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
 
 
 def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samples]:

@@ -74,7 +74,7 @@ def _select_from_kubernetes(nodes: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentDown(Condition):
+class _Agents(Condition):
     """Agents that should answer and do not, or serve a text that stands.
 
     Attributes:
@@ -83,13 +83,17 @@ class AgentDown(Condition):
 
     nodes: Annotated[tuple[str, ...], Words()] = (".*",)
 
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Agents by their node, or by their address where the target names none."""
-        return silent_agents(windows, self.nodes)
-
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without an answer, or a minute with an old text."""
         return max(windows.live_seconds, _STUCK_SECONDS)
+
+
+class AgentDown(_Agents):
+    """Agents that should answer and do not, or serve a text that stands."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Agents by their node, or by their address where the target names none."""
+        return silent_agents(windows, self.nodes)
 
     def cases(self, timing: Timing) -> list[Case]:
         named = {"cluster": "c1", "node": "n0"}
@@ -109,18 +113,16 @@ class AgentDown(Condition):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentsDown(Condition):
+class AgentsDown(_Agents):
     """Clusters in which more than ``above_ratio`` of the agents do not answer.
 
     Attributes:
         above_ratio: share of the cluster's agents that is silent.
         least_agents: that are silent; one of a few nodes says little about the cluster.
-        nodes: of Kubernetes that have an agent, a regular expression.
     """
 
     above_ratio: Ratio
     least_agents: Annotated[int, Whole(1, 10_000)] = 3
-    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
@@ -129,10 +131,6 @@ class AgentsDown(Condition):
         return (
             f"{silent} >= {self.least_agents} > {_ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
         )
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """A live window without an answer, or a minute with an old text."""
-        return max(windows.live_seconds, _STUCK_SECONDS)
 
     def evidence(self) -> str:
         """Asks Prometheus which agents do not answer."""

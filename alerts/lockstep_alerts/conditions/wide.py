@@ -34,7 +34,7 @@ class Wide(Condition):
         least_nodes: hit at the same time, from which on it is one cause.
     """
 
-    DETECTED_AFTER = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
     CAUSE: ClassVar[str] = ""
     PLACE: ClassVar[tuple[Label, ...]] = (CLUSTER,)
     OF_NODES: ClassVar[tuple[str, ...]] = ()

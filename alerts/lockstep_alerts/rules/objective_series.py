@@ -57,6 +57,9 @@ def _counts(kind: str) -> str:
     return f"{of_cluster}\nor\n{of_classes}"
 
 
+_RECENT = "2m"  # slices are evaluated once a minute, in another file
+
+
 def _slices(counted: Recorded) -> str:
     over = f"sum_over_time({select(counted)}[{SLICE_PERIOD}])"
     return f'label_replace({over}, "{WINDOW.name}", "{SLICE_PERIOD}", "", "")'
@@ -109,7 +112,8 @@ def _error_ratio_in(window: str) -> str:
 
 def _current() -> str:
     seconds = select(ERROR_RATIOS[_CURRENT_OF_GPU_SECONDS], one_of(SLO, *GPU_SECOND_SLOS))
-    now = _error_ratio(select(SLICES_BAD), select(SLICES_TOTAL))
+    bad, total = (f"last_over_time({select(s)}[{_RECENT}])" for s in (SLICES_BAD, SLICES_TOTAL))
+    now = _error_ratio(bad, total)
     events = select(ERROR_RATIOS[_CURRENT_OF_EVENTS])
     return f"({seconds} or {now} or {events}) / {select(ERROR_BUDGET)}"
 

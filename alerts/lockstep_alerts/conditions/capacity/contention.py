@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, kube_says, runs_on
+from lockstep_alerts.conditions.joins import (
+    NODE_LABELS,
+    ON_MACHINE,
+    RUNNING,
+    kube_says,
+    recent,
+    runs_on,
+)
 from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, samples, steady
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
@@ -57,14 +64,15 @@ class Contention(Condition):
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
         queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        return f"({pressed}\nor\n{throttled})\nand {_ON_JOB_NODE} ({self._harm()})\nor\n{queued}"
+        harmed = f"and {_ON_JOB_NODE} ({self._harm(windows)})"
+        return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
-    def _harm(self) -> str:
+    def _harm(self, windows: ScrapeWindows) -> str:
         """Nodes on which the job waits for data or launches, or with a rank that is late."""
         waits = one_of(GOODPUT, "data_wait", "host_bound")
         lost = by("sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
         spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
-        late = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        late = by("max", recent(recorded.LATENESS_RATIO, windows), *NODE_LABELS)
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
@@ -116,7 +124,7 @@ class NodePressure(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
         available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
-        scarce = f"({available} / {ON_MACHINE} {total} < {self.below_ratio:g})"
+        scarce = f"({available} / {ON_MACHINE} ({total} > 0) < {self.below_ratio:g})"
         limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
         # Page cache counts into the memory of a job, and is given back when it is asked for: only
         # a job whose tasks wait for memory is short of it.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import recorded, training
-from lockstep_catalogue.promql import by, rate, select
+from lockstep_catalogue.promql import by, rate
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -37,7 +37,7 @@ class MonitorCost(Condition):
         """Share of the mean step in the monitor's own calls, by the steps that it timed."""
         spent = by("sum", rate(training.MEASURED_SECONDS, self.window.text), *JOB_LABELS)
         steps = by("sum", rate(training.MEASURED_STEPS, self.window.text), *JOB_LABELS)
-        share = f"{spent} / ({steps} > 0) / {ON_JOB} {select(recorded.STEP_MEAN)}"
+        share = f"{spent} / ({steps} > 0) / {ON_JOB} {recent(recorded.STEP_MEAN, windows)}"
         return f"{share} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:

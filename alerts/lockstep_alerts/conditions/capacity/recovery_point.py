@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks, recent
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
@@ -21,6 +21,7 @@ from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _HISTORY = "1d"
+_RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
 _EVERY_SECONDS = 600  # between two checkpoints of the cases
 
 
@@ -46,7 +47,7 @@ class CheckpointStale(Condition):
         changes = f"changes({durable}[{_HISTORY}])"
         seen = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
         # What the recorded series remembers of a job that has written nothing for a day.
-        interval = f"({seen} or {select(recorded.CHECKPOINT_INTERVAL)})"
+        interval = f"({seen} or {recent(recorded.CHECKPOINT_INTERVAL, windows, _RECORDED_SECONDS)})"
         age = f"(time() - {by('max', durable, *JOB_LABELS)})"
         moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
         return (

@@ -10,6 +10,7 @@ from lockstep_alerts.conditions.joins import (
     RUNNING,
     has_paused,
     kube_says,
+    recent,
 )
 from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, samples, steady
 from lockstep_catalogue import agent, foreign, recorded, training
@@ -35,7 +36,7 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
     seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
     carried = f"({ran_at} >= {ON_MACHINE} group_left () {seen_at})"
     # An agent that is restarted stops no job: the ranks elsewhere go on, or pause by plan.
-    stands = f"{select(recorded.STANDING)} unless {has_paused(windows)}"
+    stands = f"{recent(recorded.STANDING, windows)} unless {has_paused(windows)}"
 
     def not_ready(*matchers: Matcher) -> str:
         ready = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))

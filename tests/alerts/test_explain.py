@@ -118,7 +118,7 @@ def test_every_alert_is_explained() -> None:
         text = explained(SPEC, symptom, runbooks_path())
         assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == titles
         for title, section in zip(titles, text.split("\n## ")[1:], strict=True):
-            reads_nothing = title == "Reads" and symptom.alert == "Watchdog"
+            reads_nothing = title == "Reads" and symptom.alert == "TrainWatchdog"
             assert "\n- " in section or reads_nothing, (symptom.alert, title)
 
 

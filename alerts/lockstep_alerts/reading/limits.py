@@ -19,6 +19,9 @@ from lockstep_alerts.reading.quantities import (
 _MOST = 1e6
 
 
+_PAGING = ("classes_without_pages", "classes_with_pages")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueWait:
     """The longest wait of jobs up to a size; of all larger jobs without one."""
@@ -79,7 +82,11 @@ def read_limits(entry: Entry) -> Limits:
     sizes = [each.up_to_gpus for each in waits]
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
         raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
-    return read_quantities(Limits, entry, queue_wait=tuple(waits))
+    limits = read_quantities(Limits, entry, queue_wait=tuple(waits))
+    if both := set(limits.classes_with_pages) & set(limits.classes_without_pages):
+        field = next(name for name in _PAGING if entry.has(name))
+        raise entry.refuse(field, f"{min(both)} is in {' and in '.join(_PAGING)}; keep it in one")
+    return limits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,8 @@ MAINTENANCE = "TrainMaintenance"
 """No rule makes it: whoever takes a node, a job or a cluster out of service posts it."""
 EXPLAINED = "TrainJobExplained"
 """The jobs that a cause of several nodes explains; it notifies nobody."""
-WATCHDOG = "Watchdog"
+WATCHDOG = "TrainWatchdog"
+"""A name of its own: kube-prometheus has a Watchdog, with a route of its own."""
 
 CRITICAL = 'severity="critical"'
 _TICKET = 'severity=~"warning|info"'

@@ -27,14 +27,10 @@ class DataSkew(Condition):
         return f"{load_excess(*JOB_LABELS)} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        named = {**JOB, "load": "tokens"}
         above, below = 1.1 * (1 + self.above_ratio), 1 + 0.5 * self.above_ratio
-        outlines: list[tuple[str, float, str, bool]] = [
-            ("one rank has more tokens", above, "tokens", True),
-            ("by less than that", below, "tokens", False),
-            ("one sequence is long", above, "longest_sequence", False),
-        ]
+        lasting = timing.fires_by_seconds
         return [
-            Case(name, loads(ratio, timing.fires_by_seconds, load), named if fires else None)
-            for name, ratio, load, fires in outlines
+            Case("one rank has more tokens", loads(above, lasting), {**JOB, "load": "tokens"}),
+            Case("by less than that", loads(below, lasting)),
+            Case("one sequence is long", loads(above, lasting, "longest_sequence")),
         ]

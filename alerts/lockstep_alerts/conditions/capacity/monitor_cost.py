@@ -7,9 +7,7 @@ from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
-    Stretch,
     Timing,
-    growing,
     sample_node,
     samples,
 )
@@ -42,11 +40,9 @@ class MonitorCost(Condition):
 
     def cases(self, timing: Timing) -> list[Case]:
         def job(ratio: float) -> list[Samples]:
-            lasting = timing.fires_by_seconds
-            spent = growing(Stretch(lasting, ratio))
             return [
-                sample_node(training.MEASURED_SECONDS, spent, job_id="j1"),
-                sample_node(training.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
+                sample_node(training.MEASURED_SECONDS, timing.counts(ratio), job_id="j1"),
+                sample_node(training.MEASURED_STEPS, timing.counts(1), job_id="j1"),
                 samples(recorded.STEP_MEAN, timing.steady(1), **JOB),
             ]
 

@@ -149,11 +149,7 @@ class ResumedOlder(Condition):
 
     def cases(self, timing: Timing) -> list[Case]:
         def resumed(outcome: str) -> list[Samples]:
-            course = growing(
-                Stretch(timing.onset_seconds, 0),
-                Stretch(1, 1),
-                Stretch(timing.fires_within_seconds, 0),
-            )
+            course = timing.steps_up()
             return [samples(ledger.RESUMES, course, **_GROUP, restore=outcome)]
 
         return [

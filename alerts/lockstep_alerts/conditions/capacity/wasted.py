@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Stretch, Timing, growing, sample_node
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, spends
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
@@ -37,23 +37,15 @@ class DataStarved(Condition):
         return f"{share} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        above, below = (1 + self.above_ratio) / 2, self.above_ratio / 2
+        def waiting(ratio: float) -> list[Samples]:
+            return spends(
+                {"data_wait": timing.counts(ratio), "productive": timing.counts(1 - ratio)}
+            )
+
         return [
-            Case("it waits for data", _spending(timing, above), JOB),
-            Case("it waits for data a little", _spending(timing, below)),
+            Case("it waits for data", waiting((1 + self.above_ratio) / 2), JOB),
+            Case("it waits for data a little", waiting(self.above_ratio / 2)),
         ]
-
-
-def _spending(timing: Timing, waiting: float) -> list[Samples]:
-    """A rank that waits for data for a share of its time."""
-    seconds = timing.fires_by_seconds
-    shares = {"data_wait": waiting, "productive": 1 - waiting}
-    return [
-        sample_node(
-            training.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
-        )
-        for state, share in shares.items()
-    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

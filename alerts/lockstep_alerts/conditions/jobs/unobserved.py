@@ -10,11 +10,9 @@ from lockstep_alerts.conditions.synthetic import (
     JOB,
     NUM_RANKS,
     Regime,
-    Stretch,
+    Samples,
     Timing,
-    moving,
-    present,
-    stepping,
+    training_job,
 )
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLOCK
@@ -36,23 +34,17 @@ class Unobserved(Condition):
         return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        by_deadline = timing.fires_by_seconds
-        unwaited = {**HEALTHY, "sync": 0.0}
-        unclaimed = {**HEALTHY, "other": sum(HEALTHY.values())}
-        outlines: list[tuple[str, Mapping[str, float], str | None]] = [
-            ("no rank waits", unwaited, "sync"),
-            ("most time is in no phase", unclaimed, "other"),
-            ("a healthy job", HEALTHY, None),
-        ]
+        seconds = timing.fires_by_seconds
+
+        def job(phases: Mapping[str, float]) -> list[Samples]:
+            return training_job(Regime(seconds, (phases,) * NUM_RANKS))
+
         return [
+            Case("no rank waits", job({**HEALTHY, "sync": 0.0}), {**JOB, "phase": "sync"}),
             Case(
-                name,
-                [
-                    *present(by_deadline),
-                    *moving(Stretch(by_deadline, 1)),
-                    *stepping(Regime(by_deadline, (phases,) * NUM_RANKS)),
-                ],
-                None if phase is None else {**JOB, "phase": phase},
-            )
-            for name, phases, phase in outlines
+                "most time is in no phase",
+                job({**HEALTHY, "other": sum(HEALTHY.values())}),
+                {**JOB, "phase": "other"},
+            ),
+            Case("a healthy job", job(HEALTHY)),
         ]

@@ -55,12 +55,12 @@ class LedgerStale(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         cluster = {"cluster": "c1"}
         onset, lasting = timing.onset_seconds, timing.fires_by_seconds
+        stands = timing.grows(0, before=1)
         up = samples(foreign.UP, steady(1, lasting), instance="n1:9440", job="lockstep-agent")
-        stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
         return [
             Case("its counts are old", _ledger(stands, lasting), cluster),
             Case("it is gone", [*_ledger(growing(Stretch(onset, 1)), onset), up], cluster),
-            Case("its counts are fresh", _ledger(growing(Stretch(lasting, 1)), lasting)),
+            Case("its counts are fresh", _ledger(timing.counts(1), lasting)),
         ]
 
 
@@ -92,9 +92,7 @@ class FeedBehind(Condition):
 
     def cases(self, timing: Timing) -> list[Case]:
         labels = {"cluster": "c1", "feed": "slurm"}
-        onset, lasting = timing.onset_seconds, timing.fires_by_seconds
-        stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
-        goes_on = growing(Stretch(lasting, 1))
+        stands, goes_on = timing.grows(0, before=1), timing.counts(1)
         return [
             Case("it has no answer", [samples(ledger.FEED_ASKED, stands, **labels)], labels),
             Case("it is fresh", [samples(ledger.FEED_ASKED, goes_on, **labels)]),

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_alerts.objectives.counts import bad_by_window, counts
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
@@ -36,19 +36,13 @@ class BudgetSpent(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         first = self.objectives[0]
         allowed = math.floor(first.bad_ratio * _EVENTS + 1e-9)
-        outlines = [
-            ("one event above the budget", _EVENTS, allowed + 1, True),
-            ("all of the budget and no more", _EVENTS, allowed, False),
-            ("nothing ran", 0, 0, False),
-        ]
-        return [
-            Case(
-                name,
-                counts(timing, first.slo, total, bad_by_window(PERIOD, bad, min(bad, 1))),
-                self._labels(first.slo) if fires else None,
-            )
-            for name, total, bad, fires in outlines
-        ]
 
-    def _labels(self, slo: str) -> dict[str, str]:
-        return {CLUSTER.name: "c1", SLO.name: slo}
+        def spent(total: int, bad: int) -> list[Samples]:
+            return counts(timing, first.slo, total, bad_by_window(PERIOD, bad, min(bad, 1)))
+
+        labels = {CLUSTER.name: "c1", SLO.name: first.slo}
+        return [
+            Case("one event above the budget", spent(_EVENTS, allowed + 1), labels),
+            Case("all of the budget and no more", spent(_EVENTS, allowed)),
+            Case("nothing ran", spent(0, 0)),
+        ]

@@ -56,24 +56,24 @@ class GpuSecondBurn(Condition):
         first, bad_ratio = self.limits[0], self.objective.bad_ratio
         gpus = 2 * self.objective.min_gpus
         above = {each: each.bad_share(bad_ratio) + _MARGIN for each in self.limits}
-        outlines: list[tuple[str, BurnLimit, float, float, float, bool]] = [
-            (f"{each.window} above its limit", each, share, share, gpus, True)
-            for each, share in above.items()
-        ]
         high, low = above[first], above[first] - 2 * _MARGIN
-        outlines += [
-            ("below the limit", first, low, low, gpus, False),
-            ("the last minutes are good", first, high, 0, gpus, False),
-            ("too few GPUs", first, high, high, self.objective.min_gpus / 2, False),
-            ("nothing ran", first, 0, 0, 0, False),
-        ]
+
+        def job(limit: BurnLimit, share: float, recent: float, num_gpus: float) -> list[Samples]:
+            return self._series(timing, limit, share, recent, num_gpus)
+
         return [
-            Case(
-                name,
-                self._series(timing, limit, share, recent, num_gpus),
-                labels_of(self.objective.slo, limit.window) if fires else None,
-            )
-            for name, limit, share, recent, num_gpus, fires in outlines
+            *(
+                Case(
+                    f"{each.window} above its limit",
+                    job(each, share, share, gpus),
+                    labels_of(self.objective.slo, each.window),
+                )
+                for each, share in above.items()
+            ),
+            Case("below the limit", job(first, low, low, gpus)),
+            Case("the last minutes are good", job(first, high, 0, gpus)),
+            Case("too few GPUs", job(first, high, high, self.objective.min_gpus / 2)),
+            Case("nothing ran", job(first, 0, 0, 0)),
         ]
 
     def _series(

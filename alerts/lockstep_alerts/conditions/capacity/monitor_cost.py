@@ -4,13 +4,7 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-)
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, rate

@@ -15,7 +15,6 @@ from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     STAGES,
-    Placement,
     Samples,
     Stretch,
     Timing,
@@ -70,17 +69,16 @@ class StageUneven(Condition):
         return f"{ranks}.{{{{ end }}}}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        heavy = {_SLOW_STAGE: {"backward": _extra_seconds(1.1 * self.above_ratio)}}
-        lighter = {_SLOW_STAGE: {"backward": _extra_seconds(0.8 * self.above_ratio)}}
         seconds = timing.fires_by_seconds
+
+        def job(ratio: float) -> list[Samples]:
+            extra = {_SLOW_STAGE: {"backward": _extra_seconds(ratio)}}
+            return training_job(ranks_late(seconds, extra), places=STAGES)
+
         stage = {**JOB, "pp": str(_SLOW_STAGE), "phase": "backward"}
-        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("one stage has more work", heavy, STAGES, stage),
-            ("by less than that", lighter, STAGES, None),
-        ]
         return [
-            Case(name, training_job(ranks_late(seconds, extra), places=places), fires, seconds)
-            for name, extra, places, fires in outlines
+            Case("one stage has more work", job(1.1 * self.above_ratio), stage, seconds),
+            Case("by less than that", job(0.8 * self.above_ratio), None, seconds),
         ]
 
 
@@ -118,18 +116,10 @@ class StageSlowed(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * self.above_ratio)}}
         slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
-        outlines: list[tuple[str, _Extra, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("one stage slows", {}, extra, STAGES, slowed),
-            ("it was always heavier", extra, extra, STAGES, None),
-        ]
+        at = _history_seconds(timing) + timing.fires_within_seconds
         return [
-            Case(
-                name,
-                _slowing(timing, before, after, places),
-                fires,
-                _history_seconds(timing) + timing.fires_within_seconds,
-            )
-            for name, before, after, places, fires in outlines
+            Case("one stage slows", _slowing(timing, {}, extra), slowed, at),
+            Case("it was always heavier", _slowing(timing, extra, extra), None, at),
         ]
 
 
@@ -147,13 +137,11 @@ def _history_seconds(timing: Timing) -> int:
     return timing.onset_seconds + _MIN_HISTORY_SECONDS + timing.fires_within_seconds
 
 
-def _slowing(
-    timing: Timing, before: _Extra, after: _Extra, places: tuple[Placement, ...]
-) -> list[Samples]:
+def _slowing(timing: Timing, before: _Extra, after: _Extra) -> list[Samples]:
     slowing = training_job(
         ranks_late(_history_seconds(timing), before),
         ranks_late(timing.fires_within_seconds, after),
-        places=places,
+        places=STAGES,
     )
     # Another job, whose stage has two ranks, must not spoil the join.
     seconds = _history_seconds(timing) + timing.fires_within_seconds

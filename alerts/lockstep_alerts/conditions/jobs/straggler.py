@@ -103,27 +103,17 @@ class Straggler(_Late):
             ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
             ("late by another clock than the others", late, TWO_CLOCKS, None),
         ]
+        series = _straggling(timing, late, ONE_NODE)
+        longer = sum(self._above.values()) / sum(HEALTHY.values())
+        seconds = timing.fires_by_seconds
+        all_of_it, half = (
+            [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)] for share in (1, 0.5)
+        )
         return [
             *_cases(timing, outlines),
             _standstill(timing),
-            *self._cases_with_loads(timing, culprit),
-        ]
-
-    def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
-        """The late rank has as much more to do as it is late, and half as much."""
-        series = _straggling(timing, {_LATE_RANK: self._above}, ONE_NODE)
-        longer = sum(self._above.values()) / sum(HEALTHY.values())
-        fires = {**culprit, "node": "n1"}
-        outlines = (("it has more data", 1, None), ("more data explains half of it", 0.5, fires))
-        seconds = timing.fires_by_seconds
-        return [
-            Case(
-                name,
-                [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)],
-                expected,
-                seconds,
-            )
-            for name, share, expected in outlines
+            Case("it has more data", all_of_it, None, seconds),
+            Case("more data explains half of it", half, {**culprit, "node": "n1"}, seconds),
         ]
 
 

@@ -1,7 +1,5 @@
 """A node under a job is gone: its agent is silent, and the ranks on the other nodes stand still."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
@@ -12,7 +10,15 @@ from lockstep_alerts.conditions.joins import (
     kube_says,
     recent,
 )
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Samples,
+    Timing,
+    sample_node,
+    samples,
+    steady,
+)
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
@@ -59,41 +65,27 @@ class JobNodeLost(Condition):
         return jobs_on_lost_nodes(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        lost = {"cluster": "c1", "job_id": "j1", "node": "n2"}
+        stands = timing.appears(60)
+
+        def job(
+            standing: Course | None, *, is_silent: bool = True, state: str = "training"
+        ) -> list[Samples]:
+            """A job of two nodes, of which the second falls silent at the onset."""
+            until = timing.onset_seconds if is_silent else timing.fires_by_seconds
+            series = [samples(recorded.STANDING, standing, **JOB)] if standing else []
+            for node, seconds in (("n1", timing.fires_by_seconds), ("n2", until)):
+                series += [
+                    sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"),
+                    sample_node(training.RANKS, steady(1, seconds), node, job_id="j1", state=state),
+                ]
+            return series
+
+        lost = {**JOB, "node": "n2"}
         ready = {"node": "n2", "condition": "Ready", "status": "true"}
         not_ready = samples(foreign.KUBE_NODE_CONDITION, timing.steps_up(0, 1), **ready)
-        silent, moving = _Job(timing=timing, moves=False), _Job(timing=timing, moves=True)
-        answering = _Job(timing=timing, moves=True, is_silent=False)
-        ended = _Job(timing=timing, moves=False, state="done")
         return [
-            Case("a node is silent, and the job stands", silent.series(), lost),
-            Case("Kubernetes misses the node", [*answering.series(), not_ready], lost),
-            Case("an agent is restarted, and the job goes on", moving.series()),
-            Case("the job ended before", ended.series()),
-        ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Job:
-    """A job of two nodes, of which the second falls silent at the onset."""
-
-    timing: Timing
-    moves: bool
-    is_silent: bool = True
-    state: str = "training"
-
-    def series(self) -> list[Samples]:
-        onset, by_deadline = self.timing.onset_seconds, self.timing.fires_by_seconds
-        until = {"n1": by_deadline, "n2": onset if self.is_silent else by_deadline}
-        stands = steady(60, by_deadline, by_deadline if self.moves else onset)
-        return [
-            samples(recorded.STANDING, stands, cluster="c1", job_id="j1"),
-            *(
-                sample_node(metric, steady(1, until[node]), node, **labels)
-                for node in until
-                for metric, labels in (
-                    (agent.AGENT_INFO, {"version": "1"}),
-                    (training.RANKS, {"job_id": "j1", "state": self.state}),
-                )
-            ),
+            Case("a node is silent, and the job stands", job(stands), lost),
+            Case("Kubernetes misses the node", [*job(None, is_silent=False), not_ready], lost),
+            Case("an agent is restarted, and the job goes on", job(None)),
+            Case("the job ended before", job(stands, state="done")),
         ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import Course, Samples, Timing, samples
+from lockstep_alerts.conditions.synthetic import Samples, Timing, samples
 from lockstep_alerts.reading.quantities import Number, Window
 from lockstep_catalogue import foreign, ledger
 from lockstep_catalogue.metric import Label
@@ -49,19 +49,15 @@ class LedgerImpaired(Condition):
         def refuses(reason: str) -> list[Samples]:
             return [samples(ledger.REFUSED, timing.steps_up(3), **_LEDGER, refusal=reason)]
 
-        errors = {**_LEDGER, "http_status": "5xx"}
+        status = {**_LEDGER, "http_status": "5xx"}
+        errors = samples(ledger.REQUESTS, timing.steps_up(3), **status)
+        aside = samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)
         return [
             Case("it refuses events", refuses("value"), _LEDGER),
             Case(
-                "it has errors",
-                [samples(ledger.REQUESTS, timing.steps_up(3), **errors)],
-                _LEDGER,
+                "it has errors", [samples(ledger.REQUESTS, timing.steps_up(3), **errors)], _LEDGER
             ),
-            Case(
-                "it leaves a job aside",
-                [samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)],
-                _LEDGER,
-            ),
+            Case("it leaves a job aside", [aside], _LEDGER),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
             Case("an event comes after its job", refuses("finished")),
             Case("it is quick", self._commits(timing, is_slow=False)),
@@ -70,12 +66,10 @@ class LedgerImpaired(Condition):
     def _commits(self, timing: Timing, *, is_slow: bool) -> list[Samples]:
         """Ten commits a second, all in the first bucket or all in the last."""
         bounds = [*(f"{bound:g}" for bound in ledger.COMMIT_DURATION.buckets), "+Inf"]
-        every: Course = timing.counts(10)
-        none = timing.steady(0)
         return [
             samples(
                 ledger.COMMIT_DURATION,
-                none if is_slow and bound != "+Inf" else every,
+                timing.steady(0) if is_slow and bound != "+Inf" else timing.counts(10),
                 "_bucket",
                 **_LEDGER,
                 le=bound,

@@ -14,7 +14,7 @@ from lockstep_alerts.reading.entry import Entry, Fields, SpecError
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.overlay import EXTENDS, extended
-from lockstep_alerts.reading.quantities import check_fields, read_quantities
+from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
@@ -134,13 +134,12 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
 def _symptom(entry: Entry) -> Symptom:
     kind = entry.choice("kind", *CONDITIONS)
     condition, area = CONDITIONS[kind], area_of(kind)
-    check_fields(condition, entry, _REQUIRED, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
         area=area.name,
-        condition=read_quantities(condition, entry),
+        condition=read_quantities(condition, entry, _REQUIRED, _OPTIONAL),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep_alerts.reading.model import Duration
@@ -10,6 +10,12 @@ from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A question that names what was meant; empty where nothing is near."""
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 class SpecError(ValueError):
@@ -95,8 +101,7 @@ class Entry:
         for field in self._fields:
             if field not in required + optional:
                 allowed = required + optional
-                near = difflib.get_close_matches(field, allowed, 1)
-                guess = f"did you mean {near[0]}? " if near else ""
+                guess = nearest(field, allowed)
                 raise self.refuse(field, f"unknown key; {guess}known are {', '.join(allowed)}")
         for field in required:
             if field not in self._fields:
@@ -127,9 +132,8 @@ class Entry:
         """One of the allowed words."""
         value = self._fields.get(field)
         if not isinstance(value, str) or value not in allowed:
-            near = difflib.get_close_matches(str(value), allowed, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise self.refuse(field, f"must be one of {', '.join(allowed)}{guess}")
+            remedy = f"must be one of {', '.join(allowed)}; {nearest(value, allowed)}"
+            raise self.refuse(field, remedy.rstrip("; "))
         return value
 
     def number(self, field: str, above: float, up_to: float) -> float:

@@ -6,15 +6,7 @@ from typing import Annotated
 
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import (
-    Number,
-    Ratio,
-    Time,
-    Whole,
-    Words,
-    check_fields,
-    read_quantities,
-)
+from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole
 
 _MOST = 1e6
 
@@ -26,8 +18,8 @@ _PAGING = ("classes_without_pages", "classes_with_pages")
 class QueueWait:
     """The longest wait of jobs up to a size; of all larger jobs without one."""
 
-    up_to_gpus: Annotated[float, Number(0, _MOST)] = math.inf
-    wait: Annotated[Duration, Time()]
+    up_to_gpus: Annotated[float, number(0, _MOST)] = math.inf
+    wait: Annotated[Duration, Entry.duration]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,20 +44,20 @@ class Limits:
     """
 
     queue_wait: tuple[QueueWait, ...]
-    preemption_grace: Annotated[Duration, Time()]
-    checkpoint_blocking: Annotated[Duration, Time()]
+    preemption_grace: Annotated[Duration, Entry.duration]
+    checkpoint_blocking: Annotated[Duration, Entry.duration]
     checkpoint_blocking_ratio: Ratio
-    recovery_point_intervals: Annotated[float, Number(0, 100)]
+    recovery_point_intervals: Annotated[float, number(0, 100)]
     min_activity_ratio: Ratio
     min_sync_ratio: Ratio
-    min_baseline_slices: Annotated[int, Whole(0, 60)]
+    min_baseline_slices: Annotated[int, whole(0, 60)]
     min_wait_ratio: Ratio
     max_other_ratio: Ratio
-    standing: Annotated[Duration, Time()]
-    standing_steps: Annotated[float, Number(0, 1000)]
-    page_gpus: Annotated[int, Whole(0, 1_000_000)] = 8
-    classes_without_pages: Annotated[tuple[str, ...], Words()] = ("interactive",)
-    classes_with_pages: Annotated[tuple[str, ...], Words()] = ("production",)
+    standing: Annotated[Duration, Entry.duration]
+    standing_steps: Annotated[float, number(0, 1000)]
+    page_gpus: Annotated[int, whole(0, 1_000_000)] = 8
+    classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
+    classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)
 
 
 def read_limits(entry: Entry) -> Limits:
@@ -74,15 +66,11 @@ def read_limits(entry: Entry) -> Limits:
     Raises:
         SpecError: a field is unknown, missing or outside of its bounds, or sizes do not rise.
     """
-    check_fields(Limits, entry, ("queue_wait",))
-    waits = []
-    for each in entry.entries("queue_wait"):
-        check_fields(QueueWait, each)
-        waits.append(read_quantities(QueueWait, each))
+    waits = tuple(read_quantities(QueueWait, each) for each in entry.entries("queue_wait"))
     sizes = [each.up_to_gpus for each in waits]
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
         raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
-    limits = read_quantities(Limits, entry, queue_wait=tuple(waits))
+    limits = read_quantities(Limits, entry, ("queue_wait",), queue_wait=waits)
     if both := set(limits.classes_with_pages) & set(limits.classes_without_pages):
         field = next(name for name in _PAGING if entry.has(name))
         raise entry.refuse(field, f"{min(both)} is in {' and in '.join(_PAGING)}; keep it in one")
@@ -100,10 +88,10 @@ class Size:
         location: file and line, for a refusal.
     """
 
-    nodes: Annotated[int, Whole(0, _MOST)]
-    ranks: Annotated[int, Whole(0, _MOST)]
-    jobs: Annotated[int, Whole(0, _MOST)]
-    jobs_per_week: Annotated[float, Number(0, _MOST)]
+    nodes: Annotated[int, whole(0, _MOST)]
+    ranks: Annotated[int, whole(0, _MOST)]
+    jobs: Annotated[int, whole(0, _MOST)]
+    jobs_per_week: Annotated[float, number(0, _MOST)]
     location: str
 
 
@@ -113,5 +101,4 @@ def read_size(entry: Entry) -> Size:
     Raises:
         SpecError: a field is unknown, missing or not a number above 0.
     """
-    check_fields(Size, entry)
     return read_quantities(Size, entry, location=entry.location().rpartition(": ")[0])

@@ -4,10 +4,9 @@ It holds what differs, by the keys of the spec; alerts and objectives are named 
 ``slo``. What the shipped spec gains with an upgrade is there.
 """
 
-import difflib
 from pathlib import Path
 
-from lockstep_alerts.reading.entry import Fields, SpecError
+from lockstep_alerts.reading.entry import Fields, SpecError, nearest
 
 EXTENDS = "extends"
 _NAMES = {"symptoms": ("alert", "kind"), "objectives": ("slo", "measure")}
@@ -70,9 +69,6 @@ def _change_entries(path: Path, overlay: Fields, section: str, base: Fields) -> 
             change.paths |= dict.fromkeys(change, path)
             entries.append(change)
         else:
-            near = difflib.get_close_matches(str(change[name]), by_name, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise SpecError(
-                f"{path}:{change.lines[name]}: {section}: {name} {change[name]!r} is not in the "
-                f"shipped spec{guess}"
-            )
+            named = f"{path}:{change.lines[name]}: {section}: {name} {change[name]!r}"
+            guess = nearest(change[name], by_name)
+            raise SpecError(f"{named} is not in the shipped spec; {guess}".rstrip("; "))

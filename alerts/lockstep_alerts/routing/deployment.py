@@ -7,7 +7,7 @@ from typing import Annotated
 
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.reading.quantities import Time, check_fields, read_quantities
+from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.routing.receivers import USES, Receiver, read_policy, read_receiver
 from lockstep_alerts.routing.time_windows import (
@@ -35,9 +35,9 @@ class Cooldown:
         group_interval: before changes of a group that was notified are notified too.
     """
 
-    page: Annotated[Duration, Time()] = _PAGE_AGAIN
-    ticket: Annotated[Duration, Time()] = _TICKET_AGAIN
-    group_interval: Annotated[Duration, Time()] = _GROUP_INTERVAL
+    page: Annotated[Duration, Entry.duration] = _PAGE_AGAIN
+    ticket: Annotated[Duration, Entry.duration] = _TICKET_AGAIN
+    group_interval: Annotated[Duration, Entry.duration] = _GROUP_INTERVAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,6 @@ def read_deployment(path: Path) -> Deployment:
     policy = read_policy(entry)
     cooldown = Cooldown()
     if entry.has("cooldown"):
-        check_fields(Cooldown, entry.entry("cooldown"))
         cooldown = read_quantities(Cooldown, entry.entry("cooldown"))
     return Deployment(
         receivers={

@@ -1,7 +1,7 @@
 """Which receiver each generated alert must reach: cases for amtool's route test."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockstep_alerts.routing.inhibition import MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.tree import DEAD_MAN, NOBODY, PAGER, TICKETS
@@ -12,8 +12,7 @@ _CLUSTER = f"{CLUSTER.name}=c1"
 _JOB = f"{JOB_ID.name}=j1"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RouteCase:
+class RouteCase(NamedTuple):
     """Labels of an alert, and the receiver that they must reach."""
 
     labels: tuple[str, ...]

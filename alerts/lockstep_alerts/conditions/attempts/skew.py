@@ -6,7 +6,7 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, load_excess
 from lockstep_alerts.conditions.synthetic import JOB, Timing, loads
-from lockstep_alerts.reading.quantities import Number
+from lockstep_alerts.reading.quantities import number
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -20,7 +20,7 @@ class DataSkew(Condition):
 
     DETECTED_AFTER = 10
 
-    above_ratio: Annotated[float, Number(0, 100)]
+    above_ratio: Annotated[float, number(0, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """By how much the heaviest rank of each job is above the median, by kind of load."""

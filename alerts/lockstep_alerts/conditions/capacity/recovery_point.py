@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     steady,
 )
-from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -36,7 +36,7 @@ class CheckpointStale(Condition):
 
     DETECTED_AFTER = "at_least"
 
-    intervals: Annotated[float, Number(1, 100)]
+    intervals: Annotated[float, number(1, 100)]
     at_least: Window
 
     def expression(self, windows: ScrapeWindows) -> str:

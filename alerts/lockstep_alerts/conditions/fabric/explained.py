@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
 from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, trains
 from lockstep_alerts.conditions.wide import Wide, on_nodes
-from lockstep_alerts.reading.quantities import Number, Whole, Window
+from lockstep_alerts.reading.quantities import Window, number, whole
 from lockstep_catalogue import incidents
 from lockstep_catalogue.promql import by, eq
 from lockstep_catalogue.windows import ScrapeWindows
@@ -81,9 +81,9 @@ class Explained(Condition):
         least_nodes, window, above_seconds: as those of the causes.
     """
 
-    least_nodes: Annotated[int, Whole(1, 10_000)]
+    least_nodes: Annotated[int, whole(1, 10_000)]
     window: Window
-    above_seconds: Annotated[float, Number(0, 3600)]
+    above_seconds: Annotated[float, number(0, 3600)]
 
     def _causes(self) -> tuple[Wide, ...]:
         least = self.least_nodes

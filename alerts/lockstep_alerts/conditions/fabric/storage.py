@@ -7,7 +7,7 @@ from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
 from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, trains
 from lockstep_alerts.conditions.wide import Wide, on_nodes
-from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import host
 from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, JOB_ID, NODE, SOURCE, VOLUME
 from lockstep_catalogue.metric import Metric
@@ -34,7 +34,7 @@ class StorageDegraded(Wide):
     PLACE = (CLUSTER, SOURCE)
 
     window: Window
-    above_seconds: Annotated[float, Number(0, 3600)]
+    above_seconds: Annotated[float, number(0, 3600)]
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Nodes under jobs that time out, get errors, or wait too long for a request, by source."""

@@ -15,8 +15,9 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
+from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, Time, Whole, Words
+from lockstep_alerts.reading.quantities import Ratio, whole
 from lockstep_catalogue import agent, foreign
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, median_by, names, one_of, select
@@ -81,7 +82,7 @@ class _Agents(Condition):
         nodes: of Kubernetes that have an agent, a regular expression.
     """
 
-    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
+    nodes: Annotated[tuple[str, ...], Entry.texts] = (".*",)
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without an answer, or a minute with an old text."""
@@ -122,7 +123,7 @@ class AgentsDown(_Agents):
     """
 
     above_ratio: Ratio
-    least_agents: Annotated[int, Whole(1, 10_000)] = 3
+    least_agents: Annotated[int, whole(1, 10_000)] = 3
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
@@ -176,7 +177,7 @@ class ClockOff(Condition):
         above: difference from the median of the cluster's agents.
     """
 
-    above: Annotated[Duration, Time()]
+    above: Annotated[Duration, Entry.duration]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds by which a node is ahead, and clusters from all of which Prometheus differs."""

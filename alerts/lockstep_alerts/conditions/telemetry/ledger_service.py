@@ -5,7 +5,7 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.synthetic import Samples, Timing, samples
-from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import foreign, ledger
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import by, eq, histogram_quantile, increase, none_of, select
@@ -28,7 +28,7 @@ class LedgerImpaired(Condition):
     """
 
     window: Window
-    above_seconds: Annotated[float, Number(0, 60)]
+    above_seconds: Annotated[float, number(0, 60)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Ledgers by their address."""
@@ -54,9 +54,7 @@ class LedgerImpaired(Condition):
         aside = samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)
         return [
             Case("it refuses events", refuses("value"), _LEDGER),
-            Case(
-                "it has errors", [samples(ledger.REQUESTS, timing.steps_up(3), **errors)], _LEDGER
-            ),
+            Case("it has errors", [errors], _LEDGER),
             Case("it leaves a job aside", [aside], _LEDGER),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
             Case("an event comes after its job", refuses("finished")),

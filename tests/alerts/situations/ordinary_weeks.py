@@ -28,7 +28,8 @@ from .fleet import Series, build, clusters_of
 
 FLEET = "twenty-four jobs on sixty-four nodes"
 SCRAPE = 60.0
-WEEK_SECONDS = 7 * 86400.0
+DAY_SECONDS = 86400.0
+WEEK_SECONDS = 7 * DAY_SECONDS
 EPOCH = 1_760_000_040  # a whole minute; clocks in the series are moved to it
 ORDINARY = {  # events of a kind in a week
     "scrape fails": 200,
@@ -167,8 +168,7 @@ def victoria(folder: Path) -> Iterator[str]:
         "-search.latencyOffset=0s",
         "-search.maxQueryDuration=10m",
         "-search.maxUniqueTimeseries=1000000",
-        # A week of a series is 200 KB, and vmalert writes what it still holds at its end at once.
-        "-maxInsertRequestSize=2GiB",
+        "-maxInsertRequestSize=256MiB",
     ]
     with Path(folder, "victoria.log").open("wb") as log:
         server = subprocess.Popen(["victoria-metrics", *options], stdout=log, stderr=log)
@@ -237,11 +237,8 @@ def replay(
                 lines = import_lines(series, length)
                 client.post(f"{url}/api/v1/import", content=lines).raise_for_status()
                 client.get(f"{url}/internal/force_flush").raise_for_status()
-                for number, rules_of_stage in enumerate(stages(paging.rule_files)):
-                    file = folder / f"{number}.rules.yaml"
-                    group = {"name": "stage", "interval": f"{SCRAPE:g}s", "rules": rules_of_stage}
-                    file.write_text(yaml.safe_dump({"groups": [group]}), encoding="utf-8")
-                    _vmalert(url, file, length)
+                for rules_of_stage in stages(paging.rule_files):
+                    _replay_stage(url, rules_of_stage, folder / "stage.rules.yaml", length)
                     client.get(f"{url}/internal/force_flush").raise_for_status()
                 query = {"match[]": 'ALERTS{alertstate="firing"}'}
                 exported = client.get(f"{url}/api/v1/export", params=query).raise_for_status().text
@@ -254,9 +251,23 @@ def replay(
     return through_alertmanager(firing, paging, SCRAPE)
 
 
-def _vmalert(url: str, rule_file: Path, length: float) -> None:
+def _replay_stage(url: str, rules: Sequence[dict[str, Any]], file: Path, length: float) -> None:
+    """Recorded series a day at a time, alerts in one go: what holds for long is their state.
+
+    vmalert writes all that it still holds at its end in one request: a week of all ranks is more
+    than the server takes in time.
+    """
+    for kind, span in (("record", DAY_SECONDS), ("alert", length)):
+        of_kind = [rule for rule in rules if kind in rule]
+        group = {"name": "stage", "interval": f"{SCRAPE:g}s", "rules": of_kind}
+        file.write_text(yaml.safe_dump({"groups": [group]}), encoding="utf-8")
+        for begin in np.arange(0, length, span) if of_kind else ():
+            _vmalert(url, file, begin, min(begin + span - SCRAPE, length))
+
+
+def _vmalert(url: str, rule_file: Path, begin: float, until: float) -> None:
     start, end = (
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for at in (EPOCH, EPOCH + length)
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(EPOCH + at)) for at in (begin, until)
     )
     options = [
         f"-rule={rule_file}",

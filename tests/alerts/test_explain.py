@@ -69,7 +69,7 @@ def test_the_shipped_rules_fit_into_their_intervals_and_every_rule_reads_somethi
 
 
 CONSTANT = {
-    "Watchdog",
+    "TrainWatchdog",
     "job_class_slo:lockstep_ledger_slo:good_ratio",
     "slo:lockstep_train_slice:min_ratio",
     "cluster_slo:lockstep_ledger_slo_counter:total5m",

@@ -12,7 +12,7 @@ from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.synthetic import Samples
-from lockstep_alerts.reading.quantities import whole
+from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Label
@@ -39,7 +39,7 @@ class Wide(Condition):
     PLACE: ClassVar[tuple[Label, ...]] = (CLUSTER,)
     OF_NODES: ClassVar[tuple[str, ...]] = ()
 
-    least_nodes: Annotated[int, whole(1, 10_000)]
+    least_nodes: Annotated[int, whole_number(1, 10_000)]
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes that are hit, with the place."""

@@ -41,18 +41,7 @@ def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
     keep = _KEEP_PAGE if is_page else _KEEP_TICKET
     if objective.min_ratio is not None:
         least = (objective.page_min_ratio if is_page else None) or objective.min_ratio
-        return _symptom(
-            objective,
-            alert,
-            severity,
-            SliceWorse(objective=objective, min_ratio=least),
-            f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
-            "For a quarter of an hour the job has been "
-            "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
-            f"({objective.slo.replace('_', ' ')}).",
-            (_JOB_AFTER, _KEEP_PAGE),
-            is_of_job=True,
-        )
+        return _alert_on_job(objective, alert, severity, least)
     summary = f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}"
     limits = objective.page_limits if is_page else objective.ticket_limits
     if burns := tuple(limit for limit in limits if isinstance(limit, BurnLimit)):
@@ -78,6 +67,21 @@ def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
         f"The objective is {_promised()} good ones over 28 days, and chance does "
         "not explain this many.",
         (None, keep),
+    )
+
+
+def _alert_on_job(objective: Objective, alert: str, severity: str, least: float) -> Symptom:
+    return _symptom(
+        objective,
+        alert,
+        severity,
+        SliceWorse(objective=objective, min_ratio=least),
+        f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
+        "For a quarter of an hour the job has been "
+        "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
+        f"({objective.slo.replace('_', ' ')}).",
+        (_JOB_AFTER, _KEEP_PAGE),
+        is_of_job=True,
     )
 
 

@@ -12,9 +12,9 @@ from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str]) -> str:
     """A question that names what was meant; empty where nothing is near."""
-    near = difflib.get_close_matches(str(name), known, 1)
+    near = difflib.get_close_matches(str(name), names, 1)
     return f"did you mean {near[0]}? " if near else ""
 
 

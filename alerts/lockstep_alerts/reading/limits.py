@@ -6,7 +6,7 @@ from typing import Annotated
 
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole
+from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole_number
 
 _MOST = 1e6
 
@@ -50,12 +50,12 @@ class Limits:
     recovery_point_intervals: Annotated[float, number(0, 100)]
     min_activity_ratio: Ratio
     min_sync_ratio: Ratio
-    min_baseline_slices: Annotated[int, whole(0, 60)]
+    min_baseline_slices: Annotated[int, whole_number(0, 60)]
     min_wait_ratio: Ratio
     max_other_ratio: Ratio
     standing: Annotated[Duration, Entry.duration]
     standing_steps: Annotated[float, number(0, 1000)]
-    page_gpus: Annotated[int, whole(0, 1_000_000)] = 8
+    page_gpus: Annotated[int, whole_number(0, 1_000_000)] = 8
     classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
     classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)
 
@@ -88,9 +88,9 @@ class Size:
         location: file and line, for a refusal.
     """
 
-    nodes: Annotated[int, whole(0, _MOST)]
-    ranks: Annotated[int, whole(0, _MOST)]
-    jobs: Annotated[int, whole(0, _MOST)]
+    nodes: Annotated[int, whole_number(0, _MOST)]
+    ranks: Annotated[int, whole_number(0, _MOST)]
+    jobs: Annotated[int, whole_number(0, _MOST)]
     jobs_per_week: Annotated[float, number(0, _MOST)]
     location: str
 

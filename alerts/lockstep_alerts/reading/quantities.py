@@ -16,7 +16,7 @@ def number(above: float, up_to: float) -> Read:
     return lambda entry, field: entry.number(field, above, up_to)
 
 
-def whole(above: float, up_to: float) -> Read:
+def whole_number(above: float, up_to: float) -> Read:
     """The nearest whole number."""
     return lambda entry, field: round(entry.number(field, above, up_to))
 

@@ -78,8 +78,8 @@ def _per_step(window: str, steps_guard: str) -> str:
     seconds = by("sum", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
     steps = steps_guard.format(steps=by("sum", rate(training.STEPS, window), *_RANK))
     placed = f"group_left ({names(NODE, PP)})"
-    place = f"{_ON_RANK} {placed} {select(recorded.PLACEMENT)}"
-    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {place})"
+    on_place = f"{_ON_RANK} {placed} {select(recorded.PLACEMENT)}"
+    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {on_place})"
 
 
 def _phase_per_step(rules: Parameters) -> str:

@@ -43,10 +43,7 @@ ORDINARY = {  # events of a kind in a week
     "kube-state-metrics is away": 3,
     "ledger is away": 2,
 }
-FAULTS = (
-    "hang",
-    "node dies",
-)  # events alone make these; `plant` adds those that need series of their own
+FAULTS = ("hang", "node dies")
 READY_SECONDS = 30.0
 Event = dict[str, Any]
 
@@ -142,13 +139,10 @@ def import_lines(series: Sequence[Series], length: float) -> Iterator[bytes]:
         if not served.all():
             level = level[served]
             stamps_text = json.dumps(stamps[served].tolist(), separators=(",", ":"))
-        constant = len(level) and (level == level[0]).all()
-        values = [level[0]] * len(level) if constant else level.round(6).tolist()
-        text = (
-            "[" + ",".join([f"{values[0]:.12g}"] * len(values)) + "]"
-            if constant
-            else json.dumps(values)
-        )
+        if len(level) and (level == level[0]).all():
+            text = "[" + ",".join([f"{level[0]:.12g}"] * len(level)) + "]"
+        else:
+            text = json.dumps(level.round(6).tolist())
         metric = json.dumps(item.labels)
         yield f'{{"metric":{metric},"values":{text},"timestamps":{stamps_text}}}\n'.encode()
 
@@ -191,22 +185,19 @@ def victoria(folder: Path) -> Iterator[str]:
 def stages(rule_files: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
     """The rules, each stage reading only what the stages before it have computed.
 
-    vmalert replays a rule over the whole week before the next, and what it wrote is not at once in
-    an answer: a rule that is replayed too early reads nothing, and its alert never fires.
+    What vmalert has written is not at once in an answer: a rule that is replayed too early reads
+    nothing, and its alert never fires.
     """
     files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in rule_files]
     waiting = [_replayable(r) for file in files for group in file["groups"] for r in group["rules"]]
     reads = {id(rule): set(re.findall(r"[a-zA-Z_:][\w:]*", rule["expr"])) for rule in waiting}
     while waiting:
-        missing = {rule.get("record", "ALERTS") for rule in waiting if not _reads_alerts(rule)}
+        reading = (rule for rule in waiting if "ALERTS{" not in rule["expr"])
+        missing = {rule.get("record", "ALERTS") for rule in reading}
         # A series that carries on from its own past has none in a replay.
         ready = [r for r in waiting if not (reads[id(r)] - {r.get("record")}) & missing]
         yield ready
         waiting = [rule for rule in waiting if rule not in ready]
-
-
-def _reads_alerts(rule: Mapping[str, Any]) -> bool:
-    return "ALERTS{" in rule["expr"]
 
 
 def _replayable(rule: dict[str, Any]) -> dict[str, Any]:

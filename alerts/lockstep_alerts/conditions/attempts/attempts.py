@@ -7,7 +7,7 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING, grown
 from lockstep_alerts.conditions.synthetic import JOB, Course, Samples, Timing, sample_node, steady
-from lockstep_alerts.reading.quantities import Window, whole
+from lockstep_alerts.reading.quantities import Window, whole_number
 from lockstep_catalogue import gpu, host, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, MEMORY_EVENT, MODEL, NODE, STATE, UUID
 from lockstep_catalogue.metric import Metric
@@ -60,7 +60,7 @@ class CrashLoop(Condition):
     """
 
     window: Window
-    least_restarts: Annotated[int, whole(0, 1000)]
+    least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Restarts of each job within the window."""
@@ -88,7 +88,7 @@ class OutOfMemoryLoop(Condition):
     """
 
     window: Window
-    least_restarts: Annotated[int, whole(0, 1000)]
+    least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Failed allocations and kills by the kernel, by job that is restarted over and over."""

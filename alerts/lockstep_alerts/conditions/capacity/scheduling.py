@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     steady,
 )
-from lockstep_alerts.reading.quantities import Ratio, Window, whole
+from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import ledger
 from lockstep_catalogue.labels import CLUSTER, QUEUE, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Metric
@@ -38,7 +38,7 @@ class QueueWait(Condition):
 
     window: Window
     above: Window
-    least_starts: Annotated[int, whole(0, 10_000)]
+    least_starts: Annotated[int, whole_number(0, 10_000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Wait in seconds by queue; 0 of a cluster in which jobs wait and none starts."""

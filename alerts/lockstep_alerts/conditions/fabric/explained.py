@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
 from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, trains
 from lockstep_alerts.conditions.wide import Wide, on_nodes
-from lockstep_alerts.reading.quantities import Window, number, whole
+from lockstep_alerts.reading.quantities import Window, number, whole_number
 from lockstep_catalogue import incidents
 from lockstep_catalogue.promql import by, eq
 from lockstep_catalogue.windows import ScrapeWindows
@@ -81,7 +81,7 @@ class Explained(Condition):
         least_nodes, window, above_seconds: as those of the causes.
     """
 
-    least_nodes: Annotated[int, whole(1, 10_000)]
+    least_nodes: Annotated[int, whole_number(1, 10_000)]
     window: Window
     above_seconds: Annotated[float, number(0, 3600)]
 

@@ -18,7 +18,7 @@ from lockstep_alerts.conditions.synthetic import (
     growing,
     samples,
 )
-from lockstep_alerts.reading.quantities import Ratio, Window, whole
+from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -38,7 +38,7 @@ class NotFinite(Condition):
 
     window: Window
     above_ratio: Ratio = 0.005
-    least_scrapes: Annotated[int, whole(0, 20)] = 5
+    least_scrapes: Annotated[int, whole_number(0, 20)] = 5
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Steps of each job that were not finite within the window, over all ranks."""

@@ -8,7 +8,7 @@ from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.hardware_series import driver_hangs
 from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, trains
-from lockstep_alerts.reading.quantities import whole
+from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
@@ -39,7 +39,7 @@ class SharedNodeFault(Condition):
 
     DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
-    least_jobs: Annotated[int, whole(1, 100)]
+    least_jobs: Annotated[int, whole_number(1, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of jobs that each faulty node hits."""

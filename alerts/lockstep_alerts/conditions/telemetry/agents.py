@@ -17,7 +17,7 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, whole
+from lockstep_alerts.reading.quantities import Ratio, whole_number
 from lockstep_catalogue import agent, foreign
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, median_by, names, one_of, select
@@ -123,7 +123,7 @@ class AgentsDown(_Agents):
     """
 
     above_ratio: Ratio
-    least_agents: Annotated[int, whole(1, 10_000)] = 3
+    least_agents: Annotated[int, whole_number(1, 10_000)] = 3
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""

@@ -65,7 +65,7 @@ class Spec:
 
     def alerts_of(self, area: Area) -> tuple[Symptom, ...]:
         """The alerts of one rule file."""
-        return tuple(symptom for symptom in self.alerts if symptom.area == area.name)
+        return tuple(symptom for symptom in self.alerts if symptom.area is area)
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -138,13 +138,12 @@ def _symptom(entry: Entry) -> Symptom:
         alert=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
-        area=area.name,
+        area=area,
         condition=read_quantities(condition, entry, _REQUIRED, _OPTIONAL),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),
         description=entry.text("description"),
         is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
-        every_seconds=area.every_seconds,
         route=entry.choice("route", *_ROUTES) if entry.has("route") else "",
     )

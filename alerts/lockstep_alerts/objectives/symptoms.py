@@ -105,19 +105,17 @@ def _symptom(  # noqa: PLR0917 # the order of Symptom's own fields
     is_of_job: bool = False,
 ) -> Symptom:
     """The alert; ``waits`` are how long its condition must hold, and how long it fires on."""
-    area = SLICES if is_of_job else OBJECTIVES
     return Symptom(
         alert=alert,
         failure=objective.measure,
         severity=severity,
-        area=area.name,
+        area=SLICES if is_of_job else OBJECTIVES,
         condition=condition,
         pending=waits[0],
         keep_firing=waits[1],
         summary=summary,
         description=description,
         is_of_job=is_of_job,
-        every_seconds=area.every_seconds,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lockstep_alerts.areas import OBJECTIVES
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PP
 from lockstep_catalogue.ledger import SLO
@@ -179,6 +180,6 @@ def inhibitors(symptom: Symptom) -> Iterator[str]:
             cause = "".join(f" ({each})" for each in edge.source_matchers)
             yield f"{', '.join(edge.sources)}{cause} with the same {same}"
             continue
-        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area == "slo"
+        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area is OBJECTIVES
         if is_held and not edge.sources and symptom.severity in {"warning", "info"}:
             yield f"every page with the same {same}"

@@ -11,7 +11,7 @@ from lockstep_alerts.openslo.command import openslo
 from lockstep_alerts.output.write import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.reading.options import duration_option
+from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
@@ -28,7 +28,7 @@ def alerts() -> None:
 
 
 @alerts.command()
-@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+@spec_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -36,12 +36,7 @@ def alerts() -> None:
     show_default=True,
     help="Folder that the files are written to.",
 )
-@click.option(
-    "--interval",
-    callback=duration_option,
-    metavar="DURATION",
-    help="Time between scrapes; default: as the spec declares.",
-)
+@interval_option
 @click.option(
     "--runbook-base",
     default=_DEFAULTS.runbook_base,
@@ -117,7 +112,7 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 
 
 @alerts.command("list")
-@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+@spec_option
 def list_alerts(*, spec: Path | None) -> None:
     """Print the alerts of the spec with their severity."""
     try:

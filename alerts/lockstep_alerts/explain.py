@@ -20,7 +20,7 @@ from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import duration_option
+from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import Spec, read_spec
@@ -200,13 +200,8 @@ def expected_false_alarms(spec: Spec) -> Iterator[str]:
 
 @click.command()
 @click.argument("alert")
-@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
-@click.option(
-    "--interval",
-    callback=duration_option,
-    metavar="DURATION",
-    help="Time between scrapes; default: as the spec declares.",
-)
+@spec_option
+@interval_option
 def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
     """Say in words when ALERT fires, from which series, how soon, and how often falsely.
 

@@ -11,11 +11,10 @@ from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError
-from lockstep_alerts.reading.limits import Limits, read_limits
+from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.overlay import EXTENDS, extended
-from lockstep_alerts.reading.quantities import check_fields, read_quantities
-from lockstep_alerts.reading.size import Size, read_size
+from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
@@ -66,7 +65,7 @@ class Spec:
 
     def alerts_of(self, area: Area) -> tuple[Symptom, ...]:
         """The alerts of one rule file."""
-        return tuple(symptom for symptom in self.alerts if symptom.area == area.name)
+        return tuple(symptom for symptom in self.alerts if symptom.area is area)
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -135,18 +134,16 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
 def _symptom(entry: Entry) -> Symptom:
     kind = entry.choice("kind", *CONDITIONS)
     condition, area = CONDITIONS[kind], area_of(kind)
-    check_fields(condition, entry, _REQUIRED, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
-        area=area.name,
-        condition=read_quantities(condition, entry),
+        area=area,
+        condition=read_quantities(condition, entry, _REQUIRED, _OPTIONAL),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),
         description=entry.text("description"),
         is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
-        every_seconds=area.every_seconds,
         route=entry.choice("route", *_ROUTES) if entry.has("route") else "",
     )

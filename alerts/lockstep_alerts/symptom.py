@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.reading.model import Duration, delivery_seconds
 from lockstep_catalogue.windows import ScrapeWindows
@@ -17,7 +18,7 @@ class Symptom:
         failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``;
             empty for an alert on the monitoring itself.
         severity: ``critical`` wakes somebody, ``warning`` makes a ticket, others notify nobody.
-        area: name of the rule file that it belongs to.
+        area: the rule file that it belongs to.
         condition: when it fires, with its limits.
         pending: how long the condition must hold; None fires at once.
         keep_firing: how long it fires on after the condition has ended.
@@ -25,20 +26,18 @@ class Symptom:
         description: more for people, a Prometheus template.
         is_of_job: whether its labels name a job, so that the job's board can be linked.
         route: ``owners`` for what the owner of the job repairs; empty for operators.
-        every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
     """
 
     alert: str
     failure: str
     severity: str
-    area: str
+    area: Area
     condition: Condition
     pending: Duration | None
     keep_firing: Duration | None
     summary: str
     description: str
     is_of_job: bool = True
-    every_seconds: int = 0
     route: str = ""
 
     @property
@@ -48,7 +47,7 @@ class Symptom:
 
     def evaluation_seconds(self, windows: ScrapeWindows) -> int:
         """Time between two evaluations of the alert."""
-        return max(windows.evaluation_seconds, self.every_seconds)
+        return max(windows.evaluation_seconds, self.area.every_seconds)
 
     def deadline_seconds(self, windows: ScrapeWindows) -> int:
         """From the fault to the notification, at the latest.

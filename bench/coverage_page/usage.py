@@ -21,7 +21,7 @@ UNREAD: Mapping[Metric, str] = {}
 # Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
 # a counter has alerts.
 _SLOTH_LEVEL = "slo"
-_FOR_OTHERS = (recorded.COUNTER_TOTAL, recorded.COUNTER_BAD)
+_FOR_OTHERS = (recorded.COUNTER_TOTAL, recorded.COUNTER_BAD, recorded.SLO_INFO)
 
 
 @dataclass(frozen=True, slots=True)

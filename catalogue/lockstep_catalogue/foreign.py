@@ -26,6 +26,7 @@ KUBE_STATUS = Label(
 )
 KUBE_REASON = Label(name="reason", help="reason in the status of a pod, such as Evicted")
 
+ALERT_CAUSE = Label(name="cause", help="word for the wide cause that explains a job's symptoms")
 ALERT_NAME = Label(name="alertname", help="name of an alert")
 ALERT_STATE = Label(name="alertstate", help="state of an alert", values=("pending", "firing"))
 ALERT_SEVERITY = Label(
@@ -60,7 +61,7 @@ RULE_FAILURES = Foreign(
 )
 ALERTS = Foreign(
     name="ALERTS",
-    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, CLUSTER, NODE, JOB_ID),
+    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, ALERT_CAUSE, CLUSTER, NODE, JOB_ID),
     help="Alerts that are pending or firing, always 1.",
     source=_PROMETHEUS,
 )

@@ -160,7 +160,8 @@ class Recorded:
     """A series that a recording rule computes: level:metric:operations.
 
     Attributes:
-        level: what the name begins with, where it is not the labels: a name that others know.
+        level: what the name begins with, where it is not the labels: a name that others know; the
+            whole name where that has no level.
     """
 
     name: str
@@ -171,7 +172,7 @@ class Recorded:
     def __post_init__(self) -> None:
         begin, colon, _ = self.name.partition(":")
         level = self.level or "_".join(self.label_names)
-        if not colon or begin != level:
+        if self.name != level and (not colon or begin != level):
             raise ValueError(f"recorded series {self.name!r} must begin with its labels, {level}:")
 
     @property

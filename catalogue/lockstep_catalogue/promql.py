@@ -32,13 +32,13 @@ def has(label: Label) -> Matcher:
 
 
 def one_of(label: Label, *values: str) -> Matcher:
-    """``label=~"a|b"``; in a closed set every value must be declared.
+    """``label=~"a|b"``, of one value ``label="a"``; in a closed set every value must be declared.
 
     Raises:
         ValueError: a value that the label cannot take.
     """
     _check_values(label, *values)
-    return Matcher(label, "=~", "|".join(values))
+    return Matcher(label, "=" if _is_literal(*values) else "=~", "|".join(values))
 
 
 def none_of(label: Label, *values: str) -> Matcher:
@@ -48,7 +48,12 @@ def none_of(label: Label, *values: str) -> Matcher:
         ValueError: a value that the label cannot take.
     """
     _check_values(label, *values)
-    return Matcher(label, "!~", "|".join(values))
+    return Matcher(label, "!=" if _is_literal(*values) else "!~", "|".join(values))
+
+
+def _is_literal(*values: str) -> bool:
+    """Whether they are one value that no pattern is needed for: an equality is cheaper."""
+    return len(values) == 1 and not set(values[0]) & set(".*+?()[]{}|^$\\")
 
 
 def _check_values(label: Label, *values: str) -> None:

@@ -207,6 +207,8 @@ PERIOD_DAYS = {PERIOD: 28, SLICE_PERIOD: 7}
 SLOTH_ID = Label(name="sloth_id", help="cluster and objective")
 SLOTH_SERVICE = Label(name="sloth_service", help="the cluster, as boards of Sloth choose it")
 SLOTH_SLO = Label(name="sloth_slo", help="the objective, with the class of jobs where it has one")
+SLOTH_OBJECTIVE = Label(name="sloth_objective", help="the objective in percent")
+SLOTH_SPEC = Label(name="sloth_spec", help="what declares the objective", values=("lockstep/v1",))
 
 _COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
 _SLOTH = (SLOTH_ID, SLOTH_SERVICE, SLOTH_SLO)
@@ -245,6 +247,12 @@ OBJECTIVE = Recorded(
     level="slo",
     labels=_OBJECTIVE,
     help="Share of good events that is promised; a class without a promise has the cluster's.",
+)
+SLO_INFO = Recorded(
+    name="sloth_slo_info",
+    level="sloth_slo_info",
+    labels=(*_OBJECTIVE, SLOTH_OBJECTIVE, SLOTH_SPEC),
+    help="Always 1, with what boards of Sloth show of the objective.",
 )
 ERROR_BUDGET = Recorded(
     name="slo:error_budget:ratio",

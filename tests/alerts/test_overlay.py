@@ -44,6 +44,9 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
         ("page_gpus: 16", "page_gpus: many", r"slos\.yaml:3: limits: page_gpus 'many'"),
         ("page_gpus", "page_gpu", r"slos\.yaml:3: limits: page_gpu 16: .*page_gpus"),
         ("TrainStragglerRank", "TrainStraglerRank", r"slos\.yaml:6: .*mean TrainStragglerRank\?"),
+        ("symptoms:\n  - alert", "symptoms:\n    alert", r"slos\.yaml:5: symptoms: must be a list"),
+        ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:6: .*names what it changes by"),
+        ("[interactive, debug]", "[production]", r"slos\.yaml:4: .*production is in classes_with"),
         ("above_ratio: 0.4", "above_ratio: 4", r"slos\.yaml:7: .*above_ratio 4"),
     ],
 )

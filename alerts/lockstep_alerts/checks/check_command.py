@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from lockstep_alerts.checks.tool_checks import (
     Check,
     every_check,
     find_tools,
+    lint,
     run_checks,
     static_checks,
 )
@@ -39,7 +41,7 @@ _PROMTOOL = click.option(
 @click.pass_context
 def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
     """Lint the generated rules and check Alertmanager's configuration; exit 1 on a finding."""
-    ctx.exit(_report(static_checks(folder, *find_tools(promtools))))
+    ctx.exit(_report(folder, static_checks(folder, *find_tools(promtools))))
 
 
 @click.command()
@@ -51,10 +53,10 @@ def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
 
     The rule tests take about a second for each alert.
     """
-    ctx.exit(_report(every_check(folder, *find_tools(promtools))))
+    ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))
 
 
-def _report(checks: Iterable[Check]) -> int:
+def _report(folder: Path, checks: Iterable[Check]) -> int:
     """Prints a line for each check; the exit status."""
     failed = False
     console = Console(stderr=True)
@@ -64,7 +66,7 @@ def _report(checks: Iterable[Check]) -> int:
         def progress(title: str, num_done: int, num_runs: int) -> None:
             status.update(f"{title}: {num_done} of {num_runs} runs")
 
-        for finding in run_checks(checks, progress):
+        for finding in chain([lint(folder)], run_checks(checks, progress)):
             seconds = time.monotonic() - begin
             click.echo(
                 f"{'passed' if finding.passed else 'FAILED'}  {finding.title}  {seconds:.1f}s"

@@ -13,8 +13,8 @@ from lockstep_alerts.areas import AREAS
 from lockstep_alerts.checks.selectors import Selector, selectors
 from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.limits import Size
 from lockstep_alerts.reading.model import Delivery
-from lockstep_alerts.reading.size import Size
 from lockstep_alerts.spec import Spec
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
 from lockstep_catalogue.metric import Kind, Label, Metric

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import yaml
 
+from lockstep_alerts.checks.rule_lint import findings
 from lockstep_alerts.output.groups import severity_of
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.routing.route_cases import route_cases
@@ -79,6 +80,11 @@ def _version(path: str) -> str:
     if not matched:
         raise click.UsageError(f"--promtool {path}: does not answer as promtool; name one")
     return f"{matched[1]} {matched[2]}"
+
+
+def lint(folder: Path) -> Finding:
+    """What is wrong with the rules beyond promtool's own lint."""
+    return Finding(title="lint of the rules", output="\n".join(findings(_files(folder, _RULES))))
 
 
 def static_checks(folder: Path, promtools: dict[str, str], amtool: str) -> list[Check]:

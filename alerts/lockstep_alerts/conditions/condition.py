@@ -62,5 +62,4 @@ class Condition:
         return ""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Cases for promtool, firing ones first; at least one of each."""
         raise NotImplementedError

@@ -17,11 +17,16 @@ def listing(query: str, item: str, *labels: Label, most: int = 8) -> str:
         labels: of the alert, in the order of the query's numbers.
         most: as many are named.
     """
+    named = naming(query, item, *labels, most=most)
+    return f"{named}.{{{{ end }}}}"
+
+
+def naming(query: str, item: str, *labels: Label, before: str = "", most: int = 8) -> str:
+    """The same after some words, without the end of the template: an else may follow."""
     order = _SERIES_LABEL.search(item)
     assert order is not None, f"{item} names no label"
     values = " ".join(f"$labels.{label.name}" for label in labels)
     return (
         f'{{{{ with query (printf `topk({most}, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
-        f"{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}."
-        "{{ end }}"
+        f"{before}{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
     )

@@ -56,6 +56,12 @@ def grown(metric: Metric, window: str, *matchers: Matcher, labels: tuple[Label, 
     return f"{increase(metric, window, *matchers)} > 0 or ({born})"
 
 
+def recent(series: Recorded, windows: ScrapeWindows, every_seconds: int = 0) -> str:
+    """A series that another file records: at most two evaluations old, of its own group."""
+    seconds = 2 * max(windows.evaluation_seconds, every_seconds)
+    return f"last_over_time({select(series)}[{spelled(seconds)}])"
+
+
 def kube_says(places: str, holds: Callable[..., str]) -> str:
     """Those places of which kube-state-metrics says something, by cluster and node.
 

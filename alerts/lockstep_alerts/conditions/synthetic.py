@@ -10,33 +10,10 @@ from lockstep_catalogue.vocabulary import Clock
 from lockstep_catalogue.windows import ScrapeWindows
 
 JOB = {"cluster": "c1", "job_id": "j1"}
+MACHINE = {"cluster": "c1", "node": "n1"}
+JOB_NODE = {**JOB, "node": "n1"}
 NUM_RANKS = 4
 _SAME_SECONDS = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """When things happen in a case.
-
-    Attributes:
-        windows: what the scrape interval decides.
-        fires_within_seconds: from the fault on, the alert fires by then at the latest.
-    """
-
-    windows: ScrapeWindows
-    fires_within_seconds: int
-
-    @property
-    def onset_seconds(self) -> int:
-        """When the fault begins: the live windows are full, and a scrape has just gone by."""
-        # A second after a scrape is the worst moment: the next one comes latest.
-        scrape_seconds = self.windows.scrape_seconds
-        return math.ceil(self.windows.live_seconds / scrape_seconds + 1) * scrape_seconds + 1
-
-    @property
-    def fires_by_seconds(self) -> int:
-        """The moment at which a firing case is evaluated."""
-        return self.onset_seconds + self.fires_within_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +75,71 @@ def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
     return Course(value, (Stretch(seconds, 0),), unborn_seconds)
 
 
-def steps_up(timing: Timing, to: float = 1, start: float = 0) -> Course:
-    """A value that leaves its start at the onset, within a second, and stays."""
-    rise = Stretch(1, to - start)
-    return growing(
-        Stretch(timing.onset_seconds, 0), rise, Stretch(timing.fires_within_seconds, 0), start=start
-    )
-
-
 def sample_node(series: Series, course: Course, node: str = "n1", **labels: str) -> Samples:
     """A series of the agent of a node."""
     return samples(series, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """When things happen in a case.
+
+    Attributes:
+        windows: what the scrape interval decides.
+        fires_within_seconds: from the fault on, the alert fires by then at the latest.
+    """
+
+    windows: ScrapeWindows
+    fires_within_seconds: int
+
+    @property
+    def onset_seconds(self) -> int:
+        """When the fault begins: the live windows are full, and a scrape has just gone by."""
+        # A second after a scrape is the worst moment: the next one comes latest.
+        scrape_seconds = self.windows.scrape_seconds
+        return math.ceil(self.windows.live_seconds / scrape_seconds + 1) * scrape_seconds + 1
+
+    @property
+    def fires_by_seconds(self) -> int:
+        """The moment at which a firing case is evaluated."""
+        return self.onset_seconds + self.fires_within_seconds
+
+    def steady(self, value: float) -> Course:
+        """The same value until the case is evaluated."""
+        return steady(value, self.fires_by_seconds)
+
+    def appears(self, value: float = 1) -> Course:
+        """A series that is born with this value at the onset."""
+        return steady(value, self.fires_by_seconds, self.onset_seconds)
+
+    def steps_up(self, to: float = 1, start: float = 0) -> Course:
+        """A value that leaves its start at the onset, within a second, and stays."""
+        rise, after = Stretch(1, to - start), Stretch(self.fires_within_seconds, 0)
+        return growing(Stretch(self.onset_seconds, 0), rise, after, start=start)
+
+    def counts(self, per_second: float) -> Course:
+        """A counter that grows at one rate."""
+        return growing(Stretch(self.fires_by_seconds, per_second))
+
+    def grows(self, per_second: float, before: float = 0) -> Course:
+        """A counter whose rate changes at the onset."""
+        after = Stretch(self.fires_within_seconds, per_second)
+        return growing(Stretch(self.onset_seconds, before), after)
+
+
+def trains(
+    timing: Timing, ranks: float = 1, node: str = "n1", job_id: str = "j1", state: str = "training"
+) -> Samples:
+    """Ranks of a job on a node, all of them in one state."""
+    return sample_node(training.RANKS, timing.steady(ranks), node, job_id=job_id, state=state)
+
+
+def spends(course_by_state: Mapping[str, Course]) -> list[Samples]:
+    """Where the time of a job's ranks goes."""
+    return [
+        sample_node(training.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
+        for state, course in course_by_state.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

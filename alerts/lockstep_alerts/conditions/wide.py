@@ -4,18 +4,22 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its pages.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.reading.quantities import Whole
+from lockstep_alerts.conditions.synthetic import Samples
+from lockstep_alerts.reading.quantities import whole_number
+from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Label
-from lockstep_catalogue.promql import by, names
+from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-MOST_JOBS = 32
+MOST_NAMED = 32
 """A page is read on a telephone."""
 
 
@@ -26,14 +30,16 @@ class Wide(Condition):
     Attributes:
         CAUSE: the word for it.
         PLACE: labels of what the nodes share.
+        OF_NODES: names of the alerts on the single nodes.
         least_nodes: hit at the same time, from which on it is one cause.
     """
 
     DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
     CAUSE: ClassVar[str] = ""
     PLACE: ClassVar[tuple[Label, ...]] = (CLUSTER,)
+    OF_NODES: ClassVar[tuple[str, ...]] = ()
 
-    least_nodes: Annotated[int, Whole(1, 10_000)]
+    least_nodes: Annotated[int, whole_number(1, 10_000)]
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes that are hit, with the place."""
@@ -51,13 +57,26 @@ class Wide(Condition):
         return by("group", f"{jobs} and {wide}", CLUSTER, JOB_ID)
 
     def evidence(self) -> str:
-        """Asks Prometheus which jobs are hit, by the alerts that it explains them with."""
-        return jobs_of(self.CAUSE)
+        """Asks Prometheus which jobs and nodes are hit, by the alerts on the single ones."""
+        job, node = "{{ $series.Labels.job_id }}", "{{ $series.Labels.node }}"
+        jobs = _alerts(("TrainJobExplained",), eq(foreign.ALERT_CAUSE, self.CAUSE))
+        found = _listing("Jobs: ", jobs, job)
+        if self.OF_NODES:
+            nodes = by("group", _alerts(self.OF_NODES), NODE)
+            found += " " + _listing("Nodes: ", nodes, node)
+        return found
 
 
-def jobs_of(cause: str) -> str:
-    """A template: the jobs that a cause explains."""
-    matchers = f'alertname="TrainJobExplained", cause="{cause}", cluster="%s"'
-    query = f"printf `ALERTS{{{matchers}}}` $labels.cluster"
-    item = "{{ range $i, $job := . }}{{ if $i }}, {{ end }}{{ $job.Labels.job_id }}{{ end }}"
-    return f'{{{{ with query ({query}) | sortByLabel "job_id" }}}}Jobs: {item}.{{{{ end }}}}'
+def on_nodes(count: int, of_node: Callable[[str], Iterable[Samples]]) -> list[Samples]:
+    """Series of a case on so many nodes."""
+    return [each for number in range(count) for each in of_node(f"n{number + 1}")]
+
+
+def _alerts(alerts: tuple[str, ...], *matchers: Matcher) -> str:
+    here = (one_of(foreign.ALERT_NAME, *alerts), *matchers, eq(CLUSTER, "%s"))
+    return select(foreign.ALERTS, *here)
+
+
+def _listing(before: str, query: str, item: str) -> str:
+    named = naming(query, item, CLUSTER, before=before, most=MOST_NAMED)
+    return f"{named}.{{{{ end }}}}"

@@ -13,12 +13,10 @@ many and a small excess is certain, but small. Together: docs/decisions/0022-eve
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_alerts.objectives.counter_cases import counter_cases
 from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
 from lockstep_alerts.objectives.limits import Limit
@@ -64,14 +62,13 @@ def _least(limit: Limit, bad_ratio: float, total: int) -> int:
 class Burn(Condition):
     """The budget of an objective is spent too fast by one of these limits."""
 
-    DETECTED_AFTER: ClassVar[int | str] = math.ceil(SLO_COUNTS_SECONDS)
+    DETECTED_AFTER = math.ceil(SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[Limit, ...]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Bad events in the window that a label names."""
-        del windows  # the ledger counts the events, and not the scrapes
         return "\nor\n".join(
             _expression(limit, self.objective, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
@@ -79,40 +76,30 @@ class Burn(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each window by itself at its limit, one event fewer, and where nothing ran."""
         if self.objective.counter is not None:
-            return counter_cases(self.objective, self.limits[0], timing)
-        first, bad_ratio = self.limits[0], self.objective.bad_ratio
-        outlines: list[tuple[str, int, Mapping[str, int], str | None]] = [
-            (
-                f"{limit.window} at its limit",
-                _FEW_EVENTS,
-                bad_by_window(limit.window, _least(limit, bad_ratio, _FEW_EVENTS)),
-                limit.window,
-            )
-            for limit in self.limits
+            return counter_cases(self.objective, self.limits[0])
+        first, bad_ratio, slo = self.limits[0], self.objective.bad_ratio, self.objective.slo
+
+        def job(total: int, limit: Limit, fewer: int = 0, num_recent: int = 1) -> list[Samples]:
+            at_limit = _least(limit, bad_ratio, total) - fewer
+            bad = bad_by_window(limit.window, at_limit, num_recent)
+            return counts(timing, slo, total, bad)
+
+        at_limits = [
+            Case(f"{each.window} at its limit", job(_FEW_EVENTS, each), labels_of(slo, each.window))
+            for each in self.limits
         ]
-        fewer, of_many_fewer = (
-            bad_by_window(first.window, _least(first, bad_ratio, total) - 1)
-            for total in (_FEW_EVENTS, _MANY_EVENTS)
-        )
-        outlines += [
-            ("one event fewer", _FEW_EVENTS, fewer, None),
-            ("many events, one fewer", _MANY_EVENTS, of_many_fewer, None),
-            ("nothing ran", 0, {}, None),
+        one_fewer = Case("one event fewer", job(_FEW_EVENTS, first, 1))
+        if slo != EVENT_SLOS[0]:
+            # Objectives differ in their figures only, and each case takes promtool a second.
+            return [at_limits[0], one_fewer]
+        cases = [
+            *at_limits,
+            one_fewer,
+            Case("many events, one fewer", job(_MANY_EVENTS, first, 1)),
+            Case("nothing ran", counts(timing, slo, 0, {})),
         ]
         if first.recent is not None:
-            at_limit = _least(first, bad_ratio, _FEW_EVENTS)
-            old = bad_by_window(first.window, at_limit, num_recent=0)
-            outlines.append(("the last event is long ago", _FEW_EVENTS, old, None))
-        if self.objective.slo != EVENT_SLOS[0]:
-            # Objectives differ in their figures only, and each case takes promtool a second.
-            outlines = [outlines[0], outlines[len(self.limits)]]
-        return [
-            Case(
-                name,
-                counts(timing, self.objective.slo, total, bad),
-                None if window is None else labels_of(self.objective.slo, window),
-            )
-            for name, total, bad, window in outlines
-        ]
+            old = job(_FEW_EVENTS, first, num_recent=0)
+            cases.append(Case("the last event is long ago", old))
+        return cases

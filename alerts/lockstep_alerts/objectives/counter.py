@@ -4,11 +4,10 @@ Increments are summed in five minutes once; every longer window is a sum of thos
 evaluated every minute, so that each increment is in five of them.
 """
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.reading.entry import Entry, SpecError
+from lockstep_alerts.reading.entry import Entry, SpecError, nearest
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.labels import CLUSTER
@@ -90,9 +89,8 @@ def read_counter(entry: Entry, retention: Duration) -> Counter:
 def _metric(entry: Entry) -> Metric:
     name = entry.text("counter")
     if name not in _COUNTERS:
-        near = difflib.get_close_matches(name, _COUNTERS, 1, 0.5)
-        guess = f"did you mean {near[0]}?" if near else "docs/metrics.md lists them"
-        raise entry.refuse("counter", f"the catalogue has no such counter; {guess}")
+        guess = nearest(name, _COUNTERS) or "docs/metrics.md lists them"
+        raise entry.refuse("counter", f"the catalogue has no such counter; {guess}".rstrip())
     return _COUNTERS[name]
 
 
@@ -103,11 +101,8 @@ def _matchers(entry: Entry, field: str, metric: Metric) -> Iterator[Matcher]:
         labels[LE.name] = LE
     for name in chosen.fields():
         if name not in labels:
-            near = difflib.get_close_matches(name, labels, 1)
-            guess = f"did you mean {near[0]}? " if near else ""
-            raise chosen.refuse(
-                name, f"{metric.name} has no such label; {guess}it has {', '.join(labels)}"
-            )
+            remedy = f"{nearest(name, labels)}it has {', '.join(labels)}"
+            raise chosen.refuse(name, f"{metric.name} has no such label; {remedy}")
         values = chosen.texts(name)
         if name == LE.name and values[0] not in {f"{bound:g}" for bound in metric.buckets}:
             edges = ", ".join(f"{bound:g}" for bound in metric.buckets)

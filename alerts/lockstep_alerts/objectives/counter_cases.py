@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, Timing, growing, samples
+from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, growing, samples
 from lockstep_alerts.objectives.counts import labels_of
 from lockstep_alerts.objectives.limits import Limit
 from lockstep_catalogue.metric import Kind
@@ -16,13 +16,13 @@ _BEFORE_SECONDS, _AFTER_SECONDS = 900, 1200
 _GOOD, _BAD = 20, 10
 
 
-def counter_cases(objective: "Objective", limit: Limit, timing: Timing) -> list[Case]:
+def counter_cases(objective: "Objective", limit: Limit) -> list[Case]:
     """Ten bad events among thirty, and twenty good ones."""
     at = _BEFORE_SECONDS + _AFTER_SECONDS
     return [
         Case(
             name,
-            _series(objective, num_bad, timing),
+            _series(objective, num_bad),
             labels_of(objective.slo, limit.window) if fires else None,
             at,
         )
@@ -30,10 +30,9 @@ def counter_cases(objective: "Objective", limit: Limit, timing: Timing) -> list[
     ]
 
 
-def _series(objective: "Objective", num_bad: int, timing: Timing) -> list[Samples]:
+def _series(objective: "Objective", num_bad: int) -> list[Samples]:
     counter = objective.counter
     assert counter is not None
-    del timing
     is_histogram = counter.metric.kind is Kind.HISTOGRAM
     labels = {"cluster": "c1", "instance": "x:1"}
     every = {m.label.name: m.value.split("|")[0] for m in counter.all}

@@ -7,7 +7,6 @@ idle debugging allocation must wake nobody.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.synthetic import Samples, Timing
@@ -30,14 +29,13 @@ _MARGIN = 0.01  # of all GPU-seconds, above and below a limit, in the cases
 class GpuSecondBurn(Condition):
     """The budget of GPU-seconds burns too fast by one of these limits."""
 
-    DETECTED_AFTER: ClassVar[int | str] = math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
+    DETECTED_AFTER = math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[BurnLimit, ...]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of bad GPU-seconds in the window that a label names."""
-        del windows  # the ledger counts them, and not the scrapes
         return "\nor\n".join(
             self._select_limit(limit, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
@@ -55,28 +53,27 @@ class GpuSecondBurn(Condition):
         return f"({long}\nand {_ON_CLASS} {short})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each window above its limit; below it, over already, too few GPUs, and nothing ran."""
         first, bad_ratio = self.limits[0], self.objective.bad_ratio
         gpus = 2 * self.objective.min_gpus
         above = {each: each.bad_share(bad_ratio) + _MARGIN for each in self.limits}
-        outlines: list[tuple[str, BurnLimit, float, float, float, bool]] = [
-            (f"{each.window} above its limit", each, share, share, gpus, True)
-            for each, share in above.items()
-        ]
         high, low = above[first], above[first] - 2 * _MARGIN
-        outlines += [
-            ("below the limit", first, low, low, gpus, False),
-            ("the last minutes are good", first, high, 0, gpus, False),
-            ("too few GPUs", first, high, high, self.objective.min_gpus / 2, False),
-            ("nothing ran", first, 0, 0, 0, False),
-        ]
+
+        def job(limit: BurnLimit, share: float, recent: float, num_gpus: float) -> list[Samples]:
+            return self._series(timing, limit, share, recent, num_gpus)
+
         return [
-            Case(
-                name,
-                self._series(timing, limit, share, recent, num_gpus),
-                labels_of(self.objective.slo, limit.window) if fires else None,
-            )
-            for name, limit, share, recent, num_gpus, fires in outlines
+            *(
+                Case(
+                    f"{each.window} above its limit",
+                    job(each, share, share, gpus),
+                    labels_of(self.objective.slo, each.window),
+                )
+                for each, share in above.items()
+            ),
+            Case("below the limit", job(first, low, low, gpus)),
+            Case("the last minutes are good", job(first, high, 0, gpus)),
+            Case("too few GPUs", job(first, high, high, self.objective.min_gpus / 2)),
+            Case("nothing ran", job(first, 0, 0, 0)),
         ]
 
     def _series(

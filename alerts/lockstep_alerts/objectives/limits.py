@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.reading.quantities import Choice, Number
+from lockstep_alerts.reading.quantities import choice, number
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded import PERIOD
 
-SloWindow = Annotated[str, Choice(tuple(SLO_WINDOWS))]
+SloWindow = Annotated[str, choice(*SLO_WINDOWS)]
 """A window for which the ledger counts."""
-_BURN_RATE = Number(0, 1000)
+_BURN_RATE = number(0, 1000)
 FEASIBLE_RATIO = 0.8
 """Share of the largest burn rate there can be, 1 over the budget, from which on none is reached:
 four in five of all events would have to be bad."""
@@ -38,11 +38,11 @@ class Limit:
     """
 
     window: SloWindow
-    recent: Annotated[str | None, Choice(tuple(SLO_WINDOWS))] = None
-    sigmas: Annotated[float, Number(0, 10)]
-    spare: Annotated[float, Number(0, 100)]
+    recent: Annotated[str | None, choice(*SLO_WINDOWS)] = None
+    sigmas: Annotated[float, number(0, 10)]
+    spare: Annotated[float, number(0, 100)]
     burn_rate: Annotated[float | None, _BURN_RATE] = None
-    cluster_size: Annotated[float, Number(0, 100)] = 1
+    cluster_size: Annotated[float, number(0, 100)] = 1
 
     def events(self, per_period: float, period: str = PERIOD) -> float:
         """Events that end in the window, where they come evenly."""

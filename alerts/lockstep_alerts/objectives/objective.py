@@ -87,17 +87,17 @@ def read_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
         SpecError: a field is unknown, missing or outside of its bounds, no alert of events is
             named, or a burn rate cannot be reached.
     """
-    if entry.has("counter"):
-        return _read_counter_objective(entry, windows)
-    slo = entry.choice("slo", *EVENT_SLOS, *GPU_SECOND_SLOS, *SLICE_SLOS)
-    if slo in SLICE_SLOS:
-        return _read_slice_objective(entry, slo)
-    if slo in GPU_SECOND_SLOS:
-        return _read_gpu_second_objective(entry, slo, windows)
-    return _read_event_objective(entry, slo, windows)
-
-
-def _common(entry: Entry, slo: str, *, has_classes: bool) -> Objective:
+    is_counter = entry.has("counter")
+    slo = (
+        entry.text("slo", _NAME)
+        if is_counter
+        else entry.choice("slo", *EVENT_SLOS, *GPU_SECOND_SLOS, *SLICE_SLOS)
+    )
+    required, optional = _keys(slo, is_counter=is_counter)
+    entry.check_keys(_REQUIRED + required, _OPTIONAL + optional)
+    if is_counter and slo in SLO.values:
+        raise entry.refuse("slo", "is counted by the ledger or in slices; leave counter out")
+    page_limits, ticket_limits = _limits(entry, slo, windows, is_counter=is_counter)
     objective = Objective(
         slo=slo,
         measure=entry.text("measure", _MEASURE),
@@ -105,99 +105,77 @@ def _common(entry: Entry, slo: str, *, has_classes: bool) -> Objective:
         bad=entry.text("bad"),
         page=entry.optional_text("page", _ALERT),
         ticket=entry.optional_text("ticket", _ALERT),
+        classes=_classes(entry) if entry.has("job_classes") else {},
+        page_limits=page_limits,
+        ticket_limits=ticket_limits,
+        min_gpus=entry.number("min_gpus", 0, _MOST_GPUS) if entry.has("min_gpus") else 0.0,
+        min_ratio=entry.number("min_ratio", 0, 1) if entry.has("min_ratio") else None,
+        page_min_ratio=_page_min_ratio(entry) if entry.has("min_ratio") else None,
+        counter=read_counter(entry, windows.retention) if is_counter else None,
     )
-    if not has_classes or not entry.has("job_classes"):
-        return objective
+    if slo in EVENT_SLOS and objective.page is None and objective.ticket is None:
+        raise entry.refuse("ticket", "name an alert that follows, as page or as ticket")
+    _refuse_burn_rates_out_of_reach(entry, objective)
+    return objective
+
+
+def _keys(slo: str, *, is_counter: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fields that an entry must and may have besides those of all."""
+    if is_counter:
+        return ("counter", "good", "period"), ("all", "burn_rates")
+    if slo in SLICE_SLOS:
+        needs_ratio, may_page = slo in OF_BASELINE, slo in _OF_ONE_JOB
+        return ("min_ratio",) * needs_ratio, ("page_min_ratio",) * may_page
+    return ("min_gpus",) * (slo in GPU_SECOND_SLOS), ("job_classes", "burn_rates")
+
+
+def _limits(
+    entry: Entry, slo: str, windows: ObjectiveWindows, *, is_counter: bool
+) -> tuple[tuple[AnyLimit, ...], tuple[AnyLimit, ...]]:
+    """Limits of the page and of the ticket, with the entry's own burn rates."""
+    page: tuple[AnyLimit, ...] = windows.event_page
+    ticket: tuple[AnyLimit, ...] = windows.event_ticket
+    if slo in SLICE_SLOS:
+        return (), ()
+    if slo in GPU_SECOND_SLOS:
+        page, ticket = windows.gpu_second_page, windows.gpu_second_ticket
+    if is_counter:
+        # One window each: a counter has no exact past that the others could hold.
+        page, ticket = page[:1], ticket[:1]
+    if not entry.has("burn_rates"):
+        return page, ticket
+    rates = entry.entry("burn_rates")
+    with_rate = dict.fromkeys(each.window for each in (*page, *ticket) if each.burn_rate)
+    rates.check_keys((), tuple(with_rate))
+
+    def own(limit: AnyLimit) -> AnyLimit:
+        if limit.burn_rate is None or not rates.has(limit.window):
+            return limit
+        return replace(limit, burn_rate=rates.number(limit.window, 0, _MOST_BURN))
+
+    return tuple(map(own, page)), tuple(map(own, ticket))
+
+
+def _classes(entry: Entry) -> dict[str, float]:
     classes = entry.entry("job_classes")
     for name in classes.fields():
         if not _CLASS.match(name):
             raise classes.refuse(name, "name a class of jobs as the launcher reports it")
-    return replace(objective, classes={name: _ratio(classes, name) for name in classes.fields()})
+    return {name: _ratio(classes, name) for name in classes.fields()}
 
 
 def _ratio(entry: Entry, name: str) -> float:
     return entry.number(name, _LEAST_RATIO, _MOST_RATIO)
 
 
-def _read_event_objective(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
-    entry.check_keys(_REQUIRED, (*_OPTIONAL, "job_classes", "burn_rates"))
-    objective = _common(entry, slo, has_classes=True)
-    if objective.page is None and objective.ticket is None:
-        raise entry.refuse("ticket", "name an alert that follows, as page or as ticket")
-    own = _burn_rates(entry, (*windows.event_page, *windows.event_ticket))
-    return _feasible(
-        entry,
-        replace(
-            objective,
-            page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_page),
-            ticket_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_ticket),
-        ),
-    )
-
-
-def _read_counter_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
-    """An objective on any counter of the catalogue, under a name of the spec's own."""
-    entry.check_keys((*_REQUIRED, "counter", "good", "period"), (*_OPTIONAL, "all", "burn_rates"))
-    slo = entry.text("slo", _NAME)
-    if slo in SLO.values:
-        raise entry.refuse("slo", "is counted by the ledger or in slices; leave counter out")
-    objective = _common(entry, slo, has_classes=False)
-    own = _burn_rates(entry, windows.event_page[:1])
-    # One window each: a counter has no exact past that the others could hold.
-    return _feasible(
-        entry,
-        replace(
-            objective,
-            counter=read_counter(entry, windows.retention),
-            page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_page[:1]),
-            ticket_limits=windows.event_ticket[:1],
-        ),
-    )
-
-
-def _read_gpu_second_objective(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
-    entry.check_keys((*_REQUIRED, "min_gpus"), (*_OPTIONAL, "job_classes", "burn_rates"))
-    own = _burn_rates(entry, (*windows.gpu_second_page, *windows.gpu_second_ticket))
-    objective = replace(
-        _common(entry, slo, has_classes=True),
-        page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.gpu_second_page),
-        ticket_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.gpu_second_ticket),
-        min_gpus=entry.number("min_gpus", 0, _MOST_GPUS),
-    )
-    return _feasible(entry, objective)
-
-
-def _read_slice_objective(entry: Entry, slo: str) -> Objective:
-    limits = ("min_ratio",) if slo in OF_BASELINE else ()
-    optional = (*_OPTIONAL, "page_min_ratio") if slo in _OF_ONE_JOB else ()
-    entry.check_keys((*_REQUIRED, *limits), optional)
-    objective = _common(entry, slo, has_classes=False)
-    if not limits:
-        return objective
-    min_ratio = entry.number("min_ratio", 0, 1)
-    if (objective.page is None) != (not entry.has("page_min_ratio")):
+def _page_min_ratio(entry: Entry) -> float | None:
+    if entry.has("page") != entry.has("page_min_ratio"):
         raise entry.refuse("page_min_ratio", "a page needs a ratio below which it comes, and back")
-    page_min = entry.number("page_min_ratio", 0, min_ratio) if objective.page else None
-    return replace(objective, min_ratio=min_ratio, page_min_ratio=page_min)
+    most = entry.number("min_ratio", 0, 1)
+    return entry.number("page_min_ratio", 0, most) if entry.has("page") else None
 
 
-def _burn_rates(entry: Entry, limits: tuple[AnyLimit, ...]) -> dict[str, float]:
-    if not entry.has("burn_rates"):
-        return {}
-    rates = entry.entry("burn_rates")
-    rates.check_keys((), tuple(dict.fromkeys(each.window for each in limits if each.burn_rate)))
-    return {window: rates.number(window, 0, _MOST_BURN) for window in rates.fields()}
-
-
-def _replace_burn_rate(limit: AnyLimit, own: Mapping[str, float]) -> AnyLimit:
-    has_rate = limit.burn_rate is not None
-    return (
-        replace(limit, burn_rate=own[limit.window]) if has_rate and limit.window in own else limit
-    )
-
-
-def _feasible(entry: Entry, objective: Objective) -> Objective:
-    """The objective, unless one of its burn rates can hardly be reached."""
+def _refuse_burn_rates_out_of_reach(entry: Entry, objective: Objective) -> None:
     used = (*(objective.page_limits if objective.page else ()),
             *(objective.ticket_limits if objective.ticket else ()))  # fmt: skip
     for name, good_ratio in objective.goals.items():
@@ -213,4 +191,3 @@ def _feasible(entry: Entry, objective: Objective) -> Objective:
                 f"times as fast as allowed, and {limit.burn_rate:g} times in {limit.window} would "
                 f"hardly ever be reached; write burn_rates: {{{limit.window}: {most:.2g}}} or less",
             )
-    return objective

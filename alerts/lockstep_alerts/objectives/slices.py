@@ -1,7 +1,6 @@
 """A job that has become worse than it was: its slices are held against its own best hour."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
@@ -36,20 +35,18 @@ _STEP_SECONDS = sum(HEALTHY.values())
 class SliceWorse(Condition):
     """The last five minutes of a job are worse than its best hour by more than the limit."""
 
-    DETECTED_AFTER: ClassVar[int | str] = SLICE_SECONDS
+    DETECTED_AFTER = SLICE_SECONDS
 
     objective: Objective
     min_ratio: float
 
     def expression(self, windows: ScrapeWindows) -> str:
         """How good the job is against its best hour."""
-        del windows
         # Without the objective's label: it is the job's alert, and no other job's.
         ratio = by("min", select(SLICE_RATIO, eq(SLO, self.objective.slo)), *JOB_LABELS)
         return f"{ratio} < {self.min_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A job that becomes worse than the limit allows, and one that becomes nearly so."""
         slow, nearly = self.min_ratio * 0.93, min(1.0, self.min_ratio * 1.05)
         outlines = (
             ("it becomes worse than the limit", slow, True),

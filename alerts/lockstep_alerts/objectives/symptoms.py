@@ -38,53 +38,35 @@ def symptoms_of(objectives: Sequence[Objective]) -> Iterator[Symptom]:
 
 def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
     is_page = severity == "critical"
-    limits = objective.page_limits if is_page else objective.ticket_limits
+    keep = _KEEP_PAGE if is_page else _KEEP_TICKET
     if objective.min_ratio is not None:
-        least = objective.page_min_ratio if is_page else objective.min_ratio
-        return _alert_on_job(objective, alert, severity, least or objective.min_ratio)
+        least = (objective.page_min_ratio if is_page else None) or objective.min_ratio
+        return _alert_on_job(objective, alert, severity, least)
+    summary = f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}"
+    limits = objective.page_limits if is_page else objective.ticket_limits
     if burns := tuple(limit for limit in limits if isinstance(limit, BurnLimit)):
-        return _alert_on_gpu_seconds(objective, alert, severity, burns)
-    events = tuple(limit for limit in limits if isinstance(limit, Limit))
-    return _alert_on_events(objective, alert, severity, events)
-
-
-def _alert_on_events(
-    objective: Objective, alert: str, severity: str, limits: tuple[Limit, ...]
-) -> Symptom:
-    return _symptom(
-        objective,
-        alert,
-        severity,
-        Burn(objective=objective, limits=limits),
-        summary=f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}",
-        description=(
-            f"In the last {{{{ $labels.window }}}} there were {{{{ $value }}}} {objective.bad}. "
-            f"The objective is {_promised()} good ones over 28 days, and chance does "
-            "not explain this many."
-        ),
-        keep=_KEEP_PAGE if severity == "critical" else _KEEP_TICKET,
-    )
-
-
-def _alert_on_gpu_seconds(
-    objective: Objective,
-    alert: str,
-    severity: str,
-    limits: tuple[BurnLimit, ...],
-) -> Symptom:
-    is_page = severity == "critical"
-    return _symptom(
-        objective,
-        alert,
-        severity,
-        GpuSecondBurn(objective=objective, limits=limits),
-        summary=f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}",
-        description=(
+        return _symptom(
+            objective,
+            alert,
+            severity,
+            GpuSecondBurn(objective=objective, limits=burns),
+            summary,
             "In the last {{ $labels.window }} {{ $value | humanizePercentage }} of the allocated "
-            f"GPU time were {objective.bad}. The objective is {_promised()} good time over 28 days."
-        ),
-        keep=_KEEP_PAGE if is_page else _KEEP_TICKET,
-        pending=_PAGE_AFTER if is_page else _TICKET_AFTER,
+            f"GPU time were {objective.bad}. "
+            f"The objective is {_promised()} good time over 28 days.",
+            (_PAGE_AFTER if is_page else _TICKET_AFTER, keep),
+        )
+    events = tuple(limit for limit in limits if isinstance(limit, Limit))
+    return _symptom(
+        objective,
+        alert,
+        severity,
+        Burn(objective=objective, limits=events),
+        summary,
+        f"In the last {{{{ $labels.window }}}} there were {{{{ $value }}}} {objective.bad}. "
+        f"The objective is {_promised()} good ones over 28 days, and chance does "
+        "not explain this many.",
+        (None, keep),
     )
 
 
@@ -94,14 +76,11 @@ def _alert_on_job(objective: Objective, alert: str, severity: str, least: float)
         alert,
         severity,
         SliceWorse(objective=objective, min_ratio=least),
-        summary=f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
-        description=(
-            "For a quarter of an hour the job has been "
-            "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
-            f"({objective.slo.replace('_', ' ')})."
-        ),
-        keep=_KEEP_PAGE,
-        pending=_JOB_AFTER,
+        f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
+        "For a quarter of an hour the job has been "
+        "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
+        f"({objective.slo.replace('_', ' ')}).",
+        (_JOB_AFTER, _KEEP_PAGE),
         is_of_job=True,
     )
 
@@ -114,31 +93,29 @@ def _promised() -> str:
     return f"{{{{ with {query} }}}}{{{{ . | first | value | humanizePercentage }}}}{{{{ end }}}}"
 
 
-def _symptom(
+def _symptom(  # noqa: PLR0917 # the order of Symptom's own fields
     objective: Objective,
     alert: str,
     severity: str,
     condition: Condition,
-    *,
     summary: str,
     description: str,
-    keep: Duration,
-    pending: Duration | None = None,
+    waits: tuple[Duration | None, Duration],
+    *,
     is_of_job: bool = False,
 ) -> Symptom:
-    area = SLICES if is_of_job else OBJECTIVES
+    """The alert; ``waits`` are how long its condition must hold, and how long it fires on."""
     return Symptom(
         alert=alert,
         failure=objective.measure,
         severity=severity,
-        area=area.name,
+        area=SLICES if is_of_job else OBJECTIVES,
         condition=condition,
-        pending=pending,
-        keep_firing=keep,
+        pending=waits[0],
+        keep_firing=waits[1],
         summary=summary,
         description=description,
         is_of_job=is_of_job,
-        every_seconds=area.every_seconds,
     )
 
 
@@ -148,11 +125,8 @@ def _budget(objectives: tuple[Objective, ...]) -> Symptom:
         BUDGET_ALERT,
         "warning",
         BudgetSpent(objectives=objectives),
-        summary=f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
-        description=(
-            "In the period of the objective there were {{ $value | humanize }} times as many bad "
-            "events as it allows. Follow the policy of the budget: reliability first."
-        ),
-        keep=_KEEP_TICKET,
-        pending=Duration("1h"),
+        f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
+        "In the period of the objective there were {{ $value | humanize }} times as many bad "
+        "events as it allows. Follow the policy of the budget: reliability first.",
+        (Duration("1h"), _KEEP_TICKET),
     )

@@ -6,7 +6,7 @@ from typing import TypeVar
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import check_fields, read_quantities
+from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.rules.slices import BASELINE
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded import SLICE_PERIOD
@@ -58,7 +58,6 @@ def read_windows(entry: Entry) -> ObjectiveWindows:
 
 
 def _read_limit(kind: type[_AnyLimit], entry: Entry) -> _AnyLimit:
-    check_fields(kind, entry)
     limit = read_quantities(kind, entry)
     if limit.recent is not None and SLO_WINDOWS[limit.recent] >= SLO_WINDOWS[limit.window]:
         raise entry.refuse("recent", f"must be shorter than the window, {limit.window}")

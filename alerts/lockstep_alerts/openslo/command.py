@@ -9,6 +9,7 @@ from lockstep_alerts.openslo.export import documents
 from lockstep_alerts.openslo.read import as_lines, entries
 from lockstep_alerts.output.write import to_yaml
 from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.options import spec_option
 from lockstep_alerts.reading.yaml_lines import load_all
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
@@ -22,7 +23,7 @@ def openslo() -> None:
 
 
 @openslo.command("export")
-@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+@spec_option
 def export_objectives(spec: Path | None) -> None:
     """Print every objective as an OpenSLO v1 document."""
     try:
@@ -44,7 +45,7 @@ def export_objectives(spec: Path | None) -> None:
 def import_documents(file: Path, measure: str) -> None:
     """Print the documents of FILE as entries of slos.yaml; refuse what an entry cannot say."""
     try:
-        found = entries(file, load_all(file), measure)
+        found = entries(file, load_all(file, "FILE"), measure)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     click.echo(to_yaml(as_lines(found), _HEAD), nl=False)

@@ -8,6 +8,7 @@ Everything else is refused with its line, and never half imported.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 from lockstep_alerts.checks.selectors import Selector, selectors
 from lockstep_alerts.openslo import export
@@ -38,21 +39,21 @@ class Document:
 
     def refuse(self, field: str, remedy: str) -> SpecError:
         """The error for a dotted field, with the line of the deepest part that is there."""
-        line, inside = self._fields.line, self._fields
-        for part in field.split("."):
-            line = inside.lines.get(part, line)
-            following = inside.get(part)
-            if not isinstance(following, Fields):
-                break
-            inside = following
+        *_, (line, _) = self._walk(field)
         return SpecError(f"{self._path}:{line}: {field}: {remedy}")
 
     def get(self, field: str) -> object:
         """The value at a dotted field; None where a part is missing."""
-        value: object = self._fields
-        for part in field.split("."):
-            value = value.get(part) if isinstance(value, Fields) else None
+        *_, (_, value) = self._walk(field)
         return value
+
+    def _walk(self, field: str) -> Iterator[tuple[int, object]]:
+        """Line and value of each part of a dotted field; a part that is missing has no value."""
+        line, value = self._fields.line, cast("object", self._fields)
+        for part in field.split("."):
+            line = value.lines.get(part, line) if isinstance(value, Fields) else line
+            value = value.get(part) if isinstance(value, Fields) else None
+            yield line, value
 
     def annotation(self, field: str) -> str | None:
         """An annotation of the export."""

@@ -2,13 +2,20 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep_alerts.reading.model import Duration
+from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
+
+
+def nearest(name: object, names: Iterable[str]) -> str:
+    """A question that names what was meant; empty where nothing is near."""
+    near = difflib.get_close_matches(str(name), names, 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 class SpecError(ValueError):
@@ -41,20 +48,26 @@ class Entry:
         windows: what the spec's scrape interval decides.
     """
 
-    def __init__(self, path: Path, position: str, fields: Fields, windows: ScrapeWindows) -> None:
-        self.windows = windows
-        self._path, self._position = path, position
+    def __init__(
+        self, path: Path, position: str, fields: Fields, windows: ScrapeWindows = DECLARED
+    ) -> None:
+        self.path, self.windows = path, windows
+        self._position = position
         self._fields = fields
 
     def location(self, field: str = "") -> str:
         """File, line and position, with which a refusal begins."""
         line = self._fields.lines.get(field, self._fields.line)
-        path = self._fields.paths.get(field, self._path)
+        path = self._fields.paths.get(field, self.path)
         return f"{path}:{line}: {self._position}".removesuffix(": ")
 
     def refuse(self, field: str, remedy: str) -> SpecError:
         """The error for a field; the caller raises it."""
         return SpecError(f"{self.location(field)}: {field} {self._fields.get(field)!r}: {remedy}")
+
+    def refuse_secret(self, field: str, remedy: str) -> SpecError:
+        """The error without the value, which may be a secret."""
+        return SpecError(f"{self.location(field)}: {field}: {remedy}")
 
     def has(self, field: str) -> bool:
         """Whether the entry has the field."""
@@ -69,7 +82,7 @@ class Entry:
             if not isinstance(item, Fields):
                 raise self.refuse(field, f"entry {index} must be a mapping of fields")
             yield Entry(
-                self._path, f"{self._position}.{field}[{index}]".lstrip("."), item, self.windows
+                self.path, f"{self._position}.{field}[{index}]".lstrip("."), item, self.windows
             )
 
     def entry(self, field: str) -> "Entry":
@@ -77,7 +90,7 @@ class Entry:
         item = self._fields.get(field)
         if not isinstance(item, Fields):
             raise self.refuse(field, "must be a mapping of fields")
-        return Entry(self._path, f"{self._position}.{field}".lstrip("."), item, self.windows)
+        return Entry(self.path, f"{self._position}.{field}".lstrip("."), item, self.windows)
 
     def fields(self) -> Iterator[str]:
         """The names of its fields, in their order."""
@@ -88,20 +101,19 @@ class Entry:
         for field in self._fields:
             if field not in required + optional:
                 allowed = required + optional
-                near = difflib.get_close_matches(field, allowed, 1)
-                guess = f"did you mean {near[0]}? " if near else ""
+                guess = nearest(field, allowed)
                 raise self.refuse(field, f"unknown key; {guess}known are {', '.join(allowed)}")
         for field in required:
             if field not in self._fields:
                 raise SpecError(f"{self.location()}: {field} is missing; add it")
 
-    def text(self, field: str, pattern: re.Pattern[str] | None = None) -> str:
-        """Text that is not blank and matches the pattern."""
+    def text(self, field: str, pattern: re.Pattern[str] | None = None, remedy: str = "") -> str:
+        """Text that is not blank and matches the pattern; the remedy says what does."""
         value = self._fields.get(field)
         if not isinstance(value, str) or not value.strip():
             raise self.refuse(field, "write text")
         if pattern is not None and not pattern.match(value):
-            raise self.refuse(field, f"must match {pattern.pattern}")
+            raise self.refuse(field, remedy or f"must match {pattern.pattern}")
         return value.strip()
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -120,9 +132,8 @@ class Entry:
         """One of the allowed words."""
         value = self._fields.get(field)
         if not isinstance(value, str) or value not in allowed:
-            near = difflib.get_close_matches(str(value), allowed, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise self.refuse(field, f"must be one of {', '.join(allowed)}{guess}")
+            remedy = f"must be one of {', '.join(allowed)}; {nearest(value, allowed)}"
+            raise self.refuse(field, remedy.rstrip("; "))
         return value
 
     def number(self, field: str, above: float, up_to: float) -> float:

@@ -1,4 +1,4 @@
-"""The limits of the spec by which recorded series, the ledger and the reports judge."""
+"""The size of the clusters, and the limits by which recorded series, ledger and reports judge."""
 
 import math
 from dataclasses import dataclass
@@ -6,25 +6,20 @@ from typing import Annotated
 
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import (
-    Number,
-    Ratio,
-    Time,
-    Whole,
-    Words,
-    check_fields,
-    read_quantities,
-)
+from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole_number
 
-_MOST_GPUS = 1e6
+_MOST = 1e6
+
+
+_PAGING = ("classes_without_pages", "classes_with_pages")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueWait:
     """The longest wait of jobs up to a size; of all larger jobs without one."""
 
-    up_to_gpus: Annotated[float, Number(0, _MOST_GPUS)] = math.inf
-    wait: Annotated[Duration, Time()]
+    up_to_gpus: Annotated[float, number(0, _MOST)] = math.inf
+    wait: Annotated[Duration, Entry.duration]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,20 +44,20 @@ class Limits:
     """
 
     queue_wait: tuple[QueueWait, ...]
-    preemption_grace: Annotated[Duration, Time()]
-    checkpoint_blocking: Annotated[Duration, Time()]
+    preemption_grace: Annotated[Duration, Entry.duration]
+    checkpoint_blocking: Annotated[Duration, Entry.duration]
     checkpoint_blocking_ratio: Ratio
-    recovery_point_intervals: Annotated[float, Number(0, 100)]
+    recovery_point_intervals: Annotated[float, number(0, 100)]
     min_activity_ratio: Ratio
     min_sync_ratio: Ratio
-    min_baseline_slices: Annotated[int, Whole(0, 60)]
+    min_baseline_slices: Annotated[int, whole_number(0, 60)]
     min_wait_ratio: Ratio
     max_other_ratio: Ratio
-    standing: Annotated[Duration, Time()]
-    standing_steps: Annotated[float, Number(0, 1000)]
-    page_gpus: Annotated[int, Whole(0, 1_000_000)] = 8
-    classes_without_pages: Annotated[tuple[str, ...], Words()] = ("interactive",)
-    classes_with_pages: Annotated[tuple[str, ...], Words()] = ("production",)
+    standing: Annotated[Duration, Entry.duration]
+    standing_steps: Annotated[float, number(0, 1000)]
+    page_gpus: Annotated[int, whole_number(0, 1_000_000)] = 8
+    classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
+    classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)
 
 
 def read_limits(entry: Entry) -> Limits:
@@ -71,12 +66,39 @@ def read_limits(entry: Entry) -> Limits:
     Raises:
         SpecError: a field is unknown, missing or outside of its bounds, or sizes do not rise.
     """
-    check_fields(Limits, entry, ("queue_wait",))
-    waits = []
-    for each in entry.entries("queue_wait"):
-        check_fields(QueueWait, each)
-        waits.append(read_quantities(QueueWait, each))
+    waits = tuple(read_quantities(QueueWait, each) for each in entry.entries("queue_wait"))
     sizes = [each.up_to_gpus for each in waits]
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
         raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
-    return read_quantities(Limits, entry, queue_wait=tuple(waits))
+    limits = read_quantities(Limits, entry, ("queue_wait",), queue_wait=waits)
+    if both := set(limits.classes_with_pages) & set(limits.classes_without_pages):
+        field = next(name for name in _PAGING if entry.has(name))
+        raise entry.refuse(field, f"{min(both)} is in {' and in '.join(_PAGING)}; keep it in one")
+    return limits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """What the cost of rules and the rate of false pages are estimated for.
+
+    Attributes:
+        nodes, ranks: of all running jobs together.
+        jobs: that run at the same time.
+        jobs_per_week: that end.
+        location: file and line, for a refusal.
+    """
+
+    nodes: Annotated[int, whole_number(0, _MOST)]
+    ranks: Annotated[int, whole_number(0, _MOST)]
+    jobs: Annotated[int, whole_number(0, _MOST)]
+    jobs_per_week: Annotated[float, number(0, _MOST)]
+    location: str
+
+
+def read_size(entry: Entry) -> Size:
+    """The size of a spec.
+
+    Raises:
+        SpecError: a field is unknown, missing or not a number above 0.
+    """
+    return read_quantities(Size, entry, location=entry.location().rpartition(": ")[0])

@@ -1,4 +1,6 @@
-"""Reads the durations of the commands' options."""
+"""Options that several commands have, and how durations are read."""
+
+from pathlib import Path
 
 import click
 
@@ -13,3 +15,14 @@ def duration_option(
         return None if value is None else Duration(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+spec_option = click.option(
+    "--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped."
+)
+interval_option = click.option(
+    "--interval",
+    callback=duration_option,
+    metavar="DURATION",
+    help="Time between scrapes; default: as the spec declares.",
+)

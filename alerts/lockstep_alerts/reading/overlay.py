@@ -4,10 +4,9 @@ It holds what differs, by the keys of the spec; alerts and objectives are named 
 ``slo``. What the shipped spec gains with an upgrade is there.
 """
 
-import difflib
 from pathlib import Path
 
-from lockstep_alerts.reading.entry import Fields, SpecError
+from lockstep_alerts.reading.entry import Fields, SpecError, nearest
 
 EXTENDS = "extends"
 _NAMES = {"symptoms": ("alert", "kind"), "objectives": ("slo", "measure")}
@@ -31,7 +30,7 @@ def extended(path: Path, overlay: Fields, base: Fields) -> Fields:
                 f"{line}: {key}: the spec has no such section; known are {', '.join(base)}"
             )
         if key in _NAMES:
-            _change_entries(path, key, value, base)
+            _change_entries(path, overlay, key, base)
         elif isinstance(value, Fields) and isinstance(base[key], Fields):
             _change(path, value, base[key])
         else:
@@ -52,23 +51,24 @@ def _change(path: Path, overlay: Fields, base: object) -> None:
             _set(path, overlay, key, base)
 
 
-def _change_entries(path: Path, section: str, changes: object, base: Fields) -> None:
+def _change_entries(path: Path, overlay: Fields, section: str, base: Fields) -> None:
     name, of_new = _NAMES[section]
+    changes, location = overlay[section], f"{path}:{overlay.lines[section]}"
     entries = base[section]
     assert isinstance(entries, list)
     by_name = {each[name]: each for each in entries}
-    for change in changes if isinstance(changes, list) else ():
+    if not isinstance(changes, list):
+        raise SpecError(f"{location}: {section}: must be a list of entries with {name}")
+    for change in changes:
         if not isinstance(change, Fields) or name not in change:
-            raise SpecError(f"{path}: {section}: each entry names what it changes by {name}")
+            line = f"{path}:{change.line}" if isinstance(change, Fields) else location
+            raise SpecError(f"{line}: {section}: each entry names what it changes by {name}")
         if (target := by_name.get(change[name])) is not None:
             _change(path, change, target)
         elif of_new in change:
             change.paths |= dict.fromkeys(change, path)
             entries.append(change)
         else:
-            near = difflib.get_close_matches(str(change[name]), by_name, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise SpecError(
-                f"{path}:{change.lines[name]}: {section}: {name} {change[name]!r} is not in the "
-                f"shipped spec{guess}"
-            )
+            named = f"{path}:{change.lines[name]}: {section}: {name} {change[name]!r}"
+            guess = nearest(change[name], by_name)
+            raise SpecError(f"{named} is not in the shipped spec; {guess}".rstrip("; "))

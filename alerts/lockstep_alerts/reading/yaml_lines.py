@@ -1,7 +1,5 @@
-"""YAML whose refusals name file and line: of every key of a mapping, or of every value."""
+"""YAML whose mappings know the line of each key."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -30,20 +28,24 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
-def load(path: Path) -> object:
-    """The document of a file; every mapping in it is a ``Fields``.
+def load(path: Path, option: str = "--spec") -> object:
+    """The document of a file, every mapping of which is a ``Fields``; None of an empty file.
 
     Raises:
         SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
     """
-    documents = load_all(path)
+    documents = load_all(path, option)
     if len(documents) > 1:
-        raise SpecError(f"spec {path} is not YAML: it holds several documents; write one")
+        raise SpecError(f"{option} {path}: holds several documents; write one")
     return documents[0] if documents else None
 
 
-def load_all(path: Path) -> list[object]:
-    """Every document of a file; every mapping in them is a ``Fields``.
+def load_all(path: Path, option: str) -> list[object]:
+    """Every document of a file.
+
+    Args:
+        path: of the file.
+        option: by which it was named, for the refusal.
 
     Raises:
         SpecError: the file cannot be read, is not YAML, or has a key twice.
@@ -52,114 +54,6 @@ def load_all(path: Path) -> list[object]:
         text = path.read_text(encoding="utf-8")
         return list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
     except OSError as error:
-        raise SpecError(
-            f"spec {path} cannot be read: {error.strerror}; name one by --spec"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise SpecError(f"spec {path} is not YAML: {reason}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """One value of a YAML file, with the file's name and the line on which the value begins."""
-
-    path: Path
-    node: yaml.Node
-
-    @property
-    def location(self) -> str:
-        """``FILE:LINE``, with which a refusal begins."""
-        return f"{self.path}:{self.node.start_mark.line + 1}"
-
-    @property
-    def value(self) -> object:
-        """The value as YAML means it: text, a number, a list, a mapping."""
-        return yaml.safe_load(yaml.serialize(self.node))
-
-    def refuse(self, field: str, remedy: str) -> SpecError:
-        """The error for this value; the caller raises it."""
-        return SpecError(f"{self.location}: {field} {self.value!r}: {remedy}")
-
-    def refuse_hidden(self, field: str, remedy: str) -> SpecError:
-        """The error without the value, which may be a secret."""
-        return SpecError(f"{self.location}: {field}: {remedy}")
-
-    def fields(
-        self, field: str, required: tuple[str, ...], optional: tuple[str, ...] = ()
-    ) -> dict[str, "Located"]:
-        """The fields of a mapping by name.
-
-        Raises:
-            SpecError: no mapping, a field that is not listed, is there twice or is missing.
-        """
-        allowed = required + optional
-        if not isinstance(self.node, yaml.MappingNode):
-            raise self.refuse(field, f"must be a mapping of {', '.join(allowed)}")
-        fields: dict[str, Located] = {}
-        for key_node, value_node in self.node.value:
-            key = Located(self.path, key_node)
-            name = str(key_node.value)
-            if name not in allowed:
-                raise key.refuse(field, f"unknown key; known are {', '.join(allowed)}")
-            if name in fields:
-                raise key.refuse(field, "is there twice; remove one")
-            fields[name] = Located(self.path, value_node)
-        for name in required:
-            if name not in fields:
-                raise SpecError(f"{self.location}: {field}: {name} is missing; add it")
-        return fields
-
-    def items(self, field: str) -> Iterator["Located"]:
-        """The values of a list.
-
-        Raises:
-            SpecError: no list.
-        """
-        if not isinstance(self.node, yaml.SequenceNode):
-            raise self.refuse(field, "must be a list; begin each entry with a dash")
-        return (Located(self.path, node) for node in self.node.value)
-
-    def text(self, field: str) -> str:
-        """Text that is not blank and stands on one line.
-
-        Raises:
-            SpecError: something else.
-        """
-        value = self.value
-        if not isinstance(value, str) or not value.strip() or "\n" in value.strip():
-            raise self.refuse(field, "write text on one line, in quotes where YAML reads another")
-        return value.strip()
-
-    def choice(self, field: str, *allowed: str) -> str:
-        """One of the allowed words.
-
-        Raises:
-            SpecError: another one.
-        """
-        value = self.value
-        if not isinstance(value, str) or value not in allowed:
-            raise self.refuse(field, f"must be one of {', '.join(allowed)}")
-        return value
-
-
-def load_located(path: Path, option: str) -> Located:
-    """The document of a file.
-
-    Args:
-        path: the file.
-        option: by which it was named, for the refusal.
-
-    Raises:
-        SpecError: the file cannot be read, is not YAML or is empty.
-    """
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-    except OSError as error:
         raise SpecError(f"{option} {path}: {error.strerror}; name a file that is there") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise SpecError(f"{option} {path}: is not YAML: {reason}") from error
-    if node is None:
-        raise SpecError(f"{option} {path}: is empty; list the receivers in it")
-    return Located(path, node)
+        raise SpecError(f"{option} {path}: is not YAML: {' '.join(str(error).split())}") from error

@@ -1,14 +1,15 @@
 """The deployment file: who is paged and who gets tickets, how often, and when nobody is."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated
 
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.reading.yaml_lines import Located, load_located
-from lockstep_alerts.routing.receivers import Receiver, SecretPolicy, read_receiver
+from lockstep_alerts.reading.quantities import read_quantities
+from lockstep_alerts.reading.yaml_lines import load
+from lockstep_alerts.routing.receivers import USES, Receiver, read_policy, read_receiver
 from lockstep_alerts.routing.time_windows import (
     Maintenance,
     TimeWindow,
@@ -17,14 +18,11 @@ from lockstep_alerts.routing.time_windows import (
 )
 
 _OPTION = "--deployment"
+_PAGE_AGAIN, _TICKET_AGAIN, _GROUP_INTERVAL = map(Duration, ("4h", "12h", "5m"))
 _REQUIRED = ("page", "ticket")
 _OPTIONAL = (
     "owners", "watchdog", "alertmanager", "secrets", "cooldown", "office_hours", "maintenance",
 )  # fmt: skip
-_VERSION = re.compile(r"0\.([0-9]{2})")
-_OLDEST = (0, 25)
-_PAGE_AGAIN, _TICKET_AGAIN, _GROUP_INTERVAL = map(Duration, ("4h", "12h", "5m"))
-_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +35,9 @@ class Cooldown:
         group_interval: before changes of a group that was notified are notified too.
     """
 
-    page: Duration = _PAGE_AGAIN
-    ticket: Duration = _TICKET_AGAIN
-    group_interval: Duration = _GROUP_INTERVAL
+    page: Annotated[Duration, Entry.duration] = _PAGE_AGAIN
+    ticket: Annotated[Duration, Entry.duration] = _TICKET_AGAIN
+    group_interval: Annotated[Duration, Entry.duration] = _GROUP_INTERVAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,60 +83,34 @@ def read_deployment(path: Path) -> Deployment:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong; the text
             begins with file and line.
     """
-    fields = load_located(path, _OPTION).fields("deployment", _REQUIRED, _OPTIONAL)
-    policy = _policy(path, fields)
-    receivers: dict[str, tuple[Receiver, ...]] = {
-        use: tuple(_each(fields[use], use, lambda entry: read_receiver(entry, policy)))
-        for use in ("page", "ticket", "owners", "watchdog")
-        if use in fields
-    }
-    office = fields.get("office_hours")
-    windows = fields.get("maintenance")
-    maintenance = tuple(_each(windows, "maintenance", read_maintenance)) if windows else ()
-    if windows:
-        _refuse_doubles(windows, maintenance)
-    cooldown = fields.get("cooldown")
+    fields = load(path, _OPTION)
+    if not isinstance(fields, Fields):
+        raise SpecError(f"{_OPTION} {path}: is empty or no mapping; list the receivers in it")
+    entry = Entry(path, "", fields)
+    entry.check_keys(_REQUIRED, _OPTIONAL)
+    policy = read_policy(entry)
+    cooldown = Cooldown()
+    if entry.has("cooldown"):
+        cooldown = read_quantities(Cooldown, entry.entry("cooldown"))
     return Deployment(
-        receivers=receivers,
-        cooldown=_cooldown(cooldown) if cooldown else Cooldown(),
-        office_hours=read_office_hours(office) if office else None,
-        maintenance=maintenance,
+        receivers={
+            use: tuple(read_receiver(each, policy) for each in entry.entries(use))
+            for use in USES
+            if entry.has(use)
+        },
+        cooldown=cooldown,
+        office_hours=(
+            read_office_hours(entry.entry("office_hours")) if entry.has("office_hours") else None
+        ),
+        maintenance=tuple(_maintenance(entry)) if entry.has("maintenance") else (),
     )
 
 
-def _policy(path: Path, fields: dict[str, Located]) -> SecretPolicy:
-    version = _OLDEST
-    if value := fields.get("alertmanager"):
-        matched = _VERSION.fullmatch(str(value.node.value))
-        if not matched or (0, int(matched[1])) < _OLDEST:
-            raise value.refuse("alertmanager", 'write the oldest version in use, from "0.25" on')
-        version = (0, int(matched[1]))
-    secrets = fields.get("secrets")
-    are_here = secrets is None or secrets.choice("secrets", "here", "elsewhere") == "here"
-    return SecretPolicy(folder=path.absolute().parent, are_here=are_here, version=version)
-
-
-def _each(value: Located, field: str, read: Callable[[Located], _Part]) -> Iterable[_Part]:
-    entries = list(value.items(field))
-    if not entries:
-        raise value.refuse(field, "is empty; list one at least")
-    return map(read, entries)
-
-
-def _refuse_doubles(value: Located, maintenance: Iterable[Maintenance]) -> None:
-    names = [each.window.name for each in maintenance]
-    for entry, name in zip(value.items("maintenance"), names, strict=True):
-        if names.count(name) > 1:
-            raise entry.refuse("maintenance", "two have this name; rename one")
-
-
-def _cooldown(value: Located) -> Cooldown:
-    fields = value.fields("cooldown", (), ("page", "ticket", "group_interval"))
-    return Cooldown(**{name: _duration(name, each) for name, each in fields.items()})
-
-
-def _duration(field: str, value: Located) -> Duration:
-    try:
-        return Duration(value.text(field))
-    except ValueError as error:
-        raise value.refuse(field, f"{error}") from error
+def _maintenance(entry: Entry) -> list[Maintenance]:
+    found: list[Maintenance] = []
+    for each in entry.entries("maintenance"):
+        window = read_maintenance(each)
+        if any(window.window.name == other.window.name for other in found):
+            raise each.refuse("name", "two have this name; rename one")
+        found.append(window)
+    return found

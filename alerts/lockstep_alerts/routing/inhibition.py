@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lockstep_alerts.areas import OBJECTIVES
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PP
 from lockstep_catalogue.ledger import SLO
 
 MAINTENANCE = "TrainMaintenance"
 """No rule makes it: whoever takes a node, a job or a cluster out of service posts it."""
-INFO_INHIBITOR = "InfoInhibitor"
 EXPLAINED = "TrainJobExplained"
 """The jobs that a cause of several nodes explains; it notifies nobody."""
-WATCHDOG = "Watchdog"
+WATCHDOG = "TrainWatchdog"
+"""A name of its own: kube-prometheus has a Watchdog, with a route of its own."""
 
 CRITICAL = 'severity="critical"'
 _TICKET = 'severity=~"warning|info"'
@@ -65,7 +66,7 @@ class Inhibition:
 
 
 def _named(alerts: tuple[str, ...]) -> list[str]:
-    return [f'alertname=~"{"|".join(alerts)}"'] if alerts else []
+    return [f'alertname{"=~" if alerts[1:] else "="}"{"|".join(alerts)}"'] if alerts else []
 
 
 GRAPH = (
@@ -148,7 +149,6 @@ GRAPH = (
         sources=("TrainStragglerStage",), targets=("TrainStageUneven",), equal=(*_BY_JOB, PP.name)
     ),
     Inhibition(sources=("TrainLossNotFinite",), targets=("TrainLossAnomaly",), equal=_BY_JOB),
-    Inhibition(sources=(INFO_INHIBITOR,), equal=_BY_JOB, target_matchers=('severity="info"',)),
     *(
         Inhibition(
             sources=(MAINTENANCE,),
@@ -180,6 +180,6 @@ def inhibitors(symptom: Symptom) -> Iterator[str]:
             cause = "".join(f" ({each})" for each in edge.source_matchers)
             yield f"{', '.join(edge.sources)}{cause} with the same {same}"
             continue
-        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area == "slo"
+        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area is OBJECTIVES
         if is_held and not edge.sources and symptom.severity in {"warning", "info"}:
             yield f"every page with the same {same}"

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lockstep_alerts.reading.yaml_lines import Located
+from lockstep_alerts.reading.entry import Entry
 from lockstep_records.shared.options import read_address
 
 _SUMMARIES = "{{ range .Alerts }}{{ .Annotations.summary }}. {{ end }}"
@@ -15,7 +15,11 @@ _TEXT = (
     "{{ range .Alerts }}*{{ .Labels.alertname }}* {{ .Annotations.description }}\n"
     "{{ .Annotations.runbook_url }} {{ .Annotations.dashboard_url }}\n{{ end }}"
 )
-_MAIL = re.compile(r"[^@\s,]+@[^@\s,]+")
+_MAILS = re.compile(r"[^@\s,]+@[^@\s,]+(, [^@\s,]+@[^@\s,]+)*$")
+_VERSION = re.compile(r"0\.([0-9]{2})$")
+_OLDEST = 25
+_NEWER = {"url_file": 26}
+"""Fields that need an Alertmanager newer than 0.25: the digits after 0."""
 
 Settings = Mapping[str, str]
 Content = dict[str, object]
@@ -37,30 +41,27 @@ USES = {
 }
 
 
-def _pagerduty(settings: Settings, use: Use) -> Content:
-    return {**settings, "description": _SUMMARIES, "severity": use.severity}
+def _url(entry: Entry, name: str) -> str:
+    text = entry.text(name)
+    address = urlsplit(text)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise entry.refuse(name, "write an address such as https://host/path")
+    if address.username or address.query:
+        raise entry.refuse_secret(name, "holds a secret; put it into a file, by url_file")
+    return text
 
 
-def _opsgenie(settings: Settings, use: Use) -> Content:
-    return {**settings, "message": _SUMMARIES, "description": _TEXT, "priority": use.priority}
+def _smarthost(entry: Entry, name: str) -> str:
+    text = entry.text(name)
+    try:
+        read_address(text)
+    except ValueError as error:
+        raise entry.refuse(name, str(error)) from error
+    return text
 
 
-def _slack(settings: Settings, use: Use) -> Content:
-    del use
-    return {**settings, "title": _TITLE, "text": _TEXT}
-
-
-def _email(settings: Settings, use: Use) -> Content:
-    del use
-    return {**settings, "headers": {"Subject": f"{_TITLE}{_SUMMARIES}"}}
-
-
-def _webhook(settings: Settings, use: Use) -> Content:
-    del use
-    content: Content = {name: text for name, text in settings.items() if name != "token_file"}
-    if token_file := settings.get("token_file"):
-        content["http_config"] = {"authorization": {"credentials_file": token_file}}
-    return content
+def _mails(entry: Entry, name: str) -> str:
+    return entry.text(name, _MAILS, "write an address such as team@example.org")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,18 +71,18 @@ class Kind:
     Attributes:
         key: the list of Alertmanager's configuration that it stands in.
         required: fields that must be there; names that end in ``_file`` are secrets.
+        content: what the entry of Alertmanager's list has besides the fields.
         optional: fields that may be.
-        content: the entry of Alertmanager's list.
         alternatives: of these fields exactly one must be there.
-        newer: fields that need a newer Alertmanager than 0.25, with its version.
+        read: how fields that are not any text are read.
     """
 
     key: str
-    required: tuple[str, ...]
-    content: Callable[[Settings, Use], Content]
+    required: tuple[str, ...] = ()
+    content: Callable[[Use], Content]
     optional: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
-    newer: Mapping[str, tuple[int, int]]
+    read: Mapping[str, Callable[[Entry, str], str]] = field(default_factory=dict)
 
 
 KINDS = {
@@ -89,35 +90,37 @@ KINDS = {
         key="pagerduty_configs",
         required=("routing_key_file",),
         optional=("url",),
-        content=_pagerduty,
-        newer={},
+        content=lambda use: {"description": _SUMMARIES, "severity": use.severity},
+        read={"url": _url},
     ),
     "opsgenie": Kind(
         key="opsgenie_configs",
         required=("api_key_file",),
         optional=("api_url",),
-        content=_opsgenie,
-        newer={},
+        content=lambda use: {
+            "message": _SUMMARIES,
+            "description": _TEXT,
+            "priority": use.priority,
+        },
+        read={"api_url": _url},
     ),
     "slack": Kind(
         key="slack_configs",
         required=("api_url_file", "channel"),
-        content=_slack,
-        newer={},
+        content=lambda _: {"title": _TITLE, "text": _TEXT},
     ),
     "email": Kind(
         key="email_configs",
         required=("to", "from", "smarthost", "auth_username", "auth_password_file"),
-        content=_email,
-        newer={},
+        content=lambda _: {"headers": {"Subject": f"{_TITLE}{_SUMMARIES}"}},
+        read={"to": _mails, "from": _mails, "smarthost": _smarthost},
     ),
     "webhook": Kind(
         key="webhook_configs",
-        required=(),
         optional=("token_file",),
         alternatives=("url", "url_file"),
-        content=_webhook,
-        newer={"url_file": (0, 26)},
+        content=lambda _: {},
+        read={"url": _url},
     ),
 }
 
@@ -131,94 +134,94 @@ class Receiver:
 
     def entry(self, use: str) -> Content:
         """The entry of Alertmanager's list of this kind; ``use`` is page, ticket or watchdog."""
-        resolved = {"send_resolved": use != "watchdog"}
-        return {**KINDS[self.kind].content(self.settings, USES[use]), **resolved}
+        content: Content = dict(self.settings)
+        if token_file := content.pop("token_file", None):
+            content["http_config"] = {"authorization": {"credentials_file": token_file}}
+        return {
+            **content,
+            **KINDS[self.kind].content(USES[use]),
+            "send_resolved": use != "watchdog",
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretPolicy:
-    """Where the files of secrets are: here, so that they are looked for, or elsewhere."""
+    """Where the files of secrets are: here, so that they are looked for, or elsewhere.
 
-    folder: Path
+    Attributes:
+        version: of the oldest Alertmanager, its digits after ``0.``.
+    """
+
     are_here: bool
-    version: tuple[int, int]
+    version: int
 
 
-def read_receiver(entry: Located, policy: SecretPolicy) -> Receiver:
+def read_policy(entry: Entry) -> SecretPolicy:
+    """What a deployment says of its secrets and its Alertmanager.
+
+    Raises:
+        SpecError: the version is none, or older than what can read secrets from files.
+    """
+    version = _OLDEST
+    if entry.has("alertmanager"):
+        matched = _VERSION.match(entry.texts("alertmanager")[0])
+        if not matched or int(matched[1]) < _OLDEST:
+            raise entry.refuse("alertmanager", 'write the oldest version in use, from "0.25" on')
+        version = int(matched[1])
+    are_here = not entry.has("secrets") or entry.choice("secrets", "here", "elsewhere") == "here"
+    return SecretPolicy(are_here=are_here, version=version)
+
+
+def read_receiver(entry: Entry, policy: SecretPolicy) -> Receiver:
     """The receiver of ``- KIND: {FIELD: VALUE}``.
 
     Raises:
         SpecError: an unknown kind, a field that is missing, unknown or wrong, or a secret without
             its file.
     """
-    fields = entry.fields("receiver", (), tuple(KINDS))
-    if len(fields) != 1:
-        raise entry.refuse("receiver", f"name one kind for each dash: {', '.join(KINDS)}")
-    [(name, body)] = fields.items()
-    kind = KINDS[name]
+    entry.check_keys((), tuple(KINDS))
+    name, *others = entry.fields()
+    if others:
+        raise entry.refuse(others[0], f"name one kind for each dash: {', '.join(KINDS)}")
+    kind, body = KINDS[name], entry.entry(name)
     _refuse_inline_secrets(body, kind)
-    settings = body.fields(name, kind.required, kind.optional + kind.alternatives)
-    alternatives = [field for field in kind.alternatives if field in settings]
-    if kind.alternatives and len(alternatives) != 1:
-        raise body.refuse(name, f"write one of {' and '.join(kind.alternatives)}")
-    for field, value in settings.items():
-        _check(field, value, policy)
-        if (needed := kind.newer.get(field, policy.version)) > policy.version:
-            version = ".".join(map(str, needed))
-            raise value.refuse(field, f'needs alertmanager: "{version}", if that is what runs')
-    return Receiver(
-        kind=name, settings={field: _text(field, each, policy) for field, each in settings.items()}
-    )
+    body.check_keys(kind.required, kind.optional + kind.alternatives)
+    if kind.alternatives and sum(map(body.has, kind.alternatives)) != 1:
+        raise entry.refuse(name, f"write one of {' and '.join(kind.alternatives)}")
+    settings = {}
+    for each in body.fields():
+        if (needed := _NEWER.get(each, 0)) > policy.version:
+            raise body.refuse(each, f'needs alertmanager: "0.{needed}", if that is what runs')
+        is_secret = each.endswith("_file")
+        read = kind.read.get(each, Entry.text)
+        settings[each] = _read_secret(body, each, policy) if is_secret else read(body, each)
+    return Receiver(kind=name, settings=settings)
 
 
-def _text(field: str, value: Located, policy: SecretPolicy) -> str:
-    # Alertmanager reads a relative path from its own folder, which is another.
-    text = value.text(field)
-    return str(policy.folder / text) if field.endswith("_file") else text
-
-
-def _refuse_inline_secrets(body: Located, kind: Kind) -> None:
-    files = {field for field in kind.required + kind.optional if field.endswith("_file")}
-    value = body.value
-    for field in value if isinstance(value, dict) else ():
-        if f"{field}_file" in files:
+def _refuse_inline_secrets(body: Entry, kind: Kind) -> None:
+    for name in body.fields():
+        if f"{name}_file" in kind.required + kind.optional:
             # The value is a secret: it is not repeated on a terminal.
-            raise body.refuse_hidden(str(field), f"secrets are read from files; write {field}_file")
+            raise body.refuse_secret(name, f"secrets are read from files; write {name}_file")
 
 
-def _check(field: str, value: Located, policy: SecretPolicy) -> None:
-    text = value.text(field)
-    if field.endswith("_file"):
-        _check_secret(field, value, policy)
-    elif field in ("url", "api_url"):
-        address = urlsplit(text)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise value.refuse(field, "write an address such as https://host/path")
-        if address.username or address.query:
-            raise value.refuse_hidden(field, "holds a secret; put it into a file, by url_file")
-    elif field == "smarthost":
-        try:
-            read_address(text)
-        except ValueError as error:
-            raise value.refuse(field, str(error)) from error
-    elif field in ("to", "from") and not all(map(_MAIL.fullmatch, text.split(", "))):
-        raise value.refuse(field, "write an address such as team@example.org")
-
-
-def _check_secret(field: str, value: Located, policy: SecretPolicy) -> None:
-    path = policy.folder / value.text(field)
+def _read_secret(body: Entry, name: str, policy: SecretPolicy) -> str:
+    """The path of the file: Alertmanager reads a relative one from a folder of its own."""
+    text = body.text(name)
+    path = body.path.absolute().parent / text
     if not policy.are_here:
-        if not Path(value.text(field)).is_absolute():
-            raise value.refuse(field, "is elsewhere: write the whole path, from / on")
-        return
+        if not Path(text).is_absolute():
+            raise body.refuse(name, "is elsewhere: write the whole path, from / on")
+        return text
     try:
         is_empty = not path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise value.refuse(
-            field,
+        raise body.refuse(
+            name,
             f"cannot be read ({reason}); put the secret there, or write secrets: elsewhere where "
             "only Alertmanager's machine has it",
         ) from error
     if is_empty:
-        raise value.refuse(field, "is empty; put the secret into it")
+        raise body.refuse(name, "is empty; put the secret into it")
+    return str(path)

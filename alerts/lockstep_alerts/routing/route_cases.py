@@ -1,9 +1,9 @@
 """Which receiver each generated alert must reach: cases for amtool's route test."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from lockstep_alerts.routing.inhibition import INFO_INHIBITOR, MAINTENANCE, WATCHDOG
+from lockstep_alerts.routing.inhibition import MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.tree import DEAD_MAN, NOBODY, PAGER, TICKETS
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 
@@ -12,8 +12,7 @@ _CLUSTER = f"{CLUSTER.name}=c1"
 _JOB = f"{JOB_ID.name}=j1"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RouteCase:
+class RouteCase(NamedTuple):
     """Labels of an alert, and the receiver that they must reach."""
 
     labels: tuple[str, ...]
@@ -30,7 +29,7 @@ def route_cases(
         receivers: names that the configuration declares.
     """
     watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
-    by_name = {WATCHDOG: watchdog, INFO_INHIBITOR: NOBODY, MAINTENANCE: NOBODY}
+    by_name = {WATCHDOG: watchdog, MAINTENANCE: NOBODY}
     named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
     return [
         RouteCase(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from lockstep_alerts.reading.yaml_lines import Located
+from lockstep_alerts.reading.entry import Entry
 
 UTC = "UTC"
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-_HOURS = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}")
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
+_HOURS = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(([01][0-9]|2[0-3]):([0-5][0-9])|24:00)$")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}$")
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,40}$")
 _LONGEST = timedelta(days=92)
 _WEEKLY = ("days", "hours")
 _ONCE = ("from", "to")
@@ -62,95 +62,77 @@ class Maintenance:
         return self.mutes in (use, "all") and self.cluster in (None, cluster)
 
 
-def read_office_hours(entry: Located) -> TimeWindow:
+def read_office_hours(entry: Entry) -> TimeWindow:
     """The hours in which tickets are notified.
 
     Raises:
         SpecError: a day, an hour or the time zone is none.
     """
-    fields = entry.fields("office_hours", ("time_zone", "days", "hours"))
-    return TimeWindow(
-        name="office-hours",
-        intervals=(_weekly(fields),),
-        time_zone=_time_zone(fields["time_zone"]),
-    )
+    entry.check_keys(("time_zone", *_WEEKLY), ())
+    return TimeWindow(name="office-hours", intervals=(_weekly(entry),), time_zone=_time_zone(entry))
 
 
-def read_maintenance(entry: Located) -> Maintenance:
+def read_maintenance(entry: Entry) -> Maintenance:
     """One maintenance window: once, by ``from`` and ``to``, or weekly, by ``days`` and ``hours``.
 
     Raises:
         SpecError: a field is missing or wrong, or the end is not after the beginning.
     """
-    fields = entry.fields(
-        "maintenance", ("name",), ("time_zone", "mutes", "cluster", *_WEEKLY, *_ONCE)
-    )
-    name = fields["name"].text("name")
-    if not _NAME.fullmatch(name):
-        raise fields["name"].refuse("name", "write small letters, digits and dashes")
-    present = tuple(field for field in (*_WEEKLY, *_ONCE) if field in fields)
+    entry.check_keys(("name",), ("time_zone", "mutes", "cluster", *_WEEKLY, *_ONCE))
+    name = entry.text("name", _NAME, "write small letters, digits and dashes")
+    present = tuple(field for field in (*_WEEKLY, *_ONCE) if entry.has(field))
     if present not in (_WEEKLY, _ONCE):
-        raise entry.refuse("maintenance", "write either from and to, or days and hours")
-    intervals = (_weekly(fields),) if present == _WEEKLY else tuple(_once(fields))
-    zone = fields.get("time_zone")
-    mutes = fields.get("mutes")
-    cluster = fields.get("cluster")
+        raise entry.refuse("name", "write either from and to, or days and hours")
     return Maintenance(
         window=TimeWindow(
             name=f"maintenance-{name}",
-            intervals=intervals,
-            time_zone=_time_zone(zone) if zone else UTC,
+            intervals=(_weekly(entry),) if present == _WEEKLY else tuple(_once(entry)),
+            time_zone=_time_zone(entry) if entry.has("time_zone") else UTC,
         ),
-        mutes=mutes.choice("mutes", *MUTES) if mutes else "all",
-        cluster=cluster.text("cluster") if cluster else None,
+        mutes=entry.choice("mutes", *MUTES) if entry.has("mutes") else "all",
+        cluster=entry.text("cluster") if entry.has("cluster") else None,
     )
 
 
-def _time_zone(value: Located) -> str:
-    name = value.text("time_zone")
+def _time_zone(entry: Entry) -> str:
+    name = entry.text("time_zone")
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise value.refuse(
+        raise entry.refuse(
             "time_zone", "is not a time zone; write one such as Europe/Berlin or UTC"
         ) from error
     return name
 
 
-def _weekly(fields: dict[str, Located]) -> Interval:
-    days = [_days(fields["days"], part) for part in fields["days"].text("days").split(",")]
-    return {"weekdays": days, "times": [_hours(fields["hours"])]}
-
-
-def _days(value: Located, part: str) -> str:
-    first, separator, last = part.strip().lower().partition(":")
-    if first not in _DAYS or (separator and last not in _DAYS):
-        raise value.refuse("days", "write days such as monday:friday or saturday, sunday")
-    if separator and _DAYS.index(last) < _DAYS.index(first):
-        raise value.refuse("days", f"a week begins on sunday: write {last}, {first} apart")
-    return part.strip().lower()
-
-
-def _hours(value: Located) -> dict[str, str]:
-    text = value.text("hours")
-    if not _HOURS.fullmatch(text):
-        raise value.refuse("hours", "write hours such as 09:00-17:00, at most to 24:00")
-    begin, _, end = text.partition("-")
+def _weekly(entry: Entry) -> Interval:
+    days = [_days(entry, part) for part in entry.text("days").lower().split(",")]
+    begin, _, end = entry.text(
+        "hours", _HOURS, "write hours such as 09:00-17:00, at most to 24:00"
+    ).partition("-")
     if end <= begin:
-        raise value.refuse("hours", "must end after they begin; split them at 24:00")
-    return _times(begin, end)
+        raise entry.refuse("hours", "must end after they begin; split them at 24:00")
+    return {"weekdays": days, "times": [_times(begin, end)]}
+
+
+def _days(entry: Entry, part: str) -> str:
+    first, separator, last = part.strip().partition(":")
+    if first not in _DAYS or (separator and last not in _DAYS):
+        raise entry.refuse("days", "write days such as monday:friday or saturday, sunday")
+    if separator and _DAYS.index(last) < _DAYS.index(first):
+        raise entry.refuse("days", f"a week begins on sunday: write {last}, {first} apart")
+    return part.strip()
 
 
 def _times(begin: str, end: str) -> dict[str, str]:
     return {"start_time": begin, "end_time": end}
 
 
-def _once(fields: dict[str, Located]) -> Iterator[Interval]:
+def _once(entry: Entry) -> Iterator[Interval]:
     """One interval for each day of the window: Alertmanager knows no time with a date."""
-    begin, end = _moment("from", fields["from"]), _moment("to", fields["to"])
+    begin, end = _moment(entry, "from"), _moment(entry, "to")
     if not begin < end <= begin + _LONGEST:
-        remedy = f"must be after from and at most {_LONGEST.days} days later"
-        raise fields["to"].refuse("to", remedy)
+        raise entry.refuse("to", f"must be after from and at most {_LONGEST.days} days later")
     day = begin.date()
     while datetime.combine(day, time()) < end:
         first = begin.strftime("%H:%M") if day == begin.date() else "00:00"
@@ -163,13 +145,10 @@ def _date(day: date) -> Interval:
     return {"years": [f"{day.year}"], "months": [f"{day.month}"], "days_of_month": [f"{day.day}"]}
 
 
-def _moment(field: str, value: Located) -> datetime:
-    # The text as it stands: YAML reads a date with seconds as a time, and one without as text.
-    text = str(value.node.value)
+def _moment(entry: Entry, field: str) -> datetime:
     remedy = "write a time such as 2026-12-03T06:00, in time_zone"
-    if not _MOMENT.fullmatch(text):
-        raise value.refuse(field, remedy)
+    text = entry.text(field, _MOMENT, remedy)
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
-        raise value.refuse(field, remedy) from error
+        raise entry.refuse(field, remedy) from error

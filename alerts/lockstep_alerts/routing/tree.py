@@ -2,13 +2,7 @@
 
 from lockstep_alerts.reading.model import Delivery, group_wait_seconds
 from lockstep_alerts.routing.deployment import Deployment, webhooks
-from lockstep_alerts.routing.inhibition import (
-    CRITICAL,
-    GRAPH,
-    INFO_INHIBITOR,
-    MAINTENANCE,
-    WATCHDOG,
-)
+from lockstep_alerts.routing.inhibition import CRITICAL, GRAPH, MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.receivers import KINDS
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, PROJECT
 
@@ -67,7 +61,7 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
             "group_interval": "1m",
             "repeat_interval": _WATCHDOG_REPEATS,
         },
-        {"receiver": NOBODY, "matchers": [f'alertname=~"{INFO_INHIBITOR}|{MAINTENANCE}"']},
+        {"receiver": NOBODY, "matchers": [f'alertname="{MAINTENANCE}"']},
         {"receiver": NOBODY, "matchers": ['severity=~"info|none"']},
         *_owners(delivery, deployment),
         # The wait is part of each alert's deadline, and long enough for a cause to come as well.

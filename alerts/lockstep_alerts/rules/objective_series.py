@@ -30,9 +30,12 @@ from lockstep_catalogue.recorded import (
     SLICE_PERIOD,
     SLICES_BAD,
     SLICES_TOTAL,
+    SLO_INFO,
     SLOTH_ID,
+    SLOTH_OBJECTIVE,
     SLOTH_SERVICE,
     SLOTH_SLO,
+    SLOTH_SPEC,
     TIME_PERIOD,
     TOTAL_EVENTS,
 )
@@ -55,6 +58,9 @@ def _counts(kind: str) -> str:
     of_cluster = by("sum", exact, CLUSTER, SLO, WINDOW)
     of_classes = by("max", select(SLO_EVENTS, all_of_it, has(JOB_CLASS)), *_COUNTED)
     return f"{of_cluster}\nor\n{of_classes}"
+
+
+_RECENT = "2m"  # slices are evaluated once a minute, in another file
 
 
 def _slices(counted: Recorded) -> str:
@@ -90,6 +96,13 @@ def _objective() -> str:
     return f'label_join({service}, "{SLOTH_ID.name}", "-", "{CLUSTER.name}", "{SLOTH_SLO.name}")'
 
 
+def _info() -> str:
+    percent = f"round(100 * {select(OBJECTIVE)}, 0.001)"
+    labels = names(*OBJECTIVE.labels)
+    counted = f'count_values by ({labels}) ("{SLOTH_OBJECTIVE.name}", {percent})'
+    return f'label_replace({counted}, "{SLOTH_SPEC.name}", "{SLOTH_SPEC.values[0]}", "", "")'
+
+
 def _days() -> str:
     long = f"and {_ON_KEY} {select(TOTAL_EVENTS, eq(WINDOW, PERIOD))}"
     of_period = f"(0 * {select(OBJECTIVE)} + {PERIOD_DAYS[PERIOD]}) {long}"
@@ -109,7 +122,8 @@ def _error_ratio_in(window: str) -> str:
 
 def _current() -> str:
     seconds = select(ERROR_RATIOS[_CURRENT_OF_GPU_SECONDS], one_of(SLO, *GPU_SECOND_SLOS))
-    now = _error_ratio(select(SLICES_BAD), select(SLICES_TOTAL))
+    bad, total = (f"last_over_time({select(s)}[{_RECENT}])" for s in (SLICES_BAD, SLICES_TOTAL))
+    now = _error_ratio(bad, total)
     events = select(ERROR_RATIOS[_CURRENT_OF_EVENTS])
     return f"({seconds} or {now} or {events}) / {select(ERROR_BUDGET)}"
 
@@ -118,6 +132,7 @@ COUNTS = {TOTAL_EVENTS: _total(), BAD_EVENTS: _bad()}
 EXPRESSIONS: Expressions = {
     **COUNTS,
     OBJECTIVE: _objective(),
+    SLO_INFO: _info(),
     **{series: _error_ratio_in(window) for window, series in ERROR_RATIOS.items()},
     ERROR_BUDGET: f"1 - {select(OBJECTIVE)}",
     TIME_PERIOD: _days(),

@@ -6,9 +6,8 @@ job, and some are of GPUs or of all jobs and no job's own.
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_alerts.rules.slices import SLICE_SECONDS, name_objective
-from lockstep_catalogue.gpu import GPU_OWNER_INFO, GPU_SM_ACTIVE
+from lockstep_catalogue import gpu, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, NODE, WRITING
-from lockstep_catalogue.ledger import JOB_STATUS, JOBS, SLO
 from lockstep_catalogue.promql import (
     by,
     eq,
@@ -19,34 +18,18 @@ from lockstep_catalogue.promql import (
     rate_of_sum,
     select,
 )
-from lockstep_catalogue.recorded import (
-    CHECKPOINT_INTERVAL,
-    LAST_DURABLE,
-    SLICE_BAD,
-    SLICE_LIMIT,
-    SLICE_RATIO,
-    SLICES_BAD,
-    SLICES_TOTAL,
-)
-from lockstep_catalogue.training import (
-    ANOMALOUS,
-    CHECKPOINT_SECONDS,
-    LOSS,
-    NONFINITE_STEPS,
-    RANK_INFO,
-)
 
 _JOB = (CLUSTER, JOB_ID)
-_OF_SLICE = (*_JOB, SLO)
+_OF_SLICE = (*_JOB, ledger.SLO)
 _ON_JOB = f"on ({names(*_JOB)})"
 
 
 def _blocks_too_long(rules: Parameters) -> str:
     hour = rules.windows.cover(3600)
     blocking = eq(WRITING, "blocking")
-    seconds = by("sum", rate_of_sum(CHECKPOINT_SECONDS, hour, blocking), *_JOB)
-    number = by("sum", rate_of_count(CHECKPOINT_SECONDS, hour, blocking), *_JOB)
-    by_node = by("max", rate_of_count(CHECKPOINT_SECONDS, hour, blocking), *_JOB)
+    seconds = by("sum", rate_of_sum(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
+    number = by("sum", rate_of_count(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
+    by_node = by("max", rate_of_count(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
     ratio, most_seconds = (
         rules.limits.checkpoint_blocking_ratio,
         rules.limits.checkpoint_blocking.seconds,
@@ -56,20 +39,21 @@ def _blocks_too_long(rules: Parameters) -> str:
 
 
 def _is_too_old(rules: Parameters) -> str:
-    age = f"time() - {select(LAST_DURABLE)}"
-    most = f"{rules.limits.recovery_point_intervals:g} * {select(CHECKPOINT_INTERVAL)}"
+    age = f"time() - {select(recorded.LAST_DURABLE)}"
+    most = f"{rules.limits.recovery_point_intervals:g} * {select(recorded.CHECKPOINT_INTERVAL)}"
     return f"{age} > bool {_ON_JOB} ({most})"
 
 
 def _has_odd_loss(rules: Parameters) -> str:
-    jobs = f"0 * {by('count', select(LOSS), *_JOB)}"
-    odd = by("sum", select(ANOMALOUS), *_JOB)
-    grown = by("sum", increase(NONFINITE_STEPS, rules.windows.cover(SLICE_SECONDS)), *_JOB)
+    jobs = f"0 * {by('count', select(training.LOSS), *_JOB)}"
+    odd = by("sum", select(training.ANOMALOUS), *_JOB)
+    grown = by("sum", increase(training.NONFINITE_STEPS, rules.windows.cover(SLICE_SECONDS)), *_JOB)
     return f"(({odd} or {jobs}) + {_ON_JOB} ({grown} or {jobs}) and {_ON_JOB} {jobs}) > bool 0"
 
 
 def _bad(rules: Parameters) -> str:
-    relative = f"{select(SLICE_RATIO)} < bool on ({SLO.name}) group_left () {select(SLICE_LIMIT)}"
+    limit = f"on ({ledger.SLO.name}) group_left () {select(recorded.SLICE_LIMIT)}"
+    relative = f"{select(recorded.SLICE_RATIO)} < bool {limit}"
     absolute = {
         "checkpoint_blocking": _blocks_too_long(rules),
         "recovery_point": _is_too_old(rules),
@@ -82,20 +66,20 @@ _ALLOCATED = (CLUSTER, NODE, GPU)
 
 
 def _activity(rules: Parameters) -> str:
-    mean = f"avg_over_time({select(GPU_SM_ACTIVE)}[{rules.windows.cover(SLICE_SECONDS)}])"
+    mean = f"avg_over_time({select(gpu.GPU_SM_ACTIVE)}[{rules.windows.cover(SLICE_SECONDS)}])"
     # ``group``: a GPU that several jobs share, or that is split, is one GPU.
-    owned = by("group", select(GPU_OWNER_INFO, has(JOB_ID)), *_ALLOCATED)
+    owned = by("group", select(gpu.GPU_OWNER_INFO, has(JOB_ID)), *_ALLOCATED)
     return f"({mean} and on ({names(*_ALLOCATED)}) {owned})"
 
 
 def _running() -> str:
-    return by("max", f"{select(JOBS, eq(JOB_STATUS, 'running'))} > 0", CLUSTER)
+    return by("max", f"{select(ledger.JOBS, eq(ledger.JOB_STATUS, 'running'))} > 0", CLUSTER)
 
 
 def _slices_total(rules: Parameters) -> str:
     gpus = by("count", _activity(rules), CLUSTER)
     counts = (
-        by("count", select(SLICE_BAD), CLUSTER, SLO),
+        by("count", select(recorded.SLICE_BAD), CLUSTER, ledger.SLO),
         name_objective(gpus, "gpu_activity"),
         name_objective(_running(), "telemetry"),
     )
@@ -105,11 +89,11 @@ def _slices_total(rules: Parameters) -> str:
 def _slices_bad(rules: Parameters) -> str:
     activity = _activity(rules)
     idle = by("count", f"{activity} < {rules.limits.min_activity_ratio:g}", CLUSTER)
-    observed = by("count", by("group", select(RANK_INFO), *_JOB), CLUSTER)
+    observed = by("count", by("group", select(training.RANK_INFO), *_JOB), CLUSTER)
     running = _running()
     unseen = f"clamp_min({running} - on ({CLUSTER.name}) ({observed} or 0 * {running}), 0)"
     counts = (
-        by("sum", select(SLICE_BAD), CLUSTER, SLO),
+        by("sum", select(recorded.SLICE_BAD), CLUSTER, ledger.SLO),
         name_objective(f"({idle} or 0 * {by('count', activity, CLUSTER)})", "gpu_activity"),
         name_objective(unseen, "telemetry"),
     )
@@ -117,7 +101,7 @@ def _slices_bad(rules: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
-    SLICE_BAD: _bad,
-    SLICES_TOTAL: _slices_total,
-    SLICES_BAD: _slices_bad,
+    recorded.SLICE_BAD: _bad,
+    recorded.SLICES_TOTAL: _slices_total,
+    recorded.SLICES_BAD: _slices_bad,
 }

@@ -7,35 +7,9 @@ no answer, such as the tokens of a job that stands still, has no slice.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
+from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, PHASE, RANK
-from lockstep_catalogue.ledger import SLO
-from lockstep_catalogue.promql import (
-    by,
-    eq,
-    names,
-    one_of,
-    rate,
-    select,
-)
-from lockstep_catalogue.recorded import (
-    CHECKPOINT_INTERVAL,
-    JOB_PHASES,
-    LAST_DURABLE,
-    SLICE_BASELINE,
-    SLICE_CONFIGURATION,
-    SLICE_RATIO,
-    SLICE_SUSTAINED,
-    SLICE_VALUE,
-)
-from lockstep_catalogue.training import (
-    BUS_RATE,
-    LAST_CHECKPOINT,
-    PHASE_SECONDS,
-    RANK_INFO,
-    STEPS,
-    TOKENS,
-    WORLD_RANKS,
-)
+from lockstep_catalogue.promql import by, eq, names, one_of, rate, select
 
 SLICE_SECONDS = 300
 """Twenty scrapes at 15 s and five at a minute: a rate over fewer moves by more than a slice may."""
@@ -49,14 +23,14 @@ _OTHER_RATIO = 1.2
 _PAUSES = ("checkpoint", "eval")
 
 _JOB = (CLUSTER, JOB_ID)
-_OF_SLICE = (*_JOB, SLO)
+_OF_SLICE = (*_JOB, ledger.SLO)
 _ON_JOB = f"on ({names(*_JOB)})"
 _ON_SLICE = f"on ({names(*_OF_SLICE)})"
 
 
 def name_objective(expression: str, slo: str) -> str:
     """PromQL with the objective as a label."""
-    return f'label_replace({expression}, "{SLO.name}", "{slo}", "", "")'
+    return f'label_replace({expression}, "{ledger.SLO.name}", "{slo}", "", "")'
 
 
 # All ranks and phases are read once: the quantities below are quotients of these.
@@ -65,18 +39,18 @@ def name_objective(expression: str, slo: str) -> str:
 def _stepping() -> str:
     """Seconds a second that the ranks of a job spend in steps, without checkpoints and so on."""
     phases = tuple(phase for phase in PHASE.values if phase not in _PAUSES)
-    return by("sum", select(JOB_PHASES, one_of(PHASE, *phases)), *_JOB)
+    return by("sum", select(recorded.JOB_PHASES, one_of(PHASE, *phases)), *_JOB)
 
 
 def _values(rules: Parameters) -> dict[str, str]:
     slices, hour = rules.windows.cover(SLICE_SECONDS), rules.windows.cover(3600)
     stepping = _stepping()
-    steps = by("sum", rate(STEPS, slices), *_JOB)
-    tokens = by("sum", rate(TOKENS, slices), *_JOB)
-    ranks = by("count", by("group", select(RANK_INFO), *_JOB, RANK), *_JOB)
-    synced = by("sum", select(JOB_PHASES, eq(PHASE, "sync")), *_JOB)
-    bus = by("avg", f"avg_over_time({select(BUS_RATE)}[{slices}])", *_JOB, KIND)
-    tokens_of_hour = by("sum", rate(TOKENS, hour), *_JOB)
+    steps = by("sum", rate(training.STEPS, slices), *_JOB)
+    tokens = by("sum", rate(training.TOKENS, slices), *_JOB)
+    ranks = by("count", by("group", select(training.RANK_INFO), *_JOB, RANK), *_JOB)
+    synced = by("sum", select(recorded.JOB_PHASES, eq(PHASE, "sync")), *_JOB)
+    bus = by("avg", f"avg_over_time({select(training.BUS_RATE)}[{slices}])", *_JOB, KIND)
+    tokens_of_hour = by("sum", rate(training.TOKENS, hour), *_JOB)
     return {
         "throughput": f"({tokens} > 0) / ({stepping} > 0)",
         "step_latency": f"{stepping} / ({steps} > 0)",
@@ -92,23 +66,25 @@ def _value(rules: Parameters) -> str:
 
 
 def _sustained(rules: Parameters) -> str:
-    value = select(SLICE_VALUE)
+    value = select(recorded.SLICE_VALUE)
     enough = f"count_over_time({value}[{SUSTAINED}]) >= {rules.limits.min_baseline_slices}"
     return f"quantile_over_time(0.5, {value}[{SUSTAINED}]) and {enough}"
 
 
 def _configuration(rules: Parameters) -> str:
     slices = rules.windows.cover(SLICE_SECONDS)
-    tokens, steps = (by("sum", rate(each, slices), *_JOB) for each in (TOKENS, STEPS))
-    return f"{tokens} / ({steps} > 0) * {_ON_JOB} {by('max', select(WORLD_RANKS), *_JOB)}"
+    tokens, steps = (
+        by("sum", rate(each, slices), *_JOB) for each in (training.TOKENS, training.STEPS)
+    )
+    return f"{tokens} / ({steps} > 0) * {_ON_JOB} {by('max', select(training.WORLD_RANKS), *_JOB)}"
 
 
 def _baseline(_: Parameters) -> str:
-    higher = select(SLICE_SUSTAINED, one_of(SLO, *HIGHER_IS_BETTER))
-    lower = select(SLICE_SUSTAINED, one_of(SLO, *LOWER_IS_BETTER))
+    higher = select(recorded.SLICE_SUSTAINED, one_of(ledger.SLO, *HIGHER_IS_BETTER))
+    lower = select(recorded.SLICE_SUSTAINED, one_of(ledger.SLO, *LOWER_IS_BETTER))
 
     def best(window: str, unchanged: str) -> str:
-        over = f"{select(SLICE_CONFIGURATION)}[{unchanged}]"
+        over = f"{select(recorded.SLICE_CONFIGURATION)}[{unchanged}]"
         other = f"max_over_time({over}) > {_OTHER_RATIO:g} * min_over_time({over})"
         best = f"max_over_time({higher}[{window}]) or min_over_time({lower}[{window}])"
         return f"({best}) unless {_ON_JOB} ({other})"
@@ -119,7 +95,10 @@ def _baseline(_: Parameters) -> str:
 
 def _ratio(_: Parameters) -> str:
     def pair(*slos: str) -> tuple[str, str]:
-        return (select(SLICE_VALUE, one_of(SLO, *slos)), select(SLICE_BASELINE, one_of(SLO, *slos)))
+        return (
+            select(recorded.SLICE_VALUE, one_of(ledger.SLO, *slos)),
+            select(recorded.SLICE_BASELINE, one_of(ledger.SLO, *slos)),
+        )
 
     (higher, best), (lower, least) = pair(*HIGHER_IS_BETTER), pair(*LOWER_IS_BETTER)
     return f"{higher} / {_ON_SLICE} ({best} > 0)\nor\n{least} / {_ON_SLICE} ({lower} > 0)"
@@ -127,24 +106,23 @@ def _ratio(_: Parameters) -> str:
 
 def _interval(_: Parameters) -> str:
     # From checkpoint to checkpoint: neither a long gap now nor the age of the job changes it.
-    over = f"{select(LAST_DURABLE)}[{BASELINE}]"
+    over = f"{select(recorded.LAST_DURABLE)}[{BASELINE}]"
     span = f"(max_over_time({over}) - min_over_time({over}))"
     # Of a job that writes no more the interval is remembered as long as the job is seen.
-    remembered = (
-        f"last_over_time({select(CHECKPOINT_INTERVAL)}[1h]) and {_ON_JOB} {select(LAST_DURABLE)}"
-    )
+    is_seen = f"and {_ON_JOB} {select(recorded.LAST_DURABLE)}"
+    remembered = f"last_over_time({select(recorded.CHECKPOINT_INTERVAL)}[1h]) {is_seen}"
     return f"{span} / (changes({over}) > 0)\nor\n{remembered}"
 
 
 EXPRESSIONS: Expressions = {
-    JOB_PHASES: lambda rules: by(
-        "sum", rate(PHASE_SECONDS, rules.windows.cover(SLICE_SECONDS)), *_JOB, PHASE
+    recorded.JOB_PHASES: lambda rules: by(
+        "sum", rate(training.PHASE_SECONDS, rules.windows.cover(SLICE_SECONDS)), *_JOB, PHASE
     ),
-    SLICE_VALUE: _value,
-    SLICE_SUSTAINED: _sustained,
-    SLICE_CONFIGURATION: _configuration,
-    SLICE_BASELINE: _baseline,
-    SLICE_RATIO: _ratio,
-    LAST_DURABLE: by("max", select(LAST_CHECKPOINT), *_JOB),
-    CHECKPOINT_INTERVAL: _interval,
+    recorded.SLICE_VALUE: _value,
+    recorded.SLICE_SUSTAINED: _sustained,
+    recorded.SLICE_CONFIGURATION: _configuration,
+    recorded.SLICE_BASELINE: _baseline,
+    recorded.SLICE_RATIO: _ratio,
+    recorded.LAST_DURABLE: by("max", select(training.LAST_CHECKPOINT), *_JOB),
+    recorded.CHECKPOINT_INTERVAL: _interval,
 }

@@ -11,7 +11,7 @@ themselves over time only.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
-from lockstep_catalogue.agent import AGENT_TICK
+from lockstep_catalogue import agent, recorded, training
 from lockstep_catalogue.labels import (
     CLUSTER,
     JOB_CLASS,
@@ -36,35 +36,6 @@ from lockstep_catalogue.promql import (
     rate,
     select,
 )
-from lockstep_catalogue.recorded import (
-    EXCESS,
-    JOB_GPUS,
-    JOB_QUIET,
-    LATENESS,
-    LATENESS_RATIO,
-    MFU,
-    NODE_LATENESS_RATIO,
-    PHASE_PER_STEP,
-    PLACEMENT,
-    STAGE_EXCESS,
-    STAGE_EXCESS_RATIO,
-    STAGE_OWN,
-    STANDING,
-    STEP_MEAN,
-    TOKENS_RATE,
-    UNOBSERVED,
-)
-from lockstep_catalogue.training import (
-    JOB_INFO,
-    LAST_PROGRESS,
-    MODEL_FLOPS,
-    PEAK_FLOPS,
-    PHASE_SECONDS,
-    RANK_INFO,
-    STEPS,
-    TOKENS,
-    WORLD_RANKS,
-)
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
 _RATE_SECONDS = 60
@@ -80,34 +51,35 @@ _ON_JOB, _ON_RANK, _ON_GROUP = (f"on ({names(*labels)})" for labels in (_JOB, _R
 
 
 def _gpus(_: Parameters) -> str:
-    whose = by("group", f"last_over_time({select(JOB_INFO)}[{_KEPT}])", *_JOB, *_WHOSE)
+    whose = by("group", f"last_over_time({select(training.JOB_INFO)}[{_KEPT}])", *_JOB, *_WHOSE)
     # Nodes of a job may disagree for a moment: a join that meets two series fails the whole rule.
     newest = f"topk by ({names(*_JOB)}) (1, {whose})"
-    size = by("max", f"last_over_time({select(WORLD_RANKS)}[{_KEPT}])", *_JOB)
+    size = by("max", f"last_over_time({select(training.WORLD_RANKS)}[{_KEPT}])", *_JOB)
     return f"{newest} * {_ON_JOB} group_left () {size}"
 
 
 def _quiet(rules: Parameters) -> str:
     limits = rules.limits
-    never = select(JOB_GPUS, one_of(JOB_CLASS, *limits.classes_without_pages))
+    never = select(recorded.JOB_GPUS, one_of(JOB_CLASS, *limits.classes_without_pages))
     named = limits.classes_without_pages + limits.classes_with_pages
-    small = f"{select(JOB_GPUS, none_of(JOB_CLASS, *named))} < {limits.page_gpus}"
+    small = f"{select(recorded.JOB_GPUS, none_of(JOB_CLASS, *named))} < {limits.page_gpus}"
     return f"{by('max', f'0 * {never} + 2', *_JOB)}\nor\n{by('max', f'0 * ({small}) + 1', *_JOB)}"
 
 
 def _newest_placement(_: Parameters) -> str:
     # Two agents report a rank that has moved until its job leaves: the newer progress counts.
     # ``group`` makes ties harmless: a join that meets two series of a rank fails the whole rule.
-    progress = f"on ({names(*_RANK)}, instance) group_left () {select(LAST_PROGRESS)}"
-    newest = f"topk by ({names(*_RANK)}) (1, {select(RANK_INFO)} * {progress})"
+    progress = f"on ({names(*_RANK)}, instance) group_left () {select(training.LAST_PROGRESS)}"
+    newest = f"topk by ({names(*_RANK)}) (1, {select(training.RANK_INFO)} * {progress})"
     return by("group", newest, *_PLACED_RANK)
 
 
 def _per_step(window: str, steps_guard: str) -> str:
-    seconds = by("sum", rate(PHASE_SECONDS, window), *_RANK, PHASE)
-    steps = steps_guard.format(steps=by("sum", rate(STEPS, window), *_RANK))
+    seconds = by("sum", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
+    steps = steps_guard.format(steps=by("sum", rate(training.STEPS, window), *_RANK))
     placed = f"group_left ({names(NODE, PP)})"
-    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {_ON_RANK} {placed} {select(PLACEMENT)})"
+    on_place = f"{_ON_RANK} {placed} {select(recorded.PLACEMENT)}"
+    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {on_place})"
 
 
 def _phase_per_step(rules: Parameters) -> str:
@@ -119,35 +91,33 @@ def _phase_per_step(rules: Parameters) -> str:
     return f"{live}\nor\n{of_minutes}\nor\n{longest}"
 
 
-_SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_PLACED_RANK)
+_SYNC = by("sum", select(recorded.PHASE_PER_STEP, eq(PHASE, "sync")), *_PLACED_RANK)
 _OF_NODE = (*_JOB, NODE)
-_OWN = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
-_OWN_OF_STAGES = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
+_OWN = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
+_OWN_OF_STAGES = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
 
 
 def _standing(rules: Parameters) -> str:
     # By the clock of the node itself; that of Prometheus may differ. The median rank: one that died
     # never moves again, and the others go on.
     of_node = f"on ({names(CLUSTER, NODE)}, instance)"
-    progress = select(LAST_PROGRESS)
-    at_node = f"({progress} * 0 + {of_node} group_left () {select(AGENT_TICK)} - {progress})"
+    progress = select(training.LAST_PROGRESS)
+    at_node = f"({progress} * 0 + {of_node} group_left () {select(agent.AGENT_TICK)} - {progress})"
     since = median_by(f"({at_node} or time() - {progress})", *_JOB)
     # And one scrape and a half: that old the newest word of a rank that moves may be.
     least_seconds = max(rules.limits.standing.seconds, 3 * rules.windows.scrape_seconds // 2)
     # A job that stands may have no mean step: too few steps end in any window.
-    return (
-        f"({since} > {least_seconds})\nunless on ({names(*_JOB)})\n"
-        f"({since} < on ({names(*_JOB)}) {rules.limits.standing_steps:g} * {select(STEP_MEAN)})"
-    )
+    steps = f"{rules.limits.standing_steps:g} * {select(recorded.STEP_MEAN)}"
+    return f"({since} > {least_seconds})\nunless {_ON_JOB}\n({since} < {_ON_JOB} {steps})"
 
 
 def _unobserved(rules: Parameters) -> str:
     by_phase = (*_JOB, PHASE)
     on_job = f"on ({names(*_JOB)}) group_left ()"
     several = f"on ({names(*_JOB)}) ({by('count', _SYNC, *_JOB)} > 1)"
-    mean = select(STEP_MEAN)
-    is_sync = select(PHASE_PER_STEP, eq(PHASE, "sync"))
-    is_other = select(PHASE_PER_STEP, eq(PHASE, "other"))
+    mean = select(recorded.STEP_MEAN)
+    is_sync = select(recorded.PHASE_PER_STEP, eq(PHASE, "sync"))
+    is_other = select(recorded.PHASE_PER_STEP, eq(PHASE, "other"))
     waited, unclaimed = by("max", is_sync, *by_phase), by("avg", is_other, *by_phase)
     return (
         f"(({waited} / {on_job} {mean}) < {rules.limits.min_wait_ratio:g} and {several})\n"
@@ -156,37 +126,41 @@ def _unobserved(rules: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
-    JOB_GPUS: _gpus,
-    JOB_QUIET: _quiet,
-    PLACEMENT: _newest_placement,
-    PHASE_PER_STEP: _phase_per_step,
-    STEP_MEAN: by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),
-    LATENESS: f"{by('max', _SYNC, *_GROUP)} - {_ON_GROUP} group_right () {_SYNC}",
-    LATENESS_RATIO: (
-        f"({select(LATENESS)} - {_ON_GROUP} group_left ()"
-        f" {lower_median_by(select(LATENESS), *_GROUP)})"
-        f" / {_ON_JOB} group_left () {select(STEP_MEAN)}"
+    recorded.JOB_GPUS: _gpus,
+    recorded.JOB_QUIET: _quiet,
+    recorded.PLACEMENT: _newest_placement,
+    recorded.PHASE_PER_STEP: _phase_per_step,
+    recorded.STEP_MEAN: by("avg", by("sum", select(recorded.PHASE_PER_STEP), *_RANK), *_JOB),
+    recorded.LATENESS: f"{by('max', _SYNC, *_GROUP)} - {_ON_GROUP} group_right () {_SYNC}",
+    recorded.LATENESS_RATIO: (
+        f"({select(recorded.LATENESS)} - {_ON_GROUP} group_left ()"
+        f" {lower_median_by(select(recorded.LATENESS), *_GROUP)})"
+        f" / {_ON_JOB} group_left () {select(recorded.STEP_MEAN)}"
     ),
-    NODE_LATENESS_RATIO: (
-        f"{by('min', select(LATENESS_RATIO), *_OF_NODE)}"
-        f" and on ({names(*_OF_NODE)}) {by('count', select(LATENESS_RATIO), *_OF_NODE)} > 1"
+    recorded.NODE_LATENESS_RATIO: (
+        f"{by('min', select(recorded.LATENESS_RATIO), *_OF_NODE)}"
+        f" and on ({names(*_OF_NODE)})"
+        f" {by('count', select(recorded.LATENESS_RATIO), *_OF_NODE)} > 1"
     ),
-    EXCESS: (
+    recorded.EXCESS: (
         f"{_OWN} - on ({names(*_GROUP, PHASE)}) group_left () {median_by(_OWN, *_GROUP, PHASE)}"
     ),
-    STAGE_OWN: by("avg", _OWN_OF_STAGES, *_GROUP, PHASE),
-    STAGE_EXCESS: (
-        f"{select(STAGE_OWN)} - on ({names(*_JOB, PHASE)}) group_left ()"
-        f" {lower_median_by(select(STAGE_OWN), *_JOB, PHASE)}"
+    recorded.STAGE_OWN: by("avg", _OWN_OF_STAGES, *_GROUP, PHASE),
+    recorded.STAGE_EXCESS: (
+        f"{select(recorded.STAGE_OWN)} - on ({names(*_JOB, PHASE)}) group_left ()"
+        f" {lower_median_by(select(recorded.STAGE_OWN), *_JOB, PHASE)}"
     ),
-    STAGE_EXCESS_RATIO: (
-        f"{by('sum', select(STAGE_EXCESS), *_GROUP)} / {_ON_JOB} group_left () {select(STEP_MEAN)}"
+    recorded.STAGE_EXCESS_RATIO: (
+        f"{by('sum', select(recorded.STAGE_EXCESS), *_GROUP)}"
+        f" / {_ON_JOB} group_left () {select(recorded.STEP_MEAN)}"
     ),
-    TOKENS_RATE: lambda rules: by("sum", rate(TOKENS, rules.windows.cover(_RATE_SECONDS)), *_JOB),
-    MFU: lambda rules: (
-        f"{by('sum', rate(MODEL_FLOPS, rules.windows.cover(_RATE_SECONDS)), *_JOB)}"
-        f" / {by('sum', select(PEAK_FLOPS), *_JOB)}"
+    recorded.TOKENS_RATE: lambda rules: by(
+        "sum", rate(training.TOKENS, rules.windows.cover(_RATE_SECONDS)), *_JOB
     ),
-    STANDING: _standing,
-    UNOBSERVED: _unobserved,
+    recorded.MFU: lambda rules: (
+        f"{by('sum', rate(training.MODEL_FLOPS, rules.windows.cover(_RATE_SECONDS)), *_JOB)}"
+        f" / {by('sum', select(training.PEAK_FLOPS), *_JOB)}"
+    ),
+    recorded.STANDING: _standing,
+    recorded.UNOBSERVED: _unobserved,
 }

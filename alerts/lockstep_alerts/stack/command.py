@@ -8,7 +8,7 @@ from rich.table import Table
 
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import duration_option
+from lockstep_alerts.reading.options import duration_option, interval_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack.processes import Running, is_alive, is_ready
@@ -49,12 +49,7 @@ def stack() -> None:
 @stack.command("up")
 @_DIR
 @click.option("--target", "targets", multiple=True, help="HOST:PORT of an agent; repeatable.")
-@click.option(
-    "--interval",
-    callback=duration_option,
-    metavar="DURATION",
-    help="Time between scrapes; default: as the alert spec declares.",
-)
+@interval_option
 @click.option(
     "--group-interval",
     callback=duration_option,

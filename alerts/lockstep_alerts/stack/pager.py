@@ -4,13 +4,13 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
+import msgspec
 
 from lockstep_alerts.shipped import runbooks_path
 from lockstep_alerts.stack.webhook import (
@@ -47,7 +47,7 @@ class PageBook:
         Raises:
             OSError: the file cannot be written.
         """
-        line = json.dumps(asdict(page)) + "\n"
+        line = json.dumps(msgspec.to_builtins(page)) + "\n"
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line)
 

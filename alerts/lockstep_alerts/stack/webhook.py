@@ -1,9 +1,9 @@
-"""Alertmanager's webhook body, checked field by field, and its text for people."""
+"""Alertmanager's webhook body, checked against its types, and its text for people."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 RECEIVERS = ("pager", "tickets")
 _NEVER = "0001-01-01T00:00:00Z"  # Go's zero time, by which Alertmanager says "has not ended"
@@ -14,8 +14,7 @@ class WebhookError(ValueError):
     """The body is not what Alertmanager sends; the text names the field."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PagedAlert:
+class PagedAlert(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One alert of a page; ``ends_at`` is None while it fires."""
 
     status: str
@@ -25,8 +24,15 @@ class PagedAlert:
     ends_at: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class _Body(msgspec.Struct, rename="camel"):
+    """What Alertmanager sends."""
+
+    status: str
+    group_labels: dict[str, str]
+    alerts: tuple[PagedAlert, ...]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One notification; ``time`` is when it arrived, RFC 3339."""
 
     time: str
@@ -36,36 +42,6 @@ class Page:
     alerts: tuple[PagedAlert, ...]
 
 
-def _object(value: object, field: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise WebhookError(f"{field} must be an object")
-    return value
-
-
-def _text(fields: Mapping[str, object], field: str) -> str:
-    value = fields.get(field)
-    if not isinstance(value, str):
-        raise WebhookError(f"{field} must be text")
-    return value
-
-
-def _texts(fields: Mapping[str, object], field: str) -> dict[str, str]:
-    texts = _object(fields.get(field), field)
-    return {name: _text(texts, name) for name in texts}
-
-
-def _alert(value: object) -> PagedAlert:
-    fields = _object(value, "alerts[]")
-    ends_at = _text(fields, "endsAt")
-    return PagedAlert(
-        status=_text(fields, "status"),
-        labels=_texts(fields, "labels"),
-        annotations=_texts(fields, "annotations"),
-        starts_at=_text(fields, "startsAt"),
-        ends_at=None if ends_at == _NEVER else ends_at,
-    )
-
-
 def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
     """The page in a webhook's body.
 
@@ -73,19 +49,18 @@ def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
         WebhookError: the body is not JSON, or a field is missing or of another type.
     """
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise WebhookError(f"body is not JSON: {error}") from error
-    fields = _object(document, "body")
-    alerts = fields.get("alerts")
-    if not isinstance(alerts, list):
-        raise WebhookError("alerts must be a list")
+        sent = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WebhookError(f"body is not what Alertmanager sends: {error}") from error
     return Page(
         time=now.isoformat(timespec="milliseconds"),
         receiver=receiver,
-        status=_text(fields, "status"),
-        group_labels=_texts(fields, "groupLabels"),
-        alerts=tuple(_alert(alert) for alert in alerts),
+        status=sent.status,
+        group_labels=sent.group_labels,
+        alerts=tuple(
+            msgspec.structs.replace(alert, ends_at=None) if alert.ends_at == _NEVER else alert
+            for alert in sent.alerts
+        ),
     )
 
 

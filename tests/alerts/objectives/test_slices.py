@@ -24,6 +24,7 @@ from lockstep_catalogue.recorded import (
     SLICE_RATIO,
     SLICES_BAD,
     SLICES_TOTAL,
+    SLO_INFO,
     TIME_PERIOD,
 )
 
@@ -159,6 +160,10 @@ def expectations() -> list[dict[str, object]]:
         query(
             f'{OBJECTIVE.name}{{slo="telemetry"}}',
             sample(OBJECTIVE.name, 0.99, **sloth),
+        ),
+        query(
+            f'{SLO_INFO.name}{{slo="telemetry"}}',
+            sample(SLO_INFO.name, 1, **sloth, sloth_objective="99", sloth_spec="lockstep/v1"),
         ),
         query(
             f'{TIME_PERIOD.name}{{slo="telemetry"}}',

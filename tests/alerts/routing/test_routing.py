@@ -41,7 +41,7 @@ def test_alertmanager_notifies_the_right_people(tmp_path: Path, has_deployment: 
     assert route(config, ("severity=info", "job_id=j1")) == "nobody"
     assert route(config, (f"alertname={MAINTENANCE}", "severity=none", "node=n1")) == "nobody"
     expected = "watchdog" if has_deployment else "nobody"
-    assert route(config, ("alertname=Watchdog", "severity=none")) == expected
+    assert route(config, ("alertname=TrainWatchdog", "severity=none")) == expected
     # An alert of somebody else's rules without a severity is not lost.
     assert route(config, ("alertname=Other",)) == "tickets"
 

@@ -59,7 +59,7 @@ def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         firing, _ = expand.read_output(done.stdout + done.stderr)
         found[name] = {alert["alertname"] for alerts in firing.values() for alert in alerts}
         # The watchdog proves that the rules ran at all.
-        assert "Watchdog" in found[name]
+        assert "TrainWatchdog" in found[name]
     return found
 
 

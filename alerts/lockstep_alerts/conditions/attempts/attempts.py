@@ -6,16 +6,8 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING, grown
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Course,
-    Samples,
-    Timing,
-    sample_node,
-    steady,
-    steps_up,
-)
-from lockstep_alerts.reading.quantities import Whole, Window
+from lockstep_alerts.conditions.synthetic import JOB, Course, Samples, Timing, sample_node, steady
+from lockstep_alerts.reading.quantities import Window, whole_number
 from lockstep_catalogue import gpu, host, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, MEMORY_EVENT, MODEL, NODE, STATE, UUID
 from lockstep_catalogue.metric import Metric
@@ -42,17 +34,15 @@ class FailedOnStart(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of failed ranks of each such job."""
-        del windows
         failed = by("sum", select(training.RANKS, one_of(STATE, *_FAILED)), *JOB_LABELS)
         stepped = by("max", select(training.STEP), *JOB_LABELS)
         return f"{failed} > 0 unless {ON_JOB} ({stepped} > 0)"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A job that fails before its first step, one that fails later, and one that starts."""
-        failed = [_ranks("failed", steps_up(timing, 2)), _ranks("init", steps_up(timing, 0, 2))]
-        well = steady(0, timing.fires_by_seconds)
-        starts = [_ranks("failed", well), _ranks("init", steps_up(timing, 2, 2))]
-        stepped = sample_node(training.STEP, steady(700, timing.fires_by_seconds), job_id="j1")
+        failed = [_ranks("failed", timing.steps_up(2)), _ranks("init", timing.steps_up(0, 2))]
+        well = timing.steady(0)
+        starts = [_ranks("failed", well), _ranks("init", timing.steps_up(2, 2))]
+        stepped = sample_node(training.STEP, timing.steady(700), job_id="j1")
         return [
             Case("it fails before its first step", failed, JOB),
             Case("it fails later", [*failed, stepped]),
@@ -70,19 +60,16 @@ class CrashLoop(Condition):
     """
 
     window: Window
-    least_restarts: Annotated[int, Whole(0, 1000)]
+    least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Restarts of each job within the window."""
-        del windows
         return f"{restarts(self.window.text)} >= {self.least_restarts}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """As many restarts as the limit, and one fewer."""
-
         def restarted(times: int) -> list[Samples]:
             return [
-                sample_node(training.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")
+                sample_node(training.ATTEMPT_NUMBER, timing.steps_up(times + 4, 4), job_id="j1")
             ]
 
         return [
@@ -101,11 +88,10 @@ class OutOfMemoryLoop(Condition):
     """
 
     window: Window
-    least_restarts: Annotated[int, Whole(0, 1000)]
+    least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Failed allocations and kills by the kernel, by job that is restarted over and over."""
-        del windows
         killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
         failed = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
         looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
@@ -118,13 +104,12 @@ class OutOfMemoryLoop(Condition):
         return f"({grown(metric, self.window.text, *matchers, labels=JOB_LABELS)})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Memory runs out in every attempt, in one only, and restarts for another reason."""
         again, once = self.least_restarts + 1, 1
 
         def job(num_failed: int, num_restarts: int) -> list[Samples]:
             return [
-                sample_node(training.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
-                sample_node(training.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
+                sample_node(training.OUT_OF_MEMORY, timing.steps_up(num_failed), job_id="j1"),
+                sample_node(training.ATTEMPT_NUMBER, timing.steps_up(num_restarts), job_id="j1"),
             ]
 
         return [
@@ -139,7 +124,6 @@ class TopologyWrong(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Ranks of each job that does not fit together, by one of three signs."""
-        del windows
         attempt = select(training.ATTEMPT_NUMBER)
         # A node that an earlier attempt has left reports its pages for a while.
         newest = (
@@ -158,7 +142,6 @@ class TopologyWrong(Condition):
         return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Nodes that disagree, ranks that are missing or too many; and two jobs that are well."""
         fits = _start(timing, {"n1": (4, 2, 1), "n2": (4, 2, 1)})
         smaller = _start(timing, {"n1": (2, 2, 1), "n2": (4, 2, 0)})
         return [
@@ -175,7 +158,6 @@ class MixedModels(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of models by job."""
-        del windows
         of_gpu = (CLUSTER, NODE, UUID)
         model = by("group", select(gpu.GPU_INFO), *of_gpu, MODEL)
         owner = by("group", select(gpu.GPU_OWNER_INFO, has(JOB_ID)), *of_gpu, JOB_ID)
@@ -185,11 +167,9 @@ class MixedModels(Condition):
         return f"{by('count', models, *JOB_LABELS)} > 1"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Two models in a job, and one."""
-
         def job(*models: str) -> list[Samples]:
             lasting, identity = (
-                steady(1, timing.fires_by_seconds),
+                timing.steady(1),
                 {"pci_bus_id": "", "mig_uuid": ""},
             )
             return [

@@ -7,17 +7,17 @@ from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, grown
 from lockstep_alerts.conditions.synthetic import (
     JOB,
+    JOB_NODE,
     Course,
     Samples,
-    Stretch,
     Timing,
-    growing,
+    sample_node,
     samples,
     steady,
 )
 from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import agent, training
-from lockstep_catalogue.labels import OUTCOME, RANK, RESTORE_OUTCOME
+from lockstep_catalogue.labels import NODE, OUTCOME, RANK, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Label, Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of
 from lockstep_catalogue.windows import ScrapeWindows
@@ -41,7 +41,6 @@ class _Counted(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """How often it happened; each node counts the same event, so the nodes' highest count."""
-        del windows  # the spec's reader has seen to it that four scrapes fit into the window
         counted = []
         for metric, matcher in self.COUNTERS:
             matchers = () if matcher is None else (matcher,)
@@ -51,47 +50,27 @@ class _Counted(Condition):
         return by("max", " or ".join(counted), *self.LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each counter that grows or is born above zero, and one that stays where it was."""
-        onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
-        after = by_deadline - onset
-        later = self.window.seconds + by_deadline
-        outlines: list[tuple[str, _Counter, Course, bool]] = []
-        for counter in self.COUNTERS:
-            grows = growing(Stretch(onset, 0), Stretch(1, 1), Stretch(after, 0))
-            outlines.append((f"{counter[0].name} grows", counter, grows, True))
+        later = self.window.seconds + timing.fires_by_seconds
         first = self.COUNTERS[0]
-        outlines.append(("it stays at zero", first, steady(0, by_deadline), False))
-        born = steady(1, after, self.window.seconds + onset)
+        born = steady(1, timing.fires_within_seconds, self.window.seconds + timing.onset_seconds)
         of_rank = {RANK.name: "2"} if RANK in self.LABELS else {}
-        node = {"node": "n1"} if NODE_LABELS[-1] in self.LABELS else {}
-        watched = samples(
-            agent.AGENT_INFO,
-            steady(1, later),
-            instance="n1:9400",
-            cluster="c1",
-            node="n1",
-            version="1",
-        )
+        fires_as = {**(JOB_NODE if NODE in self.LABELS else JOB), **of_rank}
+        watched = sample_node(agent.AGENT_INFO, steady(1, later), version="1")
 
         def counted(counter: _Counter, course: Course) -> Samples:
-            return samples(counter[0], course, **_NODE, **of_rank, **_labels(counter[1]))
+            metric, matcher = counter
+            value = {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
+            return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank, **value)
 
-        fires_as = {**JOB, **of_rank, **node}
         return [
             *(
-                Case(name, [counted(counter, course)], fires_as if fires else None)
-                for name, counter, course, fires in outlines
+                Case(f"{each[0].name} grows", [counted(each, timing.steps_up())], fires_as)
+                for each in self.COUNTERS
             ),
+            Case("it stays at zero", [counted(first, timing.steady(0))]),
             Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
             Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
         ]
-
-
-_NODE = {"instance": "n1:9400", **JOB, "node": "n1"}
-
-
-def _labels(matcher: Matcher | None) -> dict[str, str]:
-    return {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
 
 
 class CheckpointInvalid(_Counted):

@@ -2,7 +2,7 @@
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, steps_up
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import ANOMALY
 from lockstep_catalogue.metric import Metric
@@ -21,10 +21,8 @@ class LossAnomaly(Condition):
         return f"{lasting}\nor\n{by('sum', begun, *JOB_LABELS, ANOMALY)} > 0"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A divergence, a spike between two scrapes, and a loss that is well."""
-
         def counted(metric: Metric, anomaly: str, to: int) -> list[Samples]:
-            return [sample_node(metric, steps_up(timing, to), job_id="j1", anomaly=anomaly)]
+            return [sample_node(metric, timing.steps_up(to), job_id="j1", anomaly=anomaly)]
 
         diverges, spike = {**JOB, "anomaly": "divergence"}, {**JOB, "anomaly": "spike"}
         return [

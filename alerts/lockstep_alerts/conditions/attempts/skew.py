@@ -1,12 +1,12 @@
 """One rank has much more to do than the others, by what its loop reports: the workload."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, load_excess
 from lockstep_alerts.conditions.synthetic import JOB, Timing, loads
-from lockstep_alerts.reading.quantities import Number
+from lockstep_alerts.reading.quantities import number
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -18,25 +18,19 @@ class DataSkew(Condition):
         above_ratio: load of the heaviest rank over the median, less one.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = 10
+    DETECTED_AFTER = 10
 
-    above_ratio: Annotated[float, Number(0, 100)]
+    above_ratio: Annotated[float, number(0, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """By how much the heaviest rank of each job is above the median, by kind of load."""
-        del windows  # the agent takes the mean over 64 steps
         return f"{load_excess(*JOB_LABELS)} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A rank with twice the tokens, one with a little more, and a long sequence alone."""
-        named = {**JOB, "load": "tokens"}
         above, below = 1.1 * (1 + self.above_ratio), 1 + 0.5 * self.above_ratio
-        outlines: list[tuple[str, float, str, bool]] = [
-            ("one rank has more tokens", above, "tokens", True),
-            ("by less than that", below, "tokens", False),
-            ("one sequence is long", above, "longest_sequence", False),
-        ]
+        lasting = timing.fires_by_seconds
         return [
-            Case(name, loads(ratio, timing.fires_by_seconds, load), named if fires else None)
-            for name, ratio, load, fires in outlines
+            Case("one rank has more tokens", loads(above, lasting), {**JOB, "load": "tokens"}),
+            Case("by less than that", loads(below, lasting)),
+            Case("one sequence is long", loads(above, lasting, "longest_sequence")),
         ]

@@ -1,18 +1,25 @@
 """The host under a job is short of something: processors, memory, or room for its pods."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, kube_says, runs_on
+from lockstep_alerts.conditions.joins import (
+    NODE_LABELS,
+    ON_MACHINE,
+    RUNNING,
+    kube_says,
+    recent,
+    runs_on,
+)
 from lockstep_alerts.conditions.synthetic import (
+    JOB_NODE,
     Samples,
-    Stretch,
     Timing,
-    growing,
     sample_node,
     samples,
+    spends,
     steady,
+    trains,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
@@ -22,7 +29,6 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
 _ON_JOB_NODE = f"on ({names(*NODE_LABELS)})"
 _STALL_SECONDS = 60
 _KNOWN = "2h"
@@ -41,7 +47,7 @@ class Contention(Condition):
             time on the node, or lateness of one of the node's ranks as a share of the step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
 
     window: Window
     pressure_ratio: Ratio
@@ -50,7 +56,6 @@ class Contention(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the time in which the job waits for processors, by node, where it pays."""
-        del windows
         window = self.window.text
 
         def share(metric: Metric, limit: float, *matchers: Matcher) -> str:
@@ -67,49 +72,36 @@ class Contention(Condition):
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
         queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        return f"({pressed}\nor\n{throttled})\nand {_ON_JOB_NODE} ({self._harm()})\nor\n{queued}"
+        harmed = f"and {_ON_JOB_NODE} ({self._harm(windows)})"
+        return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
-    def _harm(self) -> str:
+    def _harm(self, windows: ScrapeWindows) -> str:
         """Nodes on which the job waits for data or launches, or with a rank that is late."""
         waits = one_of(GOODPUT, "data_wait", "host_bound")
         lost = by("sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
         spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
-        late = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        late = by("max", recent(recorded.LATENESS_RATIO, windows), *NODE_LABELS)
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Processors are short and the job pays; its limit keeps it back; nobody pays; healthy."""
-        short = self._pressed(timing, (1 + self.pressure_ratio) / 2)
-        held_back = self._pays(timing, 2 * self.harm_ratio)
-        throttled = _count_for_job(timing, host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
-        running = sample_node(
-            training.RANKS, steady(2, timing.fires_by_seconds), job_id="j1", state="training"
+        def counts(metric: Metric, per_second: float, **labels: str) -> Samples:
+            return sample_node(metric, timing.counts(per_second), job_id="j1", **labels)
+
+        pressed = (1 + self.pressure_ratio) / 2
+        short = counts(host.JOB_PRESSURE_SECONDS, pressed, resource="cpu", pressure="some")
+        waits = 2 * self.harm_ratio
+        held_back = spends(
+            {"data_wait": timing.counts(waits), "productive": timing.counts(1 - waits)}
         )
-        queued = _count_for_job(timing, training.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
+        throttled = counts(host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
+        queued = counts(training.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
         return [
-            Case("processors are short", [*short, *held_back], _AT),
-            Case("its limit keeps it back", [throttled, *held_back], _AT),
-            Case("its loops wait for a core", [running, queued], _AT),
-            Case("processors are short and nobody pays", short),
+            Case("processors are short", [short, *held_back], JOB_NODE),
+            Case("its limit keeps it back", [throttled, *held_back], JOB_NODE),
+            Case("its loops wait for a core", [trains(timing, 2), queued], JOB_NODE),
+            Case("processors are short and nobody pays", [short]),
             Case("loaders are slow for another reason", held_back),
         ]
-
-    def _pressed(self, timing: Timing, ratio: float) -> list[Samples]:
-        some = {"resource": "cpu", "pressure": "some"}
-        return [_count_for_job(timing, host.JOB_PRESSURE_SECONDS, ratio, **some)]
-
-    def _pays(self, timing: Timing, ratio: float) -> list[Samples]:
-        shares = {"data_wait": ratio, "productive": 1 - ratio}
-        return [
-            _count_for_job(timing, training.GOODPUT_SECONDS, share, goodput=state)
-            for state, share in shares.items()
-        ]
-
-
-def _count_for_job(timing: Timing, metric: Metric, per_second: float, **labels: str) -> Samples:
-    """A counter of the job on its node that grows from the beginning."""
-    course = growing(Stretch(timing.fires_by_seconds, per_second))
-    return sample_node(metric, course, job_id="j1", **labels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +121,7 @@ class NodePressure(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
         available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
-        scarce = f"({available} / {ON_MACHINE} {total} < {self.below_ratio:g})"
+        scarce = f"({available} / {ON_MACHINE} ({total} > 0) < {self.below_ratio:g})"
         limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
         # Page cache counts into the memory of a job, and is given back when it is asked for: only
         # a job whose tasks wait for memory is short of it.
@@ -152,32 +144,26 @@ class NodePressure(Condition):
         return by("group", jobs, *NODE_LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The host or the job is short of memory, Kubernetes says so; there is enough."""
-        lasting = timing.fires_by_seconds
-        runs = sample_node(training.RANKS, steady(2, lasting), job_id="j1", state="training")
+        runs, used = trains(timing, 2), (1 + self.above_ratio) / 2
 
         def host_memory(left_ratio: float) -> list[Samples]:
-            total = sample_node(host.MEMORY_TOTAL, steady(1e12, lasting))
-            return [
-                runs,
-                total,
-                sample_node(host.MEMORY_AVAILABLE, steady(1e12 * left_ratio, lasting)),
-            ]
+            sizes = {host.MEMORY_TOTAL: 1e12, host.MEMORY_AVAILABLE: 1e12 * left_ratio}
+            return [runs, *(sample_node(each, timing.steady(n)) for each, n in sizes.items())]
 
-        used = (1 + self.above_ratio) / 2
         job = [
-            sample_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
-            sample_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
+            sample_node(host.JOB_MEMORY, timing.steady(1e11 * used), job_id="j1"),
+            sample_node(host.JOB_MEMORY_LIMIT, timing.steady(1e11), job_id="j1"),
         ]
-        some = {"resource": "memory", "pressure": "some"}
-        stalls = _count_for_job(timing, host.JOB_PRESSURE_SECONDS, 2 * self.stall_ratio, **some)
+        some = {"job_id": "j1", "resource": "memory", "pressure": "some"}
+        stalling = timing.counts(2 * self.stall_ratio)
+        stalls = sample_node(host.JOB_PRESSURE_SECONDS, stalling, **some)
         disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
-        full_disk = samples(foreign.KUBE_NODE_CONDITION, steady(1, lasting), **disk)
+        full_disk = samples(foreign.KUBE_NODE_CONDITION, timing.steady(1), **disk)
         return [
-            Case("the host is short of memory", host_memory(self.below_ratio / 2), _AT),
-            Case("the job is near its limit", [*job, stalls], _AT),
+            Case("the host is short of memory", host_memory(self.below_ratio / 2), JOB_NODE),
+            Case("the job is near its limit", [*job, stalls], JOB_NODE),
             Case("page cache fills its limit", job),
-            Case("Kubernetes finds the disk full", [runs, full_disk], _AT),
+            Case("Kubernetes finds the disk full", [runs, full_disk], JOB_NODE),
             Case("there is enough memory", host_memory(2 * self.below_ratio)),
         ]
 
@@ -194,7 +180,6 @@ class PodEvicted(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Pods that were evicted within the window."""
-        del windows
         evicted = select(foreign.KUBE_POD_REASON, eq(foreign.KUBE_REASON, "Evicted"))
         # The status of an evicted pod stays until somebody deletes it.
         seen_before = f"max_over_time({evicted}[{_KNOWN}] offset {self.window}) == 1"
@@ -205,18 +190,15 @@ class PodEvicted(Condition):
         return by("group", news, NAMESPACE, POD)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A pod is evicted now, and one was long ago."""
         pod = {"namespace": "ns1", "pod": "p1"}
         reason = {**pod, "reason": "Evicted"}
-        lasting = timing.fires_by_seconds + self.window.seconds
-        onset = timing.onset_seconds + self.window.seconds
+        later, onset = self.window.seconds, timing.onset_seconds + self.window.seconds
+        lasting = timing.fires_by_seconds + later
         now = samples(foreign.KUBE_POD_REASON, steady(1, lasting, onset), **reason)
         other = samples(foreign.KUBE_POD_REASON, steady(0, lasting), **{**reason, "pod": "p2"})
-        past = steady(1, timing.fires_by_seconds + 2 * self.window.seconds)
-        at_seconds = timing.fires_by_seconds + 2 * self.window.seconds
-        old = samples(foreign.KUBE_POD_REASON, past, **reason)
+        old = samples(foreign.KUBE_POD_REASON, steady(1, lasting + later), **reason)
         return [
             Case("it is evicted", [now, other], pod, lasting),
             Case("a fresh Prometheus sees it", [now], None, lasting),
-            Case("it was evicted long ago", [old], None, at_seconds),
+            Case("it was evicted long ago", [old], None, lasting + later),
         ]

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Timing,
+    sample_node,
+    samples,
+    steady,
+    trains,
+)
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
@@ -33,7 +41,6 @@ class DeadlineAtRisk(Condition):
         lost: tokens so far are the step times tokens a step, and tokens a step are tokens a second
         times seconds a step.
         """
-        del windows
         pace = f"avg_over_time({select(recorded.TOKENS_RATE)}[{self.window}])"
         step_seconds = f"avg_over_time({select(recorded.STEP_MEAN)}[{self.window}])"
         spent = f"({by('max', select(training.STEP), *JOB_LABELS)} * {ON_JOB} {step_seconds})"
@@ -44,7 +51,6 @@ class DeadlineAtRisk(Condition):
         return f"({late}) - {ON_JOB} {left}\nand {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A job that will be late, one that will be in time, and one without a deadline."""
         late = self._job(timing, 0.5)
         return [
             Case("it will be late", late, JOB),
@@ -56,11 +62,10 @@ class DeadlineAtRisk(Condition):
         """A job that needs a day more, with so many times a day left."""
         lasting, day_seconds = timing.fires_by_seconds, 86_400
         declared = _TOKENS_A_SECOND * (_STEP * _STEP_SECONDS + day_seconds)
-        running = sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training")
         of_ledger = {"instance": "ledger:9450", **JOB}
         deadline = steady(lasting + day_seconds * left_ratio, lasting)
         return [
-            running,
+            trains(timing, 8),
             samples(recorded.TOKENS_RATE, steady(_TOKENS_A_SECOND, lasting), **JOB),
             samples(recorded.STEP_MEAN, steady(_STEP_SECONDS, lasting), **JOB),
             sample_node(training.STEP, steady(_STEP, lasting), job_id="j1"),

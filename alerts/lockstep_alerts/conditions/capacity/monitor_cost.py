@@ -1,23 +1,13 @@
 """The monitor itself takes more of a job's steps than it promises: information, and no ticket."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    samples,
-    steady,
-)
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import recorded, training
-from lockstep_catalogue.promql import by, rate, select
+from lockstep_catalogue.promql import by, rate
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -30,29 +20,24 @@ class MonitorCost(Condition):
         above_ratio: of a step, that the monitor's own calls take.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
 
     window: Window
     above_ratio: Ratio
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the mean step in the monitor's own calls, by the steps that it timed."""
-        del windows
         spent = by("sum", rate(training.MEASURED_SECONDS, self.window.text), *JOB_LABELS)
         steps = by("sum", rate(training.MEASURED_STEPS, self.window.text), *JOB_LABELS)
-        share = f"{spent} / ({steps} > 0) / {ON_JOB} {select(recorded.STEP_MEAN)}"
+        share = f"{spent} / ({steps} > 0) / {ON_JOB} {recent(recorded.STEP_MEAN, windows)}"
         return f"{share} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A monitor that costs more than its limit, and one that does not."""
-
         def job(ratio: float) -> list[Samples]:
-            lasting = timing.fires_by_seconds
-            spent = growing(Stretch(lasting, ratio))
             return [
-                sample_node(training.MEASURED_SECONDS, spent, job_id="j1"),
-                sample_node(training.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
-                samples(recorded.STEP_MEAN, steady(1, lasting), **JOB),
+                sample_node(training.MEASURED_SECONDS, timing.counts(ratio), job_id="j1"),
+                sample_node(training.MEASURED_STEPS, timing.counts(1), job_id="j1"),
+                samples(recorded.STEP_MEAN, timing.steady(1), **JOB),
             ]
 
         return [

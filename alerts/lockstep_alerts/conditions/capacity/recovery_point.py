@@ -1,10 +1,10 @@
 """The newest durable checkpoint grows older than it should: the recovery point is breached."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks, recent
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
@@ -15,12 +15,13 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     steady,
 )
-from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _HISTORY = "1d"
+_RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
 _EVERY_SECONDS = 600  # between two checkpoints of the cases
 
 
@@ -33,21 +34,20 @@ class CheckpointStale(Condition):
         at_least: the age that is never too old, of jobs that write every few seconds.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "at_least"
+    DETECTED_AFTER = "at_least"
 
-    intervals: Annotated[float, Number(1, 100)]
+    intervals: Annotated[float, number(1, 100)]
     at_least: Window
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Age in seconds of the newest durable checkpoint of each job that is too old."""
-        del windows
         durable = select(training.LAST_CHECKPOINT)
         # The mean interval: what was gained over the changes that gained it.
         gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
         changes = f"changes({durable}[{_HISTORY}])"
         seen = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
         # What the recorded series remembers of a job that has written nothing for a day.
-        interval = f"({seen} or {select(recorded.CHECKPOINT_INTERVAL)})"
+        interval = f"({seen} or {recent(recorded.CHECKPOINT_INTERVAL, windows, _RECORDED_SECONDS)})"
         age = f"(time() - {by('max', durable, *JOB_LABELS)})"
         moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
         return (
@@ -56,7 +56,6 @@ class CheckpointStale(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The writes stop; they go on; the job has ended; and a job that wrote only one."""
         late = round(max(self.at_least.seconds, self.intervals * _EVERY_SECONDS))
         waits = timing.fires_within_seconds - self.at_least.seconds + late + _EVERY_SECONDS
         at_seconds = 3 * _EVERY_SECONDS + waits

@@ -12,9 +12,8 @@ from lockstep_alerts.conditions.synthetic import (
     growing,
     samples,
     steady,
-    steps_up,
 )
-from lockstep_alerts.reading.quantities import Ratio, Whole, Window
+from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import ledger
 from lockstep_catalogue.labels import CLUSTER, QUEUE, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Metric
@@ -39,11 +38,10 @@ class QueueWait(Condition):
 
     window: Window
     above: Window
-    least_starts: Annotated[int, Whole(0, 10_000)]
+    least_starts: Annotated[int, whole_number(0, 10_000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Wait in seconds by queue; 0 of a cluster in which jobs wait and none starts."""
-        del windows
         window = self.window.text
         wait = histogram_quantile(_QUANTILE, ledger.QUEUE_WAIT, window, *_QUEUE)
         starts = by("sum", increase(ledger.JOBS_STARTED, window), *_QUEUE)
@@ -54,7 +52,6 @@ class QueueWait(Condition):
         return f"{long}\nor\n{stuck} and on (cluster) {waiting}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Jobs wait long, none starts while some wait; they start soon; the queue is empty."""
         many = self.least_starts + 1
         stuck = _waits(timing, 0, 0, 3, self.window.seconds)
         later = timing.fires_by_seconds + self.window.seconds
@@ -103,7 +100,6 @@ class PreemptionLoss(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the allocated GPU time that was lost by preemptions, by queue."""
-        del windows
 
         def increase_by_queue(metric: Metric) -> str:
             return by("sum", increase(metric, self.window.text), *_QUEUE)
@@ -116,8 +112,6 @@ class PreemptionLoss(Condition):
         return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Preemptions that lose much and little, and a single one."""
-
         def ledger_of(num_preempted: int, lost_ratio: float) -> list[Samples]:
             values = {
                 ledger.PREEMPTIONS: num_preempted,
@@ -126,7 +120,7 @@ class PreemptionLoss(Condition):
             }
             state = {ledger.GPU_SECONDS: {"goodput": "productive"}}
             return [
-                samples(metric, steps_up(timing, to=value), **_GROUP, **state.get(metric, {}))
+                samples(metric, timing.steps_up(value), **_GROUP, **state.get(metric, {}))
                 for metric, value in values.items()
             ]
 
@@ -150,19 +144,12 @@ class ResumedOlder(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Resumes by queue that had to pass over a newer checkpoint."""
-        del windows
         older = increase(ledger.RESUMES, self.window.text, eq(RESTORE_OUTCOME, "fallback"))
         return f"{by('sum', older, *_QUEUE)} > 0.5"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A resume from an older checkpoint, and one from the newest."""
-
         def resumed(outcome: str) -> list[Samples]:
-            course = growing(
-                Stretch(timing.onset_seconds, 0),
-                Stretch(1, 1),
-                Stretch(timing.fires_within_seconds, 0),
-            )
+            course = timing.steps_up()
             return [samples(ledger.RESUMES, course, **_GROUP, restore=outcome)]
 
         return [

@@ -1,19 +1,10 @@
 """GPUs that are paid for and do not work: the job waits for data, or does nothing at all."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, spends
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
@@ -33,38 +24,28 @@ class DataStarved(Condition):
         above_ratio: share of the ranks' wall clock spent waiting for the next batch.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
 
     window: Window
     above_ratio: Ratio
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the wall clock of a job's ranks spent waiting for data."""
-        del windows
         waited = rate(training.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
         spent = rate(training.GOODPUT_SECONDS, self.window.text)
         share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
         return f"{share} > {self.above_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A job that waits for data for more and for less than the share."""
-        above, below = (1 + self.above_ratio) / 2, self.above_ratio / 2
+        def waiting(ratio: float) -> list[Samples]:
+            return spends(
+                {"data_wait": timing.counts(ratio), "productive": timing.counts(1 - ratio)}
+            )
+
         return [
-            Case("it waits for data", _spending(timing, above), JOB),
-            Case("it waits for data a little", _spending(timing, below)),
+            Case("it waits for data", waiting((1 + self.above_ratio) / 2), JOB),
+            Case("it waits for data a little", waiting(self.above_ratio / 2)),
         ]
-
-
-def _spending(timing: Timing, waiting: float) -> list[Samples]:
-    """A rank that waits for data for a share of its time."""
-    seconds = timing.fires_by_seconds
-    shares = {"data_wait": waiting, "productive": 1 - waiting}
-    return [
-        sample_node(
-            training.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
-        )
-        for state, share in shares.items()
-    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,14 +57,13 @@ class AllocatedIdle(Condition):
         below_ratio: mean utilization of the job's GPUs.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
 
     window: Window
     below_ratio: Ratio
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Mean utilization of the GPUs that a job has held for the whole window."""
-        del windows
         busy = f"avg_over_time({select(gpu.GPU_UTILIZATION)}[{self.window}])"
         # A GPU that was allocated later has been another one's for a part of the window.
         owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
@@ -93,16 +73,14 @@ class AllocatedIdle(Condition):
         return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """GPUs that do nothing, GPUs that work, and idle ones that nobody holds."""
-
         def gpus(busy_ratio: float) -> list[Samples]:
-            course = steady(busy_ratio, timing.fires_by_seconds)
+            course = timing.steady(busy_ratio)
             return [
                 sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)
             ]
 
         owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
-        lasting = steady(1, timing.fires_by_seconds)
+        lasting = timing.steady(1)
         held = [
             sample_node(gpu.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
             for i in (0, 1)

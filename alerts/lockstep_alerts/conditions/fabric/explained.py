@@ -1,28 +1,22 @@
 """Nodes that fail together, power caps, and the jobs that a wide cause explains."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.fabric.ports import FabricDegraded
 from lockstep_alerts.conditions.fabric.storage import StorageDegraded
 from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, ON_GPU, judged
+from lockstep_alerts.conditions.hardware_series import driver_hangs, gpu_verdict, holds_gpu
 from lockstep_alerts.conditions.joins import NODE_LABELS, held_gpus
-from lockstep_alerts.conditions.nodes.node_faults import gpu_verdict, jobs_on_failed_nodes
+from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
-from lockstep_alerts.conditions.wide import Wide
-from lockstep_alerts.reading.quantities import Number, Whole, Window
-from lockstep_catalogue import gpu, incidents, training
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, trains
+from lockstep_alerts.conditions.wide import Wide, on_nodes
+from lockstep_alerts.reading.quantities import Window, number, whole_number
+from lockstep_catalogue import incidents
 from lockstep_catalogue.promql import by, eq
 from lockstep_catalogue.windows import ScrapeWindows
-
-_GPU = {"gpu": "3", "uuid": "GPU-3"}
-_OWNER = {"pci_bus_id": "0000:3b:00.0", "mig_uuid": "", "job_id": "j1", "rank": "2"}
-
-
-def _nodes(count: int) -> list[str]:
-    return [f"n{number}" for number in range(1, count + 1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +28,7 @@ class NodesLost(Wide):
     """
 
     CAUSE = "nodes"
+    OF_NODES = ("TrainJobNodeFault", "TrainJobNodeLost")
 
     window: Window
 
@@ -43,33 +38,21 @@ class NodesLost(Wide):
         return f"({failed}\nor\n{jobs_on_lost_nodes(windows)})"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The drivers of as many nodes as the limit hang under jobs, and those of one fewer."""
-
-        def hung(count: int) -> list[Samples]:
-            return [each for node in _nodes(count) for each in _hung(timing, node)]
+        def hung(node: str) -> tuple[Samples, ...]:
+            return trains(timing, 1, node, f"j-{node}"), driver_hangs(timing, node)
 
         return [
-            Case("many nodes fail", hung(self.least_nodes), {"cluster": "c1"}),
-            Case("one node fewer", hung(self.least_nodes - 1)),
+            Case("many nodes fail", on_nodes(self.least_nodes, hung), {"cluster": "c1"}),
+            Case("one node fewer", on_nodes(self.least_nodes - 1, hung)),
         ]
-
-
-def _hung(timing: Timing, node: str) -> list[Samples]:
-    lasting = timing.fires_by_seconds
-    verdict = {"verdict": "failed", "node_reason": "driver_hung"}
-    return [
-        sample_node(training.RANKS, steady(1, lasting), node, job_id=f"j-{node}", state="training"),
-        sample_node(
-            incidents.NODE_HEALTH, steady(1, lasting, timing.onset_seconds), node, **verdict
-        ),
-    ]
 
 
 class PowerCapped(Wide):
     """Clusters in which GPUs of jobs on several nodes are held below their power."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
     CAUSE = "power"
+    OF_NODES = ("TrainJobGpuDegraded",)
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs with a GPU that the agent calls capped."""
@@ -77,25 +60,16 @@ class PowerCapped(Wide):
         return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """GPUs of as many nodes as the limit are capped, those of one fewer, and hot ones."""
+        def capped(node: str, reason: str = "power_capped") -> tuple[Samples, ...]:
+            return holds_gpu(timing, node), gpu_verdict(timing, "degraded", reason, node)
 
-        def capped(count: int, reason: str) -> list[Samples]:
-            lasting = timing.fires_by_seconds
-            return [
-                each
-                for node in _nodes(count)
-                for each in (
-                    sample_node(gpu.GPU_OWNER_INFO, steady(1, lasting), node, **_GPU, **_OWNER),
-                    gpu_verdict(timing, "degraded", reason, node),
-                )
-            ]
+        def hot(node: str) -> tuple[Samples, ...]:
+            return capped(node, "thermal")
 
         return [
-            Case(
-                "many nodes are capped", capped(self.least_nodes, "power_capped"), {"cluster": "c1"}
-            ),
-            Case("one node fewer", capped(self.least_nodes - 1, "power_capped")),
-            Case("GPUs are hot", capped(self.least_nodes, "thermal")),
+            Case("many nodes are capped", on_nodes(self.least_nodes, capped), {"cluster": "c1"}),
+            Case("one node fewer", on_nodes(self.least_nodes - 1, capped)),
+            Case("GPUs are hot", on_nodes(self.least_nodes, hot)),
         ]
 
 
@@ -107,9 +81,9 @@ class Explained(Condition):
         least_nodes, window, above_seconds: as those of the causes.
     """
 
-    least_nodes: Annotated[int, Whole(1, 10_000)]
+    least_nodes: Annotated[int, whole_number(1, 10_000)]
     window: Window
-    above_seconds: Annotated[float, Number(0, 3600)]
+    above_seconds: Annotated[float, number(0, 3600)]
 
     def _causes(self) -> tuple[Wide, ...]:
         least = self.least_nodes
@@ -130,18 +104,11 @@ class Explained(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Each cause explains the jobs on its nodes; on too few nodes none does."""
-        enough, fewer = (
-            [each for node in _nodes(count) for each in _hung_under_one(timing, node)]
-            for count in (self.least_nodes, self.least_nodes - 1)
-        )
-        explained = {"cluster": "c1", "job_id": "j1", "cause": "nodes"}
-        return [Case("nodes fail", enough, explained), Case("one node fewer", fewer)]
+        def hung(node: str) -> tuple[Samples, ...]:
+            return trains(timing, 1, node), driver_hangs(timing, node)
 
-
-def _hung_under_one(timing: Timing, node: str) -> list[Samples]:
-    rank, verdict = _hung(timing, node)
-    return [
-        sample_node(training.RANKS, rank.course, node, job_id="j1", state="training"),
-        verdict,
-    ]
+        explained = {**JOB, "cause": "nodes"}
+        return [
+            Case("nodes fail", on_nodes(self.least_nodes, hung), explained),
+            Case("one node fewer", on_nodes(self.least_nodes - 1, hung)),
+        ]

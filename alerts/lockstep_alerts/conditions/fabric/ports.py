@@ -1,21 +1,20 @@
 """Ports under jobs: down, flapping or losing packets; and from three nodes on, the fabric."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
 from lockstep_alerts.conditions.synthetic import (
+    JOB_NODE,
     Samples,
-    Stretch,
     Timing,
-    growing,
     sample_node,
-    steady,
+    spends,
+    trains,
 )
-from lockstep_alerts.conditions.wide import Wide
+from lockstep_alerts.conditions.wide import Wide, on_nodes
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, PORT_REASON, VERDICT
@@ -27,7 +26,6 @@ _BROKEN = ("down", "flapping", "retries")
 """Reasons of a port's verdict that break connections; the others make it slower or warn."""
 _ON_DEVICE = f"on ({names(CLUSTER, NODE, DEVICE)})"
 _PORT = {"device": "mlx5_3", "port": "1"}
-_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
 
 
 def _broken(*matchers: Matcher) -> str:
@@ -51,7 +49,7 @@ def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
 class PortFault(Condition):
     """A port that a job uses is down, flaps, or has used up its retries."""
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
@@ -66,15 +64,14 @@ class PortFault(Condition):
         return listing(_broken(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s")), item, CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The job's port is down, any port where affinity is unknown; another job's is not."""
-        running = _running(timing)
+        running, down = trains(timing), _verdict(timing, "down")
         own, other = _owner(timing, "mlx5_3"), _owner(timing, "mlx5_4")
         return [
-            Case("its port is down", [*running, own, _verdict(timing, "down")], _AT),
-            Case("retries are used up", [*running, own, _verdict(timing, "retries")], _AT),
-            Case("a port of its node is down", [*running, _verdict(timing, "down")], _AT),
-            Case("a port of others is down", [*running, other, _verdict(timing, "down")]),
-            Case("its port has errors", [*running, own, _verdict(timing, "errors")]),
+            Case("its port is down", [running, own, down], JOB_NODE),
+            Case("retries are used up", [running, own, _verdict(timing, "retries")], JOB_NODE),
+            Case("a port of its node is down", [running, down], JOB_NODE),
+            Case("a port of others is down", [running, other, down]),
+            Case("its port has errors", [running, own, _verdict(timing, "errors")]),
         ]
 
 
@@ -82,23 +79,16 @@ class FabricDegraded(Wide):
     """Clusters in which ``least_nodes`` nodes under jobs or more have a broken port at one time."""
 
     CAUSE = "fabric"
+    OF_NODES = ("TrainPortFault",)
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
         return jobs_at_broken_ports(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """As many nodes as the limit, one fewer, idle nodes, and many nodes with dirty cables."""
-
         def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
-            nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
-            lasting = steady(1, timing.fires_by_seconds)
-            runs = [
-                sample_node(training.RANKS, lasting, node, job_id="j1", state="training")
-                for node in nodes
-                if not is_idle
-            ]
-            return [*runs, *(_verdict(timing, reason, node) for node in nodes)]
+            runs = [] if is_idle else on_nodes(num_nodes, lambda node: [trains(timing, 1, node)])
+            return runs + on_nodes(num_nodes, lambda node: [_verdict(timing, reason, node)])
 
         enough, too_few = self.least_nodes, self.least_nodes - 1
         return [
@@ -118,7 +108,7 @@ class PacketsLost(Condition):
         sync_ratio: share of the job's time in exposed communication: it suffers.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
     sync_ratio: Ratio
@@ -135,11 +125,10 @@ class PacketsLost(Condition):
         )
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Lost packets on a job that waits, on one that does not, and a job that only waits."""
         lossy, clean = 2 * self.above_ratio, self.above_ratio / 4
         waits, works = (1 + self.sync_ratio) / 2, self.sync_ratio / 2
         return [
-            Case("packets are lost and ranks wait", _sending(timing, lossy, waits), _AT),
+            Case("packets are lost and ranks wait", _sending(timing, lossy, waits), JOB_NODE),
             Case("packets are lost and nobody waits", _sending(timing, lossy, works)),
             Case("ranks wait and no packet is lost", _sending(timing, clean, waits)),
         ]
@@ -155,36 +144,26 @@ def waiting_ratio(window: str) -> str:
 def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
     """A verdict on a port from the onset on."""
     verdict = "failed" if reason in {"down", "flapping"} else "degraded"
-    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
     labels = {**_PORT, "verdict": verdict, "port_reason": reason}
-    return sample_node(fabric.PORT_HEALTH, course, node, **labels)
+    return sample_node(fabric.PORT_HEALTH, timing.appears(), node, **labels)
 
 
 def _owner(timing: Timing, device: str) -> Samples:
     """The job's GPUs are nearest to a port."""
-    course = steady(1, timing.fires_by_seconds)
-    return sample_node(gpu.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
-
-
-def _running(timing: Timing) -> list[Samples]:
-    """The job trains on the node."""
-    lasting = steady(1, timing.fires_by_seconds)
-    return [sample_node(training.RANKS, lasting, job_id="j1", state="training")]
+    labels = {"device": device, "job_id": "j1", "rank": "2"}
+    return sample_node(gpu.PORT_OWNER_INFO, timing.steady(1), **labels)
 
 
 def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples]:
     """A job that sends a thousand segments a second; from the onset on some are sent again."""
-    after, onset = timing.fires_within_seconds, timing.onset_seconds
-    again = growing(Stretch(onset, 0), Stretch(after, 1000 * again_ratio))
-    courses = {
-        "communication": growing(Stretch(onset, 0.05), Stretch(after, waiting)),
-        "productive": growing(Stretch(onset, 0.95), Stretch(after, 1 - waiting)),
-    }
+    again = timing.grows(1000 * again_ratio)
     return [
-        sample_node(host.JOB_TCP_SEGMENTS, growing(Stretch(onset + after, 1000)), job_id="j1"),
+        sample_node(host.JOB_TCP_SEGMENTS, timing.counts(1000), job_id="j1"),
         sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
-        *(
-            sample_node(training.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
-            for state, course in courses.items()
+        *spends(
+            {
+                "communication": timing.grows(waiting, before=0.05),
+                "productive": timing.grows(1 - waiting, before=0.95),
+            }
         ),
     ]

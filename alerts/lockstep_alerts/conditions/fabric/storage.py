@@ -1,21 +1,14 @@
 """Storage that many nodes share fails or crawls: checkpoints and data of all jobs are behind it."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
-from lockstep_alerts.conditions.wide import Wide
-from lockstep_alerts.reading.quantities import Number, Window
-from lockstep_catalogue import host, training
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, trains
+from lockstep_alerts.conditions.wide import Wide, on_nodes
+from lockstep_alerts.reading.quantities import Window, number
+from lockstep_catalogue import host
 from lockstep_catalogue.labels import CLUSTER, FILESYSTEM, JOB_ID, NODE, SOURCE, VOLUME
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, increase, names, one_of, rate, select
@@ -36,12 +29,12 @@ class StorageDegraded(Wide):
         above_seconds: mean duration of a request, from which on the volume crawls.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "window"
+    DETECTED_AFTER = "window"
     CAUSE = "storage"
     PLACE = (CLUSTER, SOURCE)
 
     window: Window
-    above_seconds: Annotated[float, Number(0, 3600)]
+    above_seconds: Annotated[float, number(0, 3600)]
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Nodes under jobs that time out, get errors, or wait too long for a request, by source."""
@@ -65,38 +58,30 @@ class StorageDegraded(Wide):
         return by("group", jobs, CLUSTER, JOB_ID)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Time-outs and slow requests on as many nodes as the limit; on one fewer; at work."""
         source = {"cluster": "c1", "source": _SOURCE}
 
         def volumes(num_nodes: int, metric: Metric, per_second: float) -> list[Samples]:
-            nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
-            return [each for node in nodes for each in _volume(timing, node, metric, per_second)]
+            return on_nodes(num_nodes, lambda node: _volume(timing, node, metric, per_second))
 
-        crawls = 20 * self.above_seconds  # ten requests a second
+        enough, crawls = self.least_nodes, 20 * self.above_seconds  # ten requests a second
+        too_few = volumes(enough - 1, host.STORAGE_TIMEOUTS, 1)
         return [
-            Case("it times out", volumes(self.least_nodes, host.STORAGE_TIMEOUTS, 1), source),
-            Case("it crawls", volumes(self.least_nodes, host.STORAGE_SECONDS, crawls), source),
-            Case(
-                "it times out on fewer nodes",
-                volumes(self.least_nodes - 1, host.STORAGE_TIMEOUTS, 1),
-            ),
-            Case("it works", volumes(self.least_nodes, host.STORAGE_SECONDS, crawls / 8)),
+            Case("it times out", volumes(enough, host.STORAGE_TIMEOUTS, 1), source),
+            Case("it crawls", volumes(enough, host.STORAGE_SECONDS, crawls), source),
+            Case("it times out on fewer nodes", too_few),
+            Case("it works", volumes(enough, host.STORAGE_SECONDS, crawls / 8)),
         ]
 
 
 def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> list[Samples]:
     """A volume of a node; from the onset on a counter of it grows."""
     labels = {"volume": _VOLUME}
-    lasting = timing.fires_by_seconds
     info = {"filesystem": "nfs4", "source": _SOURCE, "mount_point": "/checkpoints"}
     operation = {} if metric is host.STORAGE_TIMEOUTS else {"operation": "write"}
-    grows = growing(
-        Stretch(timing.onset_seconds, 0), Stretch(timing.fires_within_seconds, per_second)
-    )
-    requests = growing(Stretch(lasting, 10))
+    requests = timing.counts(10)
     return [
-        sample_node(training.RANKS, steady(1, lasting), node, job_id="j1", state="training"),
-        sample_node(host.VOLUME_INFO, steady(1, lasting), node, **labels, **info),
+        trains(timing, 1, node),
+        sample_node(host.VOLUME_INFO, timing.steady(1), node, **labels, **info),
         sample_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
-        sample_node(metric, grows, node, **labels, **operation),
+        sample_node(metric, timing.grows(per_second), node, **labels, **operation),
     ]

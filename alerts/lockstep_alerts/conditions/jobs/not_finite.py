@@ -12,13 +12,13 @@ from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_NODE
 from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
+    Samples,
     Stretch,
     Timing,
     growing,
     samples,
-    steady,
 )
-from lockstep_alerts.reading.quantities import Ratio, Whole, Window
+from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -38,7 +38,7 @@ class NotFinite(Condition):
 
     window: Window
     above_ratio: Ratio = 0.005
-    least_scrapes: Annotated[int, Whole(0, 20)] = 5
+    least_scrapes: Annotated[int, whole_number(0, 20)] = 5
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Steps of each job that were not finite within the window, over all ranks."""
@@ -67,24 +67,18 @@ class NotFinite(Condition):
         return self.least_scrapes * windows.scrape_seconds
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Every step is lost; a few at the start of loss scaling, and one now and then."""
-        onset, by_deadline = timing.onset_seconds, timing.fires_by_seconds
-        after = by_deadline - onset
+        onset, after = timing.onset_seconds, timing.fires_within_seconds
         begin = self.least_scrapes * timing.windows.scrape_seconds // 2
-        brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
-        outlines: list[tuple[str, Course, bool]] = [
-            ("every step is lost", growing(Stretch(onset, 0), Stretch(after, 1)), True),
-            ("loss scaling finds its scale", brief, False),
-            ("loss scaling overflows now and then", growing(Stretch(by_deadline, 1 / 2000)), False),
-            ("it stays at zero", steady(0, by_deadline), False),
-        ]
         node = {"instance": "n1:9400", **JOB, "node": "n1"}
-        steps = samples(training.STEPS, growing(Stretch(by_deadline, 1)), **node, rank="0")
+        steps = samples(training.STEPS, timing.counts(1), **node, rank="0")
+
+        def lost(course: Course) -> list[Samples]:
+            return [samples(training.NONFINITE_STEPS, course, **node), steps]
+
+        brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
         return [
-            Case(
-                name,
-                [samples(training.NONFINITE_STEPS, course, **node), steps],
-                JOB if fires else None,
-            )
-            for name, course, fires in outlines
+            Case("every step is lost", lost(timing.grows(1)), JOB),
+            Case("loss scaling finds its scale", lost(brief)),
+            Case("loss scaling overflows now and then", lost(timing.counts(1 / 2000))),
+            Case("it stays at zero", lost(timing.steady(0))),
         ]

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     has_stood,
@@ -15,7 +15,6 @@ from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     STAGES,
-    Placement,
     Samples,
     Stretch,
     Timing,
@@ -33,7 +32,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _STAGE_LABELS = (*JOB_LABELS, PP)
 _ON_STAGE = f"on ({names(*_STAGE_LABELS)})"
-_MAX_NAMED_RANKS = 8
 _SLOW_STAGE = 2
 # The median of half an hour is the stage's own usual work; it must have run for five minutes.
 _HISTORY_SECONDS = 1800
@@ -48,7 +46,7 @@ class StageUneven(Condition):
         above_ratio: its excess as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -66,27 +64,21 @@ class StageUneven(Condition):
         of_stage = select(
             recorded.PLACEMENT, eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"), eq(PP, "%[3]s")
         )
-        labels = "$labels.cluster $labels.job_id $labels.pp"
-        query = f"query (printf `topk({_MAX_NAMED_RANKS}, {of_stage})` {labels})"
-        return (
-            f'{{{{ with {query} | sortByLabel "rank" }}}}The stage runs on '
-            "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}"
-            "rank {{ $rank.Labels.rank }} of {{ $rank.Labels.node }}{{ end }}.{{ end }}"
-        )
+        item = "rank {{ $series.Labels.rank }} of {{ $series.Labels.node }}"
+        ranks = naming(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
+        return f"{ranks}.{{{{ end }}}}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A heavy stage of a pipeline, and one that is heavier by less."""
-        heavy = {_SLOW_STAGE: {"backward": _extra_seconds(1.1 * self.above_ratio)}}
-        lighter = {_SLOW_STAGE: {"backward": _extra_seconds(0.8 * self.above_ratio)}}
         seconds = timing.fires_by_seconds
+
+        def job(ratio: float) -> list[Samples]:
+            extra = {_SLOW_STAGE: {"backward": _extra_seconds(ratio)}}
+            return training_job(ranks_late(seconds, extra), places=STAGES)
+
         stage = {**JOB, "pp": str(_SLOW_STAGE), "phase": "backward"}
-        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("one stage has more work", heavy, STAGES, stage),
-            ("by less than that", lighter, STAGES, None),
-        ]
         return [
-            Case(name, training_job(ranks_late(seconds, extra), places=places), fires, seconds)
-            for name, extra, places, fires in outlines
+            Case("one stage has more work", job(1.1 * self.above_ratio), stage, seconds),
+            Case("by less than that", job(0.8 * self.above_ratio), None, seconds),
         ]
 
 
@@ -98,7 +90,7 @@ class StageSlowed(Condition):
         above_ratio: growth of its excess as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -122,21 +114,12 @@ class StageSlowed(Condition):
   ({single})"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A stage that slows, and one that was always heavy."""
         extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * self.above_ratio)}}
         slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
-        outlines: list[tuple[str, _Extra, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("one stage slows", {}, extra, STAGES, slowed),
-            ("it was always heavier", extra, extra, STAGES, None),
-        ]
+        at = _history_seconds(timing) + timing.fires_within_seconds
         return [
-            Case(
-                name,
-                _slowing(timing, before, after, places),
-                fires,
-                _history_seconds(timing) + timing.fires_within_seconds,
-            )
-            for name, before, after, places, fires in outlines
+            Case("one stage slows", _slowing(timing, {}, extra), slowed, at),
+            Case("it was always heavier", _slowing(timing, extra, extra), None, at),
         ]
 
 
@@ -154,13 +137,11 @@ def _history_seconds(timing: Timing) -> int:
     return timing.onset_seconds + _MIN_HISTORY_SECONDS + timing.fires_within_seconds
 
 
-def _slowing(
-    timing: Timing, before: _Extra, after: _Extra, places: tuple[Placement, ...]
-) -> list[Samples]:
+def _slowing(timing: Timing, before: _Extra, after: _Extra) -> list[Samples]:
     slowing = training_job(
         ranks_late(_history_seconds(timing), before),
         ranks_late(timing.fires_within_seconds, after),
-        places=places,
+        places=STAGES,
     )
     # Another job, whose stage has two ranks, must not spoil the join.
     seconds = _history_seconds(timing) + timing.fires_within_seconds

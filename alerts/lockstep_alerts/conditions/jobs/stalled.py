@@ -5,9 +5,9 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     ON_JOB,
@@ -47,7 +47,7 @@ _ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != 
 class Stalled(Condition):
     """Jobs of which a rank hangs, by the time-outs of the job or of the agent."""
 
-    DETECTED_AFTER: ClassVar[int | str] = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds without progress of the first rank of each job that hangs."""
@@ -91,40 +91,33 @@ unless {select_jobs_without_pages()}"""
         at_work = select(training.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
         missing = f"{select(training.HANG_MISSING, *_OF_JOB)} or {at_work}"
         first = select(training.HANG_FIRST, *_OF_JOB)
-        return (
-            f"{_query(missing)}The others wait for {_RANKS}."
-            f"{{{{ else }}}}No rank stands apart. {_query(first)}First to stop: {_RANKS}."
-            "{{ end }}{{ end }}"
-        )
+        waited = _naming(missing, "The others wait for ")
+        stopped = _naming(first, "No rank stands apart. First to stop: ")
+        return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A hang in a step and in a checkpoint, and three jobs that do not hang."""
-        outlines: list[tuple[str, dict[str, str], str, bool]] = [
-            ("a rank hangs in its backward", {"n1": "sync", "n2": "backward"}, "training", True),
-            ("a rank hangs in a checkpoint", {"n2": "checkpoint"}, "checkpoint", True),
-            ("all wait, and none pauses", {"n1": "sync", "n2": "sync"}, "training", True),
-            ("ranks wait for a checkpoint elsewhere", {"n1": "sync"}, "checkpoint", False),
-            ("a checkpoint is written", {}, "checkpoint", False),
-            ("it moves", {}, "training", False),
-        ]
+        def job(state: str, **first_by_node: str) -> list[Samples]:
+            return _job(timing, first_by_node, state)
+
         return [
-            Case(name, _job(timing, first_by_node, state), JOB if fires else None)
-            for name, first_by_node, state, fires in outlines
+            Case("a rank hangs in its backward", job("training", n1="sync", n2="backward"), JOB),
+            Case("a rank hangs in a checkpoint", job("checkpoint", n2="checkpoint"), JOB),
+            Case("all wait, and none pauses", job("training", n1="sync", n2="sync"), JOB),
+            Case("ranks wait for a checkpoint elsewhere", job("checkpoint", n1="sync")),
+            Case("a checkpoint is written", job("checkpoint")),
+            Case("it moves", job("training")),
         ]
 
 
 _PHASE = training.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
-_RANKS = (
-    "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}rank {{ $rank.Labels.rank }}"
-    " on {{ $rank.Labels.node }} in {{ $rank.Labels.hang_phase }}{{ end }}"
+_RANK = (
+    "rank {{ $series.Labels.rank }} on {{ $series.Labels.node }} in {{ $series.Labels.hang_phase }}"
 )
 
 
-def _query(selected: str) -> str:
-    labels = "$labels.cluster $labels.job_id"
-    query = f"query (printf `topk({_MAX_NAMED_RANKS}, {selected})` {labels})"
-    return f'{{{{ with {query} | sortByLabel "rank" }}}}'
+def _naming(ranks: str, before: str) -> str:
+    return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
 
 
 def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samples]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
@@ -58,7 +57,7 @@ class _Late(Condition):
         above_ratio: lateness as a share of the mean step.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
 
@@ -90,42 +89,37 @@ class Straggler(_Late):
   {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """One rank late by more and by less than the limit, a slow node, and healthy jobs."""
         culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
         pause = {"checkpoint": _extra_seconds(2 * self.above_ratio)}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
         late = {_LATE_RANK: self._above}
-        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("one rank late", late, ONE_NODE, {**culprit, "node": "n1"}),
-            ("one rank of a stage late", late, TWO_REPLICAS, {**culprit, "node": "n2", "pp": "0"}),
-            ("less late than that", {_LATE_RANK: self._below}, ONE_NODE, None),
-            ("one rank writes the checkpoint", {_LATE_RANK: pause}, ONE_NODE, None),
-            ("all ranks of a node are late", whole_node, TWO_NODES, None),
-            ("stages of one rank are uneven", late, STAGES, None),
-            ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
-            ("late by another clock than the others", late, TWO_CLOCKS, None),
-        ]
-        return [
-            *_cases(timing, outlines),
-            _standstill(timing),
-            *self._cases_with_loads(timing, culprit),
-        ]
 
-    def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
-        """The late rank has as much more to do as it is late, and half as much."""
-        series = _straggling(timing, {_LATE_RANK: self._above}, ONE_NODE)
+        def job(extra: _Extra, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
+            return _straggling(timing, extra, places)
+
+        on_n1 = {**culprit, "node": "n1"}
+        series = job(late)
         longer = sum(self._above.values()) / sum(HEALTHY.values())
-        fires = {**culprit, "node": "n1"}
-        outlines = (("it has more data", 1, None), ("more data explains half of it", 0.5, fires))
         seconds = timing.fires_by_seconds
+        all_of_it, half = (
+            [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)] for share in (1, 0.5)
+        )
         return [
+            Case("one rank late", series, on_n1),
             Case(
-                name,
-                [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)],
-                expected,
-                seconds,
-            )
-            for name, share, expected in outlines
+                "one rank of a stage late",
+                job(late, TWO_REPLICAS),
+                {**culprit, "node": "n2", "pp": "0"},
+            ),
+            Case("less late than that", job({_LATE_RANK: self._below})),
+            Case("one rank writes the checkpoint", job({_LATE_RANK: pause})),
+            Case("all ranks of a node are late", job(whole_node, TWO_NODES)),
+            Case("stages of one rank are uneven", job(late, STAGES)),
+            Case("one rank late by devices", job(late, BY_DEVICE), on_n1),
+            Case("late by another clock than the others", job(late, TWO_CLOCKS)),
+            _standstill(timing),
+            Case("it has more data", all_of_it, None, seconds),
+            Case("more data explains half of it", half, on_n1, seconds),
         ]
 
 
@@ -147,18 +141,20 @@ class StragglerNode(_Late):
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A slow node with and without a pipeline on it, one late rank, and healthy jobs."""
         culprit = {**JOB, "node": "n2", "phase": "backward"}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
         slightly = dict.fromkeys(_SLOW_NODE_RANKS, self._below)
-        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
-            ("all ranks of a node late", whole_node, TWO_NODES, culprit),
-            ("all stages of a node late", whole_node, TWO_REPLICAS, culprit),
-            ("less late than that", slightly, TWO_NODES, None),
-            ("one of its ranks late", {_LATE_RANK: self._above}, TWO_NODES, None),
-            ("all ranks are alike", {}, TWO_NODES, None),
+
+        def job(extra: _Extra, places: tuple[Placement, ...] = TWO_NODES) -> list[Samples]:
+            return _straggling(timing, extra, places)
+
+        return [
+            Case("all ranks of a node late", job(whole_node), culprit),
+            Case("all stages of a node late", job(whole_node, TWO_REPLICAS), culprit),
+            Case("less late than that", job(slightly)),
+            Case("one of its ranks late", job({_LATE_RANK: self._above})),
+            Case("all ranks are alike", job({})),
         ]
-        return _cases(timing, outlines)
 
 
 _Extra = Mapping[int, Mapping[str, float]]
@@ -168,16 +164,6 @@ _Extra = Mapping[int, Mapping[str, float]]
 def _extra_seconds(ratio: float) -> float:
     """Seconds a step of one rank that are this share of the step that they lengthen."""
     return sum(HEALTHY.values()) * ratio / (1 - ratio)
-
-
-def _cases(
-    timing: Timing,
-    outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]],
-) -> list[Case]:
-    return [
-        Case(name, _straggling(timing, extra, places), fires)
-        for name, extra, places, fires in outlines
-    ]
 
 
 def _standstill(timing: Timing) -> Case:

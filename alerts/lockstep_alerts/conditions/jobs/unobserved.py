@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
@@ -11,11 +10,9 @@ from lockstep_alerts.conditions.synthetic import (
     JOB,
     NUM_RANKS,
     Regime,
-    Stretch,
+    Samples,
     Timing,
-    moving,
-    present,
-    stepping,
+    training_job,
 )
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLOCK
@@ -27,35 +24,27 @@ from lockstep_catalogue.windows import ScrapeWindows
 class Unobserved(Condition):
     """Jobs of which a slow rank would not show, by the limits that the reports share."""
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the step in the phase that may hide a slow rank, which the labels name."""
-        del windows
         # Ranks that are timed by different clocks are not compared: that is said, and not silent.
         clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
         mixed = f"{by('count', clocks, *JOB_LABELS)} > 1"
         return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """No rank waits; most time is in no phase; a healthy job."""
-        by_deadline = timing.fires_by_seconds
-        unwaited = {**HEALTHY, "sync": 0.0}
-        unclaimed = {**HEALTHY, "other": sum(HEALTHY.values())}
-        outlines: list[tuple[str, Mapping[str, float], str | None]] = [
-            ("no rank waits", unwaited, "sync"),
-            ("most time is in no phase", unclaimed, "other"),
-            ("a healthy job", HEALTHY, None),
-        ]
+        seconds = timing.fires_by_seconds
+
+        def job(phases: Mapping[str, float]) -> list[Samples]:
+            return training_job(Regime(seconds, (phases,) * NUM_RANKS))
+
         return [
+            Case("no rank waits", job({**HEALTHY, "sync": 0.0}), {**JOB, "phase": "sync"}),
             Case(
-                name,
-                [
-                    *present(by_deadline),
-                    *moving(Stretch(by_deadline, 1)),
-                    *stepping(Regime(by_deadline, (phases,) * NUM_RANKS)),
-                ],
-                None if phase is None else {**JOB, "phase": phase},
-            )
-            for name, phases, phase in outlines
+                "most time is in no phase",
+                job({**HEALTHY, "other": sum(HEALTHY.values())}),
+                {**JOB, "phase": "other"},
+            ),
+            Case("a healthy job", job(HEALTHY)),
         ]

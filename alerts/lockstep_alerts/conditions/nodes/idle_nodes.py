@@ -1,7 +1,6 @@
 """Tickets on GPUs and nodes that no job pays for now: repair them before the next job comes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.gpu_signs import (
@@ -14,14 +13,9 @@ from lockstep_alerts.conditions.gpu_signs import (
     fatal_xids,
     has_owner,
 )
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
+from lockstep_alerts.conditions.hardware_series import GPU as IDLE_GPU
+from lockstep_alerts.conditions.hardware_series import gpu_verdict, holds_gpu
+from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, sample_node
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu
 from lockstep_catalogue import incidents as incident_metrics
@@ -30,9 +24,6 @@ from lockstep_catalogue.promql import by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
-_GPU = {"gpu": "3", "uuid": "GPU-3"}
-_OWNER = {"pci_bus_id": "0000:3b:00.0", "mig_uuid": "", "job_id": "j1", "rank": "2"}
-_MACHINE = {"cluster": "c1", "node": "n1"}
 # Not the power cap and not idleness: a GPU at its default limit is at work.
 _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 _BROKEN_HOST = ("machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup")
@@ -46,13 +37,12 @@ class GpuFatalError(Condition):
         window: how long after a fatal Xid or an incident of the kernel it counts.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     window: Window
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU that nobody holds, a failed driver, or broken hardware."""
-        del windows
         gpus = f"{failed()} unless {ON_GPU} {has_owner()}"
         xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {_ON_BUS} {has_owner()}"
         node = select(
@@ -70,25 +60,16 @@ class GpuFatalError(Condition):
         return by("group", f"{gpus}\nor\n{xids}\nor\n{node}\nor\n{grown}", CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A lost GPU that is idle, memory of the host; a GPU under a job has its own alert."""
-        lost = sample_node(
-            incident_metrics.GPU_HEALTH,
-            steady(1, timing.fires_by_seconds, timing.onset_seconds),
-            **_GPU,
-            verdict="failed",
-            gpu_reason="lost",
-        )
-        grows = growing(
-            Stretch(timing.onset_seconds, 0), Stretch(1, 1), Stretch(timing.fires_within_seconds, 0)
-        )
+        lost = gpu_verdict(timing, "failed", "lost")
+        grows = timing.steps_up()
         memory = sample_node(
             incident_metrics.HOST_INCIDENTS, grows, host_incident="memory_uncorrected"
         )
         lockup = sample_node(incident_metrics.HOST_INCIDENTS, grows, host_incident="soft_lockup")
         return [
-            Case("an idle GPU is lost", [lost], _MACHINE),
-            Case("the memory of the host has an error", [memory], _MACHINE),
-            Case("a GPU is lost that a job holds", [lost, _held(timing)]),
+            Case("an idle GPU is lost", [lost], MACHINE),
+            Case("the memory of the host has an error", [memory], MACHINE),
+            Case("a GPU is lost that a job holds", [lost, holds_gpu(timing)]),
             Case("a processor hangs for a while", [lockup]),
         ]
 
@@ -97,25 +78,17 @@ class GpuFatalError(Condition):
 class GpuLinkDegraded(Condition):
     """A GPU that nobody holds is worse than it should be: memory, PCIe, NVLink."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Degraded GPUs without an owner."""
-        del windows
         return by("group", f"{degraded()} unless {ON_GPU} {has_owner()}", CLUSTER, NODE, GPU)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A link of an idle GPU is lost, or of one that a job holds."""
-        lost = sample_node(
-            incident_metrics.GPU_HEALTH,
-            steady(1, timing.fires_by_seconds, timing.onset_seconds),
-            **_GPU,
-            verdict="degraded",
-            gpu_reason="nvlink_down",
-        )
+        lost = gpu_verdict(timing, "degraded", "nvlink_down")
         return [
-            Case("a link of an idle GPU is lost", [lost], {**_MACHINE, "gpu": "3"}),
-            Case("a job holds the GPU", [lost, _held(timing)]),
+            Case("a link of an idle GPU is lost", [lost], {**MACHINE, "gpu": "3"}),
+            Case("a job holds the GPU", [lost, holds_gpu(timing)]),
         ]
 
 
@@ -133,34 +106,22 @@ class GpuThrottled(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the time by GPU and reason."""
-        del windows
         held = rate(gpu.GPU_THROTTLE_SECONDS, self.window.text, one_of(THROTTLE, *_HELD_BACK))
         return f"{by('max', held, CLUSTER, NODE, GPU, THROTTLE)} > {self.above_ratio:g}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The part of the window that makes the share, of a GPU that is held back always."""
-        del windows
         return round(self.window.seconds * self.above_ratio) + 1
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Held back by heat all the time, now and then, and by its power limit."""
-        named = {**_MACHINE, "gpu": "3", "throttle": "hw_thermal"}
+        named = {**MACHINE, "gpu": "3", "throttle": "hw_thermal"}
 
         def held(seconds_a_second: float, reason: str) -> list[Samples]:
-            course = growing(
-                Stretch(timing.onset_seconds, 0),
-                Stretch(timing.fires_within_seconds, seconds_a_second),
-            )
-            return [sample_node(gpu.GPU_THROTTLE_SECONDS, course, **_GPU, throttle=reason)]
+            course = timing.grows(seconds_a_second)
+            return [sample_node(gpu.GPU_THROTTLE_SECONDS, course, **IDLE_GPU, throttle=reason)]
 
         return [
             Case("it is too hot", held(1, "hw_thermal"), named),
             Case("it is too hot now and then", held(self.above_ratio / 2, "hw_thermal")),
             Case("it is at its power limit", held(1, "sw_power_cap")),
         ]
-
-
-def _held(timing: Timing) -> Samples:
-    """A job holds the GPU."""
-    course = steady(1, timing.fires_by_seconds)
-    return sample_node(gpu.GPU_OWNER_INFO, course, **_GPU, **_OWNER)

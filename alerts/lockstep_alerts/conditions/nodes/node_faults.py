@@ -1,7 +1,6 @@
 """A GPU, the driver or the node under a job fails: one page a job and node, naming the part."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
@@ -17,18 +16,23 @@ from lockstep_alerts.conditions.gpu_signs import (
     judged,
     select_faulty_gpus,
 )
+from lockstep_alerts.conditions.hardware_series import BUS_ID, driver_hangs, gpu_verdict, holds_gpu
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB_NODE,
+    Samples,
+    Timing,
+    sample_node,
+    steady,
+    trains,
+)
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
-from lockstep_catalogue import gpu, incidents, training
+from lockstep_catalogue import incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_GPU = {"gpu": "3", "uuid": "GPU-3"}
-_BUS_ID = "0000:3b:00.0"
-_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
 _ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
 
 
@@ -61,7 +65,7 @@ class JobNodeFault(Condition):
         window: how long after a fatal Xid its GPU counts as faulty.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     window: Window
 
@@ -77,20 +81,12 @@ class JobNodeFault(Condition):
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A lost GPU, a fatal Xid, a driver that hangs; a benign Xid and an idle GPU are silent."""
-        lasting = timing.fires_by_seconds
-        lost = gpu_verdict(timing, "failed", "lost")
-        hung = sample_node(
-            incidents.NODE_HEALTH,
-            steady(1, lasting, timing.onset_seconds),
-            verdict="failed",
-            node_reason="driver_hung",
-        )
+        running, lost = _running(timing), gpu_verdict(timing, "failed", "lost")
         return [
-            Case("a GPU is lost", [*_running(lasting), lost], _AT),
-            Case("a fatal Xid", [*_running(lasting), *_xid(timing, "79", "fatal")], _AT),
-            Case("the driver hangs", [*_running(lasting), hung], _AT),
-            Case("an Xid of the program", [*_running(lasting), *_xid(timing, "31", "error")]),
+            Case("a GPU is lost", [*running, lost], JOB_NODE),
+            Case("a fatal Xid", [*running, *_xid(timing, "79", "fatal")], JOB_NODE),
+            Case("the driver hangs", [*running, driver_hangs(timing)], JOB_NODE),
+            Case("an Xid of the program", [*running, *_xid(timing, "31", "error")]),
             Case("a GPU is lost that nobody holds", [lost]),
         ]
 
@@ -98,7 +94,7 @@ class JobNodeFault(Condition):
 class JobGpuDegraded(Condition):
     """A GPU under a job is throttled, or its memory, PCIe or NVLink is worse than it should be."""
 
-    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a degraded GPU, each with the job that holds the GPU."""
@@ -110,30 +106,21 @@ class JobGpuDegraded(Condition):
         return _named_gpus(judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A throttled GPU, a lost NVLink; a pending reset and a throttled idle GPU are silent."""
-        running = _running(timing.fires_by_seconds)
+        running = _running(timing)
         hot = gpu_verdict(timing, "degraded", "thermal")
         lost = gpu_verdict(timing, "degraded", "nvlink_down")
         return [
-            Case("a GPU is too hot", [*running, hot], _AT),
-            Case("a link is lost", [*running, lost], _AT),
+            Case("a GPU is too hot", [*running, hot], JOB_NODE),
+            Case("a link is lost", [*running, lost], JOB_NODE),
             Case("a row waits", [*running, gpu_verdict(timing, "degraded", "remap_pending")]),
             Case("a GPU is too hot that nobody holds", [hot]),
         ]
 
 
-def gpu_verdict(timing: Timing, verdict: str, reason: str, node: str = "n1") -> Samples:
-    """A verdict on the GPU from the onset on."""
-    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
-    return sample_node(
-        incidents.GPU_HEALTH, course, node, **_GPU, verdict=verdict, gpu_reason=reason
-    )
-
-
 def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
     """An Xid at the onset: its time, and its meaning."""
     after, onset = timing.fires_by_seconds, timing.onset_seconds
-    of_fault = {"pci_bus_id": _BUS_ID, "mig": "", "xid": number}
+    of_fault = {"pci_bus_id": BUS_ID, "mig": "", "xid": number}
     meaning = {"xid_class": "bus", "xid_severity": severity, "remedy": "restart_node"}
     return [
         sample_node(incidents.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
@@ -141,10 +128,6 @@ def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
     ]
 
 
-def _running(seconds: int) -> list[Samples]:
+def _running(timing: Timing) -> list[Samples]:
     """A rank of the job that trains on the GPU."""
-    owner = {**_GPU, "pci_bus_id": _BUS_ID, "mig_uuid": "", "job_id": "j1", "rank": "2"}
-    return [
-        sample_node(training.RANKS, steady(1, seconds), job_id="j1", state="training"),
-        sample_node(gpu.GPU_OWNER_INFO, steady(1, seconds), **owner),
-    ]
+    return [trains(timing), holds_gpu(timing)]

@@ -1,8 +1,5 @@
 """A node under a job is gone: its agent is silent, and the ranks on the other nodes stand still."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
@@ -11,14 +8,16 @@ from lockstep_alerts.conditions.joins import (
     RUNNING,
     has_paused,
     kube_says,
+    recent,
 )
 from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
     Samples,
     Timing,
     sample_node,
     samples,
     steady,
-    steps_up,
 )
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
@@ -43,7 +42,7 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
     seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
     carried = f"({ran_at} >= {ON_MACHINE} group_left () {seen_at})"
     # An agent that is restarted stops no job: the ranks elsewhere go on, or pause by plan.
-    stands = f"{select(recorded.STANDING)} unless {has_paused(windows)}"
+    stands = f"{recent(recorded.STANDING, windows)} unless {has_paused(windows)}"
 
     def not_ready(*matchers: Matcher) -> str:
         ready = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))
@@ -59,49 +58,34 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
 class JobNodeLost(Condition):
     """No sample of the node's agent in the live window, or Kubernetes calls the node not ready."""
 
-    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+    DETECTED_AFTER = LIVE_WINDOW
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that are gone, each with the jobs that they carried."""
         return jobs_on_lost_nodes(windows)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A node is silent or not ready; an agent is restarted; a job had ended before."""
-        lost = {"cluster": "c1", "job_id": "j1", "node": "n2"}
+        stands = timing.appears(60)
+
+        def job(
+            standing: Course | None, *, is_silent: bool = True, state: str = "training"
+        ) -> list[Samples]:
+            """A job of two nodes, of which the second falls silent at the onset."""
+            until = timing.onset_seconds if is_silent else timing.fires_by_seconds
+            series = [samples(recorded.STANDING, standing, **JOB)] if standing else []
+            for node, seconds in (("n1", timing.fires_by_seconds), ("n2", until)):
+                series += [
+                    sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"),
+                    sample_node(training.RANKS, steady(1, seconds), node, job_id="j1", state=state),
+                ]
+            return series
+
+        lost = {**JOB, "node": "n2"}
         ready = {"node": "n2", "condition": "Ready", "status": "true"}
-        not_ready = samples(foreign.KUBE_NODE_CONDITION, steps_up(timing, 0, 1), **ready)
-        silent, moving = _Job(timing=timing, moves=False), _Job(timing=timing, moves=True)
-        answering = _Job(timing=timing, moves=True, is_silent=False)
-        ended = _Job(timing=timing, moves=False, state="done")
+        not_ready = samples(foreign.KUBE_NODE_CONDITION, timing.steps_up(0, 1), **ready)
         return [
-            Case("a node is silent, and the job stands", silent.series(), lost),
-            Case("Kubernetes misses the node", [*answering.series(), not_ready], lost),
-            Case("an agent is restarted, and the job goes on", moving.series()),
-            Case("the job ended before", ended.series()),
-        ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Job:
-    """A job of two nodes, of which the second falls silent at the onset."""
-
-    timing: Timing
-    moves: bool
-    is_silent: bool = True
-    state: str = "training"
-
-    def series(self) -> list[Samples]:
-        onset, by_deadline = self.timing.onset_seconds, self.timing.fires_by_seconds
-        until = {"n1": by_deadline, "n2": onset if self.is_silent else by_deadline}
-        stands = steady(60, by_deadline, by_deadline if self.moves else onset)
-        return [
-            samples(recorded.STANDING, stands, cluster="c1", job_id="j1"),
-            *(
-                sample_node(metric, steady(1, until[node]), node, **labels)
-                for node in until
-                for metric, labels in (
-                    (agent.AGENT_INFO, {"version": "1"}),
-                    (training.RANKS, {"job_id": "j1", "state": self.state}),
-                )
-            ),
+            Case("a node is silent, and the job stands", job(stands), lost),
+            Case("Kubernetes misses the node", [*job(None, is_silent=False), not_ready], lost),
+            Case("an agent is restarted, and the job goes on", job(None)),
+            Case("the job ended before", job(stands, state="done")),
         ]

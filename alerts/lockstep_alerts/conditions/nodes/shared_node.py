@@ -1,14 +1,15 @@
 """A node that fails under several jobs is one incident: one page for the node, and none a job."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
-from lockstep_alerts.reading.quantities import Whole
-from lockstep_catalogue import foreign, incidents, training
+from lockstep_alerts.conditions.hardware_series import driver_hangs
+from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, trains
+from lockstep_alerts.reading.quantities import whole_number
+from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -36,13 +37,12 @@ class SharedNodeFault(Condition):
         least_jobs: hit by the node at one time, from which on the page is the node's.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
-    least_jobs: Annotated[int, Whole(1, 100)]
+    least_jobs: Annotated[int, whole_number(1, 100)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of jobs that each faulty node hits."""
-        del windows
         return f"{by('count', _jobs(), CLUSTER, NODE)} >= {self.least_jobs}"
 
     def evidence(self) -> str:
@@ -51,21 +51,13 @@ class SharedNodeFault(Condition):
         return f"Jobs: {listing(_jobs(*on_node), '{{ $series.Labels.job_id }}', CLUSTER, NODE)}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The driver hangs under as many jobs as the limit, and under one fewer."""
-        enough = range(self.least_jobs)
+        def hung(jobs: int) -> list[Samples]:
+            return [
+                *(trains(timing, job_id=f"j{number}") for number in range(jobs)),
+                driver_hangs(timing),
+            ]
+
         return [
-            Case("its jobs", _hung(timing, enough), {"cluster": "c1", "node": "n1"}),
-            Case("one job fewer", _hung(timing, enough[1:])),
+            Case("its jobs", hung(self.least_jobs), MACHINE),
+            Case("one job fewer", hung(self.least_jobs - 1)),
         ]
-
-
-def _hung(timing: Timing, jobs: range) -> list[Samples]:
-    """A node whose driver hangs from the onset on, under these jobs."""
-    lasting = timing.fires_by_seconds
-    hung = steady(1, lasting, timing.onset_seconds)
-    verdict = {"verdict": "failed", "node_reason": "driver_hung"}
-    trains = [
-        sample_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
-        for number in jobs
-    ]
-    return [*trains, sample_node(incidents.NODE_HEALTH, hung, **verdict)]

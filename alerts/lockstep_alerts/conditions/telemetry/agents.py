@@ -14,10 +14,10 @@ from lockstep_alerts.conditions.synthetic import (
     sample_node,
     samples,
     steady,
-    steps_up,
 )
+from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, Time, Whole, Words
+from lockstep_alerts.reading.quantities import Ratio, whole_number
 from lockstep_catalogue import agent, foreign
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, median_by, names, one_of, select
@@ -75,34 +75,37 @@ def _select_from_kubernetes(nodes: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentDown(Condition):
+class _Agents(Condition):
     """Agents that should answer and do not, or serve a text that stands.
 
     Attributes:
         nodes: of Kubernetes that have an agent, a regular expression.
     """
 
-    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Agents by their node, or by their address where the target names none."""
-        return silent_agents(windows, self.nodes)
+    nodes: Annotated[tuple[str, ...], Entry.texts] = (".*",)
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without an answer, or a minute with an old text."""
         return max(windows.live_seconds, _STUCK_SECONDS)
 
+
+class AgentDown(_Agents):
+    """Agents that should answer and do not, or serve a text that stands."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Agents by their node, or by their address where the target names none."""
+        return silent_agents(windows, self.nodes)
+
     def cases(self, timing: Timing) -> list[Case]:
-        """An agent is silent, never answered, or stands; all answer; a drained node is silent."""
         named = {"cluster": "c1", "node": "n0"}
-        drained = samples(foreign.KUBE_CORDONED, steady(1, timing.fires_by_seconds), **named)
+        drained = samples(foreign.KUBE_CORDONED, timing.steady(1), **named)
         never = {"cluster": "c1", "instance": "n7:9440", "job": "lockstep-agent"}
         return [
             Case("an agent is silent", _agents(timing, 4, 1), named),
             Case("an agent stands", _agents(timing, 4, 1, is_stuck=True), named),
             Case(
                 "an agent never answered",
-                [samples(foreign.UP, steady(0, timing.fires_by_seconds), **never)],
+                [samples(foreign.UP, timing.steady(0), **never)],
                 {"cluster": "c1", "instance": "n7:9440"},
             ),
             Case("the node is drained", [*_agents(timing, 4, 1), drained]),
@@ -111,18 +114,16 @@ class AgentDown(Condition):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentsDown(Condition):
+class AgentsDown(_Agents):
     """Clusters in which more than ``above_ratio`` of the agents do not answer.
 
     Attributes:
         above_ratio: share of the cluster's agents that is silent.
         least_agents: that are silent; one of a few nodes says little about the cluster.
-        nodes: of Kubernetes that have an agent, a regular expression.
     """
 
     above_ratio: Ratio
-    least_agents: Annotated[int, Whole(1, 10_000)] = 3
-    nodes: Annotated[tuple[str, ...], Words()] = (".*",)
+    least_agents: Annotated[int, whole_number(1, 10_000)] = 3
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
@@ -132,10 +133,6 @@ class AgentsDown(Condition):
             f"{silent} >= {self.least_agents} > {_ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
         )
 
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """A live window without an answer, or a minute with an old text."""
-        return max(windows.live_seconds, _STUCK_SECONDS)
-
     def evidence(self) -> str:
         """Asks Prometheus which agents do not answer."""
         down = select(foreign.UP, _AGENTS, eq(CLUSTER, "%[1]s"))
@@ -143,7 +140,6 @@ class AgentsDown(Condition):
         return listing(f"{down} == 0", item, CLUSTER)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """Enough agents fall silent, or serve an old text; too few, or none, do."""
         num_agents = 20 + 10 * self.least_agents
         num_silent = int(num_agents * self.above_ratio) + 1
         cluster = {"cluster": "c1"}
@@ -166,7 +162,7 @@ def _agents(
         seconds = onset if fails and not is_stuck else lasting
         moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
         node = f"n{number}"
-        up = steps_up(timing, 0 if fails and not is_stuck else 1, 1)
+        up = timing.steps_up(0 if fails and not is_stuck else 1, 1)
         series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
         series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
         series.append(sample_node(foreign.UP, up, node, job="lockstep-agent"))
@@ -181,7 +177,7 @@ class ClockOff(Condition):
         above: difference from the median of the cluster's agents.
     """
 
-    above: Annotated[Duration, Time()]
+    above: Annotated[Duration, Entry.duration]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds by which a node is ahead, and clusters from all of which Prometheus differs."""
@@ -195,7 +191,6 @@ class ClockOff(Condition):
         return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """One clock is off, that of Prometheus is; all agree."""
         lasting = timing.fires_by_seconds
 
         def clocks(*offsets: float) -> list[Samples]:

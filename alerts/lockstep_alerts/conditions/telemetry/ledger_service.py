@@ -4,17 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import (
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    samples,
-    steady,
-    steps_up,
-)
-from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_alerts.conditions.synthetic import Samples, Timing, samples
+from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import foreign, ledger
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import by, eq, histogram_quantile, increase, none_of, select
@@ -37,11 +28,10 @@ class LedgerImpaired(Condition):
     """
 
     window: Window
-    above_seconds: Annotated[float, Number(0, 60)]
+    above_seconds: Annotated[float, number(0, 60)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Ledgers by their address."""
-        del windows
         window = self.window.text
         refusals = none_of(ledger.REFUSAL, *_HARMLESS)
         # A count that falls again and again is that of two processes behind one address.
@@ -56,24 +46,16 @@ class LedgerImpaired(Condition):
         return by("group", f"{grown} or {slow}", _INSTANCE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """It refuses events, has errors, leaves a job aside, is slow; late events; all is well."""
-
         def refuses(reason: str) -> list[Samples]:
-            return [samples(ledger.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
+            return [samples(ledger.REFUSED, timing.steps_up(3), **_LEDGER, refusal=reason)]
 
-        errors = {**_LEDGER, "http_status": "5xx"}
+        status = {**_LEDGER, "http_status": "5xx"}
+        errors = samples(ledger.REQUESTS, timing.steps_up(3), **status)
+        aside = samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)
         return [
             Case("it refuses events", refuses("value"), _LEDGER),
-            Case(
-                "it has errors",
-                [samples(ledger.REQUESTS, steps_up(timing, 3), **errors)],
-                _LEDGER,
-            ),
-            Case(
-                "it leaves a job aside",
-                [samples(ledger.JOBS_ASIDE, steps_up(timing, 1), **_LEDGER)],
-                _LEDGER,
-            ),
+            Case("it has errors", [errors], _LEDGER),
+            Case("it leaves a job aside", [aside], _LEDGER),
             Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
             Case("an event comes after its job", refuses("finished")),
             Case("it is quick", self._commits(timing, is_slow=False)),
@@ -82,12 +64,10 @@ class LedgerImpaired(Condition):
     def _commits(self, timing: Timing, *, is_slow: bool) -> list[Samples]:
         """Ten commits a second, all in the first bucket or all in the last."""
         bounds = [*(f"{bound:g}" for bound in ledger.COMMIT_DURATION.buckets), "+Inf"]
-        every: Course = growing(Stretch(timing.fires_by_seconds, 10))
-        none = steady(0, timing.fires_by_seconds)
         return [
             samples(
                 ledger.COMMIT_DURATION,
-                none if is_slow and bound != "+Inf" else every,
+                timing.steady(0) if is_slow and bound != "+Inf" else timing.counts(10),
                 "_bucket",
                 **_LEDGER,
                 le=bound,

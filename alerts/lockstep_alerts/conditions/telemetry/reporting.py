@@ -12,8 +12,7 @@ from lockstep_alerts.conditions.synthetic import (
     growing,
     sample_node,
     samples,
-    steady,
-    steps_up,
+    trains,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import agent, ledger, training
@@ -36,7 +35,6 @@ class TelemetryMissing(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs that train with too few ranks in sight; clusters with jobs that nobody sees."""
-        del windows
         size = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
         seen = by("sum", select(training.RANKS), *JOB_LABELS)
         few = f"{seen} < {ON_JOB} ({self.below_ratio:g} * {size})"
@@ -49,18 +47,16 @@ class TelemetryMissing(Condition):
         return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A node of the job is silent, a job runs that nobody sees; all are seen."""
-        lasting = timing.fires_by_seconds
 
         def job(size: int) -> list[Samples]:
             return [
-                sample_node(training.WORLD_RANKS, steady(size, lasting), job_id="j1"),
-                sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training"),
+                sample_node(training.WORLD_RANKS, timing.steady(size), job_id="j1"),
+                trains(timing, 8),
             ]
 
         def jobs_running(number: int) -> Samples:
             status = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
-            return samples(ledger.JOBS, steady(number, lasting), **status)
+            return samples(ledger.JOBS, timing.steady(number), **status)
 
         cluster = {"cluster": "c1"}
         return [
@@ -85,7 +81,6 @@ class AgentImpaired(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with such a part."""
-        del windows
         window = self.window.text
         signs = (
             f"{select(agent.COLLECTOR_SUCCESS)} == 0",
@@ -101,16 +96,15 @@ class AgentImpaired(Condition):
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A collector fails, a thread hangs, events wait, jobs are left out; or all is well."""
         machine = {"cluster": "c1", "node": "n1"}
         lasting = timing.fires_by_seconds
-        fails = sample_node(agent.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
-        hangs = sample_node(agent.LANE_STALLED, steps_up(timing, 1), worker="driver")
-        fills = sample_node(agent.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
-        cuts = sample_node(agent.JOBS_CUT, steps_up(timing, 1), bound="jobs")
+        fails = sample_node(agent.COLLECTOR_SUCCESS, timing.steps_up(0, 1), collector="nvml")
+        hangs = sample_node(agent.LANE_STALLED, timing.steps_up(1), worker="driver")
+        fills = sample_node(agent.EVENTS_SPOOL_RATIO, timing.steps_up((1 + self.spool_ratio) / 2))
+        cuts = sample_node(agent.JOBS_CUT, timing.steps_up(1), bound="jobs")
         skips = sample_node(agent.JOBS_SKIPPED, growing(Stretch(lasting, 0.1)), collector="ranks")
-        well = sample_node(agent.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
-        thins = sample_node(agent.JOBS_CUT, steady(1, lasting), bound="series")
+        well = sample_node(agent.COLLECTOR_SUCCESS, timing.steady(1), collector="nvml")
+        thins = sample_node(agent.JOBS_CUT, timing.steady(1), bound="series")
         return [
             Case("a collector fails", [fails], machine),
             Case("a thread hangs", [hangs], machine),

@@ -1,7 +1,6 @@
 """Health of the ledger's counts and of the evaluation of the rules."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.synthetic import (
@@ -12,7 +11,6 @@ from lockstep_alerts.conditions.synthetic import (
     growing,
     samples,
     steady,
-    steps_up,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, ledger
@@ -34,7 +32,7 @@ class LedgerStale(Condition):
         above: age of the ledger's counts.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "above"
+    DETECTED_AFTER = "above"
 
     above: Window
 
@@ -55,15 +53,14 @@ class LedgerStale(Condition):
         return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The counts stand still, the ledger is gone; counts that go on."""
         cluster = {"cluster": "c1"}
         onset, lasting = timing.onset_seconds, timing.fires_by_seconds
+        stands = timing.grows(0, before=1)
         up = samples(foreign.UP, steady(1, lasting), instance="n1:9440", job="lockstep-agent")
-        stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
         return [
             Case("its counts are old", _ledger(stands, lasting), cluster),
             Case("it is gone", [*_ledger(growing(Stretch(onset, 1)), onset), up], cluster),
-            Case("its counts are fresh", _ledger(growing(Stretch(lasting, 1)), lasting)),
+            Case("its counts are fresh", _ledger(timing.counts(1), lasting)),
         ]
 
 
@@ -84,22 +81,18 @@ class FeedBehind(Condition):
         above: time since a feed asked its scheduler with success.
     """
 
-    DETECTED_AFTER: ClassVar[int | str] = "above"
+    DETECTED_AFTER = "above"
 
     above: Window
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Feeds whose newest answer is old; the ledger forgets them when it is started again."""
-        del windows
         recent = f"last_over_time({select(ledger.FEED_ASKED)}[{_LEDGER_MEMORY}])"
         return f"time() - {by('max', recent, CLUSTER, ledger.FEED)} > {self.above.seconds}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The scheduler no longer answers; it does."""
         labels = {"cluster": "c1", "feed": "slurm"}
-        onset, lasting = timing.onset_seconds, timing.fires_by_seconds
-        stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
-        goes_on = growing(Stretch(lasting, 1))
+        stands, goes_on = timing.grows(0, before=1), timing.counts(1)
         return [
             Case("it has no answer", [samples(ledger.FEED_ASKED, stands, **labels)], labels),
             Case("it is fresh", [samples(ledger.FEED_ASKED, goes_on, **labels)]),
@@ -129,14 +122,13 @@ class RulesSlow(Condition):
         return by("group", f"{late} or {counted}", *labels)
 
     def cases(self, timing: Timing) -> list[Case]:
-        """A group is late, a rule fails; all is well."""
         group = {"rule_group": "a.yaml;x"}
-        fails = growing(Stretch(timing.onset_seconds, 0), Stretch(timing.fires_within_seconds, 0.1))
-        slows = steps_up(timing, to=10 * self.above_ratio + 1, start=0.1)
+        fails = timing.grows(0.1)
+        slows = timing.steps_up(10 * self.above_ratio + 1, start=0.1)
         late = samples(foreign.GROUP_DURATION, slows, **group)
         failures = samples(foreign.RULE_FAILURES, fails, **group)
-        interval = samples(foreign.GROUP_INTERVAL, steady(10, timing.fires_by_seconds), **group)
-        in_time = samples(foreign.GROUP_DURATION, steady(0.1, timing.fires_by_seconds), **group)
+        interval = samples(foreign.GROUP_INTERVAL, timing.steady(10), **group)
+        in_time = samples(foreign.GROUP_DURATION, timing.steady(0.1), **group)
         return [
             Case("it is late", [interval, late], group),
             Case("a rule fails", [interval, in_time, failures], group),

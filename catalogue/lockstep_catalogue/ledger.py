@@ -318,28 +318,6 @@ REQUESTS = Metric(
     source="the access log",
     endpoint=Endpoint.LEDGER,
 )
-FEED = Label(name="feed", help="what a feed follows", values=("slurm", "kubernetes"))
-FEED_ASKED = Metric(
-    name="lockstep_ledger_feed_asked_timestamp_seconds",
-    labels=(CLUSTER, FEED),
-    help="Wall clock up to which a feed has delivered what its scheduler knows.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
-)
-FEED_ROWS = Metric(
-    name="lockstep_ledger_feed_rows_total",
-    labels=(CLUSTER, FEED),
-    help="Jobs that a feed has read of its scheduler since the ledger started.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
-)
-FEED_LEFT_OUT = Metric(
-    name="lockstep_ledger_feed_left_out_total",
-    labels=(CLUSTER, FEED),
-    help="Rows of the scheduler that a feed could not read, since the ledger started.",
-    source="the feeds' deliveries",
-    endpoint=Endpoint.LEDGER,
-)
 REFRESHED = Metric(
     name="lockstep_ledger_windows_timestamp_seconds",
     labels=(),

@@ -129,9 +129,13 @@ def _poll_once(
                 last_error = str(error)
                 warn(f"sacct failed and is run again: {error}")
             time.sleep(retry_seconds)
-    feed_report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
+    # What became of these events is known once the report has left, and told with the next one.
+    report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
     documents = (event.document() for event in news)
-    counts, reasons = deliver(documents, cluster, send, {"feed": feed_report})
+    counts, reasons = deliver(documents, cluster, send, {"feed": report | feed.answered})
+    feed.answered = {
+        "delivered": counts["stored"] + counts["duplicates"], "refused": counts["refused"],
+    }  # fmt: skip
     feed.commit()
     if news:
         stored, refused = counts["stored"], counts["refused"]

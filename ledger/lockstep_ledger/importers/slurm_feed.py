@@ -85,6 +85,7 @@ class SlurmFeed:
     Attributes:
         num_rows: jobs that the last poll has read.
         warn: where sentences go.
+        answered: events that the ledger took and refused of the poll before.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class SlurmFeed:
         if since_seconds is not None:
             self._until = min(self._until, since_seconds)
         self.num_rows = 0
+        self.answered: dict[str, int] = {}
 
     def poll(self, now_seconds: float) -> Iterator[Event]:
         """What is new; it counts as sent once ``commit`` is called.

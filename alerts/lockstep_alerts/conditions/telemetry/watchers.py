@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.synthetic import (
     steps_up,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import foreign, ledger
+from lockstep_catalogue import feeds, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.promql import Matcher, by, increase, names, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
@@ -91,19 +91,21 @@ class FeedBehind(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Feeds whose newest answer is old; the ledger forgets them when it is started again."""
         del windows
-        recent = f"last_over_time({select(ledger.FEED_ASKED)}[{_LEDGER_MEMORY}])"
-        return f"time() - {by('max', recent, CLUSTER, ledger.FEED)} > {self.above.seconds}"
+        recent = f"last_over_time({select(feeds.ASKED)}[{_LEDGER_MEMORY}])"
+        return f"time() - {by('max', recent, CLUSTER, feeds.FEED)} > {self.above.seconds}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        """The scheduler no longer answers; it does."""
-        labels = {"cluster": "c1", "feed": "slurm"}
+        """A scheduler no longer answers, of each kind of feed; it does."""
         onset, lasting = timing.onset_seconds, timing.fires_by_seconds
         stands = growing(Stretch(onset, 1), Stretch(lasting - onset, 0))
         goes_on = growing(Stretch(lasting, 1))
-        return [
-            Case("it has no answer", [samples(ledger.FEED_ASKED, stands, **labels)], labels),
-            Case("it is fresh", [samples(ledger.FEED_ASKED, goes_on, **labels)]),
-        ]
+        cases = []
+        for feed in feeds.FEED.values:
+            labels = {"cluster": "c1", "feed": feed}
+            stale, fresh = (samples(feeds.ASKED, each, **labels) for each in (stands, goes_on))
+            cases += [Case(f"{feed} has no answer", [stale], labels)]
+            cases += [Case(f"{feed} is fresh", [fresh])]
+        return cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

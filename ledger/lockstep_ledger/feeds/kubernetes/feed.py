@@ -4,7 +4,9 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.delivery import Delivery
 from lockstep_ledger.feeds.kubernetes.filters import Filters
@@ -29,6 +31,7 @@ _PURGE_SECONDS = 30.0
 _MOST_WAITING, _MOST_LABELS = 200_000, 50_000
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
 _MAX_ID = 200
+_SHOWN = ("state", "contact", "listed", "changed", "lists")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,19 @@ class FeedOptions:
 
 
 class Feed:
-    """One term of following and delivering.
+    """One term of following and delivering, until ``ending`` is set or the lease is lost.
 
     Attributes:
         followers: by name of the kind and namespace.
     """
 
     def __init__(
-        self, server: ApiServer, ledger: LedgerClient, lease: Lease, options: FeedOptions
+        self,
+        server: ApiServer,
+        ledger: LedgerClient,
+        lease: Lease,
+        options: FeedOptions,
+        ending: threading.Event,
     ) -> None:
         self.server, self.ledger, self.lease, self.options = server, ledger, lease, options
         self.world = World(options.filters)
@@ -64,15 +72,11 @@ class Feed:
         self._begun = server.clock.now()
         self._discovered, self._purged, self._complaint, self._compared = 0.0, 0.0, "", -1
         self._foreign: set[str] = set()
-        self._ending = threading.Event()
+        self._ending = ending
         self.evaluated_until = 0.0
 
-    def end(self) -> None:
-        """End this term at the next tick."""
-        self._ending.set()
-
-    def run(self) -> bool:
-        """Follow until the end or until another feed holds the lease; whether it was the end."""
+    def run(self) -> None:
+        """Follow until the end or until another feed holds the lease."""
         self.delivery.start()
         try:
             renewed = 0.0
@@ -81,7 +85,7 @@ class Feed:
                     renewed = time.monotonic()
                     if not self.lease.hold(self._delivered_until()):
                         _log.warning("lease=lost")
-                        return False
+                        return
                 try:
                     self._tick()
                     self._complaint = ""
@@ -90,7 +94,6 @@ class Feed:
                         self._complaint = printable(str(error), 300)
                         _log.warning("feed=waits reason=%r", self._complaint)
                     self._ending.wait(1.0)
-            return True
         finally:
             for follower in self.followers.values():
                 follower.end()
@@ -116,7 +119,7 @@ class Feed:
         if lists != self._compared:
             self._compare(now)
             self._compared = lists
-        if not self.world.dirty:
+        if not self.world.dirty and all(each.is_settled for each in self.followers.values()):
             self.evaluated_until = now - _LAG_SECONDS
         if now - self._purged > _PURGE_SECONDS:
             self._purged = now
@@ -248,9 +251,20 @@ class Feed:
         job.ending = unseen(last_seen)
         self.delivery.put(self._teller.new_events(job, last_seen))
 
-    def _report(self) -> dict[str, object]:
-        """What the ledger shows of this feed."""
-        return {"source": "kubernetes", "time": self.evaluated_until, "rows": 0, "left_out": 0}
+    def _report(self) -> tuple[float, Counter[str], dict[str, Any]]:
+        """Until when all was handed over, what was counted, and what the ledger shows besides."""
+        counts = Counter(
+            rows=self.world.num_changes,
+            left_out=self.world.refused,
+            workloads_left_out=self.world.left_out,
+        )
+        kinds = {
+            # Of several namespaces that are followed the first is shown.
+            kind: {name: getattr(follower, name) for name in _SHOWN}
+            for (kind, namespace), follower in list(self.followers.items())
+            if namespace in {"", *self.options.namespaces[:1]}
+        }
+        return self.evaluated_until, counts, {"source": "kubernetes", "kinds": kinds}
 
     def _delivered_until(self) -> float | None:
         """Until when all that happened is in the ledger; None while that does not move."""

@@ -66,7 +66,7 @@ class LedgerClient:
         self._client = httpx.Client(timeout=_TIMEOUT_SECONDS)
 
     def post(
-        self, events: list[bytes], sent: float, report: dict[str, Any]
+        self, events: list[bytes], sent: float, report: dict[str, Any] | None
     ) -> tuple[int, dict[str, Any]]:
         """Deliver events, each as JSON; status and answer.
 

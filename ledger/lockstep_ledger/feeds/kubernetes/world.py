@@ -34,6 +34,7 @@ class World:
         jobs: by uid of the object, or of the pod without an owner.
         dirty: uids of what changed since it was evaluated.
         left_out: workloads that are not taken.
+        num_changes: changes of objects that were read.
         refused: objects that cannot be read.
     """
 
@@ -41,7 +42,7 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.dirty: dict[str, float] = {}
         self.lock = threading.RLock()
-        self.refused = 0
+        self.refused = self.num_changes = 0
         self._filters = filters
         self._objects: dict[str, Owned] = {}
         self._pods: dict[str, Pod] = {}
@@ -56,6 +57,7 @@ class World:
             if change.word == "listed":
                 self._forget_missing(change)
                 return
+            self.num_changes += 1
             try:
                 self._apply(change)
             except ObjectError as error:

@@ -157,7 +157,7 @@ def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
     number = len(job.earlier)
     if job.start is not None:
         yield events.event("job_started", job.start, job.start, described | size, number)
-    if job.end is None or job.outcome in {"running", "pending"}:
+    if job.end is None:
         return
     if job.state in _WENT_BACK:
         yield from _requeued(events, job.start, job.end, job.state, number)
@@ -181,7 +181,7 @@ def as_of(job: SlurmJob, now_seconds: float) -> SlurmJob:
     """The job without an end that is still to come by this clock."""
     if job.end is None or job.end <= now_seconds:
         return job
-    return replace(job, end=None, outcome="running" if job.start else "pending")
+    return replace(job, end=None)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 
-from lockstep_records.outcomes.slurm import STATES, state_of
+from lockstep_records.outcomes.slurm import ENDED_STATES, state_of
 
 _ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
 _TIMEOUT_SECONDS = 5.0
@@ -38,5 +38,5 @@ def ask_slurm(job_id: str, last_sign_seconds: float) -> str:
         begin, over = int(start) - _SLACK_SECONDS, int(end) + _SLACK_SECONDS
         if begin <= last_sign_seconds <= over:
             word = state_of(state)[0]
-            return word if STATES.get(word, ("running",))[0] not in {"running", "pending"} else ""
+            return word if word in ENDED_STATES else ""
     return ""

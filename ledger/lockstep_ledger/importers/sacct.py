@@ -40,25 +40,21 @@ class NoAccountingError(ValueError):
 def read_sacct(
     lines: Iterable[bytes | str],
     *,
-    cluster: str | None = None,
     zone: tzinfo = UTC,
-    delimiter: str | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Event]:
     """Events of all jobs of a table.
 
     Args:
         lines: output of sacct with a header, steps and requeues included or not.
-        cluster: of the jobs.
         zone: in which sacct printed its times.
-        delimiter: between columns; found in the header when left out.
         warn: gets a sentence for each row that is left out.
 
     Raises:
         ValueError: the text is not such a table.
     """
-    for job in jobs(rows(lines, delimiter=delimiter, warn=warn), zone):
-        yield from events_of_job(job, cluster)
+    for job in jobs(rows(lines, warn=warn), zone):
+        yield from events_of_job(job)
 
 
 def ask_period(
@@ -136,9 +132,9 @@ def description_of(job: SlurmJob) -> dict[str, object]:
     }
 
 
-def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
+def events_of_job(job: SlurmJob) -> Iterator[Event]:
     """Submission, starts, requeues and end of a job, as far as its rows tell them."""
-    events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
+    events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job)
     size = {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
     # Slurm writes a requeue's time over that of the submission, in the newest row of a job.
@@ -170,9 +166,9 @@ def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
     yield events.event("job_finished", job.end, begin, fields, number)
 
 
-def later_word(job: SlurmJob, time: float, cluster: str | None = None) -> Event:
+def later_word(job: SlurmJob, time: float) -> Event:
     """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
-    events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
+    events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job) | {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
 

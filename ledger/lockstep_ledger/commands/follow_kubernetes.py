@@ -1,19 +1,18 @@
 """Follow Kubernetes: jobs by their pods, from a pod or from a laptop."""
 
 import platform
+import re
 import signal
 import threading
 from pathlib import Path
 
 import click
 
-from lockstep_ledger.commands.follow_options import follow_options
 from lockstep_ledger.feeds.kubernetes.feed import Feed, FeedOptions
-from lockstep_ledger.feeds.kubernetes.filters import read_selector
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
-from lockstep_ledger.options import FILE
+from lockstep_ledger.options import FILE, follow_options
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -46,7 +45,7 @@ def follow_kubernetes(
     One feed a cluster delivers; another one waits for the Lease.
     """
     try:
-        options = FeedOptions(cluster, namespaces, read_selector(selector))
+        options = FeedOptions(cluster, namespaces, _read_selector(selector))
         server = ApiServer(kubeconfig, context)
         lease_name = _read_lease_name(lease)
         ledger = LedgerClient(url, cluster, token_file, reader_token_file)
@@ -62,6 +61,19 @@ def follow_kubernetes(
             if ending.wait(RENEW_SECONDS):
                 return
         Feed(server, ledger, held, options, ending).run()
+
+
+def _read_selector(text: str) -> dict[str, str | None]:
+    """Labels of NAME=VALUE or NAME, several with commas; of None any value will do."""
+    labels: dict[str, str | None] = {}
+    for word in filter(None, text.split(",")):
+        name, sign, value = word.partition("=")
+        if not name or not re.fullmatch(r"[\w./-]+", name) or value.startswith("="):
+            raise ValueError(
+                f"--selector {text!r:.100} must be NAME=VALUE or NAME, with commas between"
+            )
+        labels[name] = value if sign else None
+    return labels
 
 
 def _read_lease_name(lease: str | None) -> tuple[str, str]:

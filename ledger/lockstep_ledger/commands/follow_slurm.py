@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from lockstep_ledger.commands.follow_options import follow_options
 from lockstep_ledger.commands.import_events import (
     Document,
     Send,
@@ -19,6 +18,7 @@ from lockstep_ledger.commands.import_events import (
     warn,
 )
 from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
+from lockstep_ledger.options import follow_options
 from lockstep_records.shared.durations import parse_duration
 from lockstep_records.shared.options import DurationRange
 

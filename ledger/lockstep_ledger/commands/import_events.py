@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from lockstep_ledger.importers.files import (
     SOURCES,
-    ImportOptions,
     Source,
     read_documents,
 )
@@ -91,13 +90,14 @@ def import_events(
 ) -> None:
     """Import files of past events; what is stored already counts once."""
     try:
-        options = ImportOptions(
+        documents = read_documents(
+            source,
+            files,
             zone=zone,
             start_seconds=start.replace(tzinfo=UTC).timestamp(),
             gpus_per_node=gpus_per_node,
             warn=warn,
         )
-        documents = read_documents(source, files, options)
         if url is not None:
             counts, reasons = deliver(documents, cluster, poster(url, token_file))
         else:

@@ -53,10 +53,7 @@ class Intake:
                 delivery.events, list(delivery.refused), client_of(request.scope)
             )
             await self.group_commit.submit(submission)
-            # A launcher or an agent that called itself a feed could hide that the feed is away.
-            is_of_cluster = grant.clusters is None or delivery.cluster in grant.clusters
-            if grant.scope in {"", "scheduler"} and is_of_cluster:
-                self.feeds.take(delivery.cluster, delivery.feed)
+            self.feeds.take(delivery.cluster, delivery.feed)
         except DeliveryError as error:
             return await self._refuse(request, error, body)
         except ClientDisconnect:
@@ -126,6 +123,7 @@ def granted(delivery: Delivery, grant: Grant) -> Delivery:
                 body=event.letter,
             )
         )
+    # A launcher or an agent that called itself a feed could hide that the feed is away.
     is_feed = grant.scope in {"", "scheduler"} and (
         grant.clusters is None or delivery.cluster in grant.clusters
     )

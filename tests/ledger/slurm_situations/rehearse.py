@@ -53,10 +53,10 @@ def rehearse(
     parts: list[list[Situation]] = []
     for conf, cgroup in sorted({(each.conf, each.cgroup) for each in situations}):
         group = [each for each in situations if (each.conf, each.cgroup) == (conf, cgroup)]
-        alone = [each for each in group if _is_alone(each)]
+        by_itself = [each for each in group if _is_alone(each)]
         shared = [each for each in group if not _is_alone(each)]
         num_parts = 1 if conf or cgroup else max(1, num_labs - 1)
-        parts += [shared, *(alone[first::num_parts] for first in range(num_parts))]
+        parts += [shared, *(by_itself[first::num_parts] for first in range(num_parts))]
     parts = sorted(filter(None, parts), key=len, reverse=True)
     results: Results = {}
     with ThreadPoolExecutor(num_labs) as pool:

@@ -5,17 +5,16 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.delivery import Delivery
-from lockstep_ledger.feeds.kubernetes.filters import Filters
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED, PODS, Kind, discover
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.objects import Reference
-from lockstep_ledger.feeds.kubernetes.pods import PodRun
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
 from lockstep_ledger.feeds.kubernetes.story import Job, Storyteller
 from lockstep_ledger.feeds.kubernetes.verdicts import unseen
@@ -25,7 +24,6 @@ from lockstep_records.shared.printable import printable
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.25
 _DISCOVER_SECONDS = 5.0
-_LOST_WAIT_SECONDS = 2.0
 _LAG_SECONDS = 1.5
 _PURGE_SECONDS = 30.0
 _MOST_WAITING, _MOST_LABELS = 200_000, 50_000
@@ -40,11 +38,12 @@ class FeedOptions:
 
     Attributes:
         namespaces: to be followed; all where empty.
+        selector: labels of the jobs that are taken.
     """
 
     cluster: str
     namespaces: tuple[str, ...] = ()
-    filters: Filters = field(default_factory=Filters)
+    selector: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Feed:
@@ -63,7 +62,7 @@ class Feed:
         ending: threading.Event,
     ) -> None:
         self.server, self.ledger, self.lease, self.options = server, ledger, lease, options
-        self.world = World(options.filters)
+        self.world = World(options.selector)
         self.delivery = Delivery(ledger, server.clock, self._report)
         self.followers: dict[tuple[str, str], Follower] = {}
         self._kinds: dict[str, Kind] = {}
@@ -117,7 +116,7 @@ class Feed:
                 raise
         lists = sum(follower.lists for follower in self.followers.values())
         if lists != self._compared:
-            self._compare(now)
+            self._compare()
             self._compared = lists
         if not self.world.dirty and all(each.is_settled for each in self.followers.values()):
             self.evaluated_until = now - _LAG_SECONDS
@@ -218,9 +217,8 @@ class Feed:
         until = self.lease.delivered_until
         return found.updated if until is None else max(found.updated, min(until, self._begun))
 
-    def _compare(self, now: float) -> None:
+    def _compare(self) -> None:
         """End what the ledger holds open of this cluster and the server no longer has."""
-        del now
         with self.world.lock:
             present = {
                 job.job_id for job in self.world.jobs.values() if job.job_id and not job.is_finished
@@ -285,14 +283,10 @@ def _restore(job: Job, found: Remembered, last_seen: float) -> None:
     """Give a job back what the ledger has of it; pods that are gone ended unseen."""
     visible = {run.part for pod in job.pods.values() for run in pod.runs.values()}
     for part, run in found.runs.items():
-        if part not in visible:
-            job.runs[part] = _close_unseen(run, last_seen)
-    job.sent |= {f"submit {each}" for each in found.ids}
-    job.sent |= {f"start {each}" for each in found.openings}
+        if part in visible:
+            continue
+        if run.end is None:
+            run.end, run.fate = max(run.begin, last_seen), "unseen"
+        job.runs[part] = run
+    job.sent |= found.sent
     job.described = found.described
-
-
-def _close_unseen(run: PodRun, last_seen: float) -> PodRun:
-    if run.end is None:
-        run.end, run.fate = max(run.begin, last_seen), "unseen"
-    return run

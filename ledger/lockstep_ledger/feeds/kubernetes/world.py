@@ -2,10 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
-from lockstep_ledger.feeds.kubernetes.filters import Filters
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.kinds import CLAIMS, PARTS, PODS, SUBMITTERS, WORKLOADS
 from lockstep_ledger.feeds.kubernetes.objects import (
@@ -30,6 +29,9 @@ Await = Callable[[Reference], bool]
 class World:
     """The state of the server, as far as it is needed.
 
+    Args:
+        selector: of the jobs that are taken: values by label; of None it only has to be there.
+
     Attributes:
         jobs: by uid of the object, or of the pod without an owner.
         dirty: uids of what changed since it was evaluated.
@@ -38,12 +40,12 @@ class World:
         refused: objects that cannot be read.
     """
 
-    def __init__(self, filters: Filters) -> None:
+    def __init__(self, selector: Mapping[str, str | None]) -> None:
         self.jobs: dict[str, Job] = {}
         self.dirty: dict[str, float] = {}
         self.lock = threading.RLock()
         self.refused = self.num_changes = 0
-        self._filters = filters
+        self._selector = selector
         self._objects: dict[str, Owned] = {}
         self._pods: dict[str, Pod] = {}
         self._job_of_pod: dict[str, str] = {}
@@ -231,12 +233,19 @@ class World:
             or (top is not None and (top.asks or bool(top.job_id)))
             or any(self._asks(pod) for pod in pods)
         )
-        if not job.is_taken and is_wanted and self._filters.admits(labels):
+        if not job.is_taken and is_wanted and self._admits(labels):
             job.is_taken = True
         if not job.is_taken and not job.is_left_out and (job.pods or job.ending is not None):
             job.is_left_out = True
             self.left_out += 1
         return job.is_taken
+
+    def _admits(self, labels: dict[str, str]) -> bool:
+        """Whether an object's labels match the selector."""
+        return all(
+            labels.get(name) == value if value is not None else name in labels
+            for name, value in self._selector.items()
+        )
 
     def _asks(self, pod: Pod) -> bool:
         claims = (self._claims.get((pod.namespace, name)) for name in pod.claims)

@@ -29,7 +29,7 @@ class Ledger(LedgerClient):
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -68,7 +68,7 @@ class Delivery(threading.Thread):
         wait = _FIRST_WAIT_SECONDS
         while not self._ending.is_set():
             if not self._waiting and time.monotonic() - self._sent < _REPORT_SECONDS:
-                self._wake.wait(1.0)
+                self._wake.wait(min(1.0, _REPORT_SECONDS))
                 self._wake.clear()
                 continue
             try:

@@ -76,10 +76,13 @@ class World:
                 change.item, self._pods.get(text_of(part_of(change.item, "metadata").get("uid")))
             )
             if is_gone:
-                self._lose_pod(pod, change.time)
-            elif pod.gone is None:
-                self._pods[pod.uid] = pod
-            self._update_pod(pod, change.time)
+                pod.gone = change.time
+                close_runs(pod, change.time)
+            self._pods[pod.uid] = pod
+            job = self.jobs.get(self._job_of_pod.get(pod.uid, ""))
+            if job is not None:
+                job.pods[pod.uid] = pod
+            self.dirty.setdefault(pod.uid, change.time)
             return
         found = read_object(change.kind, change.item)
         before = self._objects.get(found.uid)
@@ -93,39 +96,23 @@ class World:
             self._claims[found.namespace, found.name] = found
         self.dirty.setdefault(found.uid, change.time)
 
-    def _update_pod(self, pod: Pod, time: float) -> None:
-        """Update the pod where it has a job already."""
-        job = self.jobs.get(self._job_of_pod.get(pod.uid, ""))
-        if job is not None:
-            job.pods[pod.uid] = pod
-        self.dirty.setdefault(pod.uid, time)
-
-    def _lose_pod(self, pod: Pod, time: float) -> None:
-        """Note that a pod has left; while nobody looked, it is unknown how it ended."""
-        pod.gone = time
-        close_runs(pod, time)
-        self._pods[pod.uid] = pod
-
     def _forget_missing(self, change: Change) -> None:
         """Let go what a list no longer has."""
-        if change.kind is PODS:
-            for pod in self._pods.values():
-                if (
-                    pod.uid not in change.uids
-                    and pod.gone is None
-                    and _is_in(pod.namespace, change)
-                ):
-                    pod.gone = change.time
-                    close_runs(pod, change.seen_until, "unseen")
-                    self.dirty.setdefault(pod.uid, change.time)
-            return
-        for each in self._objects.values():
-            is_missing = each.uid not in change.uids and each.gone is None
-            if each.kind == change.kind.name and is_missing and _is_in(each.namespace, change):
-                each.gone = change.time
-                if each.ending is None:
-                    each.ending = unseen(change.seen_until)
-                self.dirty.setdefault(each.uid, change.time)
+        of_kind: list[Pod | Owned] = (
+            [*self._pods.values()]
+            if change.kind is PODS
+            else [each for each in self._objects.values() if each.kind == change.kind.name]
+        )
+        for each in of_kind:
+            is_seen = change.namespace in {"", each.namespace}
+            if each.uid in change.uids or each.gone is not None or not is_seen:
+                continue
+            each.gone = change.time
+            if isinstance(each, Pod):
+                close_runs(each, change.seen_until, "unseen")
+            elif each.ending is None:
+                each.ending = unseen(change.seen_until)
+            self.dirty.setdefault(each.uid, change.time)
 
     def collect(self, now: float, may_come: Await) -> list[Job]:
         """The jobs that changed, each with its pods and the newest state of its object."""
@@ -282,7 +269,3 @@ class World:
             if owned is not None and owned.gone is None:
                 return True
             return job is not None and any(pod.gone is None for pod in job.pods.values())
-
-
-def _is_in(namespace: str, change: Change) -> bool:
-    return not change.namespace or change.namespace == namespace

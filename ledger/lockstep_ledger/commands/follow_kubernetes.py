@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_ledger.feeds.kubernetes.feed import Feed, FeedOptions
+from lockstep_ledger.feeds.kubernetes.feed import Feed
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
@@ -45,7 +45,7 @@ def follow_kubernetes(
     One feed a cluster delivers; another one waits for the Lease.
     """
     try:
-        options = FeedOptions(cluster, namespaces, _read_selector(selector))
+        labels = _read_selector(selector)
         server = ApiServer(kubeconfig, context)
         lease_name = _read_lease_name(lease)
         ledger = LedgerClient(url, cluster, token_file, reader_token_file)
@@ -60,7 +60,7 @@ def follow_kubernetes(
         while not held.hold(None):
             if ending.wait(RENEW_SECONDS):
                 return
-        Feed(server, ledger, held, options, ending).run()
+        Feed(server, ledger, held, ending, namespaces=namespaces, selector=labels).run()
 
 
 def _read_selector(text: str) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lockstep_ledger.feeds.kubernetes import delivery
-from lockstep_ledger.feeds.kubernetes.feed import Feed, FeedOptions
+from lockstep_ledger.feeds.kubernetes.feed import Feed
 from lockstep_ledger.feeds.kubernetes.lease import Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, ServerClock, ServerError
@@ -100,7 +100,7 @@ def _ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def follow(server: Server, ledger: Ledger, ending: threading.Event) -> threading.Thread:
     lease = Lease(server, "default", "feed", "me")
     assert lease.hold(None)
-    feed = Feed(server, ledger, lease, FeedOptions("east"), ending)
+    feed = Feed(server, ledger, lease, ending)
     thread = threading.Thread(target=feed.run)
     thread.start()
     return thread

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.delivery import Delivery
@@ -32,22 +32,16 @@ _MAX_ID = 200
 _SHOWN = ("state", "contact", "listed", "changed", "lists")
 
 
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
-    """What a feed is started with.
-
-    Attributes:
-        namespaces: to be followed; all where empty.
-        selector: labels of the jobs that are taken.
-    """
-
-    cluster: str
-    namespaces: tuple[str, ...] = ()
-    selector: Mapping[str, str | None] = field(default_factory=dict)
-
-
 class Feed:
     """One term of following and delivering, until ``ending`` is set or the lease is lost.
+
+    Args:
+        server: whose jobs are told.
+        ledger: of which cluster they are.
+        lease: that is held.
+        ending: ends it.
+        namespaces: to be followed; all where empty.
+        selector: labels of the jobs that are taken.
 
     Attributes:
         followers: by name of the kind and namespace.
@@ -58,20 +52,22 @@ class Feed:
         server: ApiServer,
         ledger: LedgerClient,
         lease: Lease,
-        options: FeedOptions,
         ending: threading.Event,
+        *,
+        namespaces: tuple[str, ...] = (),
+        selector: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
-        self.server, self.ledger, self.lease, self.options = server, ledger, lease, options
-        self.world = World(options.selector)
+        self.server, self.ledger, self.lease, self._ending = server, ledger, lease, ending
+        self.namespaces = namespaces
+        self.world = World(selector)
         self.delivery = Delivery(ledger, server.clock, self._report)
         self.followers: dict[tuple[str, str], Follower] = {}
         self._kinds: dict[str, Kind] = {}
-        self._teller = Storyteller(options.cluster)
+        self._teller = Storyteller(ledger.cluster)
         self._labels: dict[str, str] = {}
         self._begun = server.clock.now()
         self._discovered, self._purged, self._complaint, self._compared = 0.0, 0.0, "", -1
         self._foreign: set[str] = set()
-        self._ending = ending
         self.evaluated_until = 0.0
 
     def run(self) -> None:
@@ -136,7 +132,7 @@ class Feed:
                 del self.followers[key]
 
     def _follow(self, kind: Kind) -> None:
-        for namespace in self.options.namespaces or ("",):
+        for namespace in self.namespaces or ("",):
             if (kind.name, namespace) not in self.followers:
                 follower = Follower(self.server, kind, namespace, self.world.apply)
                 self.followers[kind.name, namespace] = follower
@@ -238,7 +234,7 @@ class Feed:
         is_unfollowed = not states and found.kind in self._kinds
         if is_unfollowed:
             self._follow(self._kinds[found.kind])
-        if self.options.namespaces and found.project not in self.options.namespaces:
+        if self.namespaces and found.project not in self.namespaces:
             return False
         return not is_unfollowed and states <= {"followed", "absent", "away"}
 
@@ -260,7 +256,7 @@ class Feed:
             # Of several namespaces that are followed the first is shown.
             kind: {name: getattr(follower, name) for name in _SHOWN}
             for (kind, namespace), follower in list(self.followers.items())
-            if namespace in {"", *self.options.namespaces[:1]}
+            if namespace in {"", *self.namespaces[:1]}
         }
         return self.evaluated_until, counts, {"source": "kubernetes", "kinds": kinds}
 

@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -76,6 +77,9 @@ def _rehearse_in_lab(folder: Path, situations: Sequence[Situation], deadline: fl
     try:
         lab.up()
         results |= _rehearse(lab, situations, deadline)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        log(folder.name, error)
+        results |= {each.name: [f"its lab: {error}"] for each in situations} | results
     finally:
         lab.down()
     return results

@@ -63,7 +63,7 @@ $(SERVERS): deploy/install-servers.sh
 install: $(READY) ## Create .venv with the project and everything it needs
 
 kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; a quarter of an hour once)
-	deploy/kubernetes-lab/build.sh control-plane packagers
+	tests/labs/kubernetes-lab/build.sh control-plane packagers
 
 servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 

@@ -31,7 +31,7 @@ build_kubernetes_lab() {
         echo "missing: go, to compile Kubernetes' control plane; the tests that need it will be skipped" >&2
         return
     fi
-    "$(dirname "$0")/kubernetes-lab/build.sh" control-plane >&2 \
+    "$(dirname "$0")/../tests/labs/kubernetes-lab/build.sh" control-plane >&2 \
         || echo "could not build Kubernetes' control plane; the tests that need it will be skipped" >&2
 }
 
@@ -45,7 +45,7 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
     command -v chromium >/dev/null || missing="$missing chromium"
     command -v vmalert >/dev/null || missing="$missing victoria-metrics"
     command -v systemd-analyze >/dev/null || missing="$missing systemd"
-    # A real Slurm (deploy/slurm-lab.sh) for the situations on it.
+    # A real Slurm (tests/labs/slurm-lab.sh) for the situations on it.
     [ "$1" != ci ] || { command -v slurmctld && command -v slurmdbd && command -v mariadbd && command -v munged; } >/dev/null \
         || missing="$missing slurm-wlm slurmdbd mariadb-server munge"
     command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"

@@ -145,7 +145,7 @@ def fill(client: httpx.Client, options: argparse.Namespace) -> list[str]:
 
 def is_delivered(stage: Stage) -> bool:
     """Whether the feed has delivered all that it knows."""
-    is_begun = bool(stage.measure(feeds.DELIVERED_UNTIL.name) > 0)
+    is_begun = bool(stage.measure(feeds.ASKED.name) > 0)
     return is_begun and bool(stage.measure(feeds.WAITING.name) == 0)
 
 

@@ -50,7 +50,7 @@ SECTIONS: dict[Metric, str] = {
     agent.AGENT_INFO: "Agent",
     ledger.JOBS_FINISHED: "Jobs, on the ledger's endpoint",
     ledger.LEDGER_INFO: "The ledger itself",
-    feeds.CONTACT: "Feeds of schedulers, on their own endpoint",
+    feeds.ASKED: "Feeds of schedulers, on the ledger's endpoint",
 }
 """Titles of the sections of docs/metrics.md, by the first metric of each."""
 

@@ -1,8 +1,9 @@
-"""Metrics that a feed of a scheduler serves of its own work."""
+"""Metrics of the feeds of schedulers: what each tells of its own work with its deliveries."""
 
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.metric import Endpoint, Label, Metric
 
+FEED = Label(name="feed", help="what a feed follows", values=("slurm", "kubernetes"))
 OBJECT_KIND = Label(name="object_kind", help="kind of objects as PLURAL.GROUP, such as jobs.batch")
 FOLLOWING = Label(
     name="following",
@@ -17,13 +18,28 @@ LEDGER_ANSWER = Label(
 def _metric(name: str, labels: tuple[Label, ...], help_text: str) -> Metric:
     return Metric(
         name=f"lockstep_ledger_feed_{name}",
-        labels=(CLUSTER, *labels),
+        labels=(CLUSTER, FEED, *labels),
         help=help_text,
-        source="the feed of Kubernetes",
-        endpoint=Endpoint.FEED,
+        source="the feeds' deliveries",
+        endpoint=Endpoint.LEDGER,
     )
 
 
+ASKED = _metric(
+    "asked_timestamp_seconds", (),
+    "Wall clock up to which a feed has delivered what its scheduler knows.",
+)  # fmt: skip
+ROWS = _metric("rows_total", (), "Rows or changes of objects that a feed read of its scheduler.")
+LEFT_OUT = _metric(
+    "left_out_total", (), "Rows or objects that a feed could not read; each is logged."
+)
+WORKLOADS_LEFT_OUT = _metric(
+    "workloads_left_out_total", (),
+    "Workloads that were left out: they ask for no accelerator and carry no label.",
+)  # fmt: skip
+EVENTS = _metric("events_total", (LEDGER_ANSWER,), "Events that the ledger has answered.")
+WAITING = _metric("events_waiting", (), "Events that the ledger has not answered yet.")
+KINDS = _metric("kinds", (FOLLOWING,), "Kinds of objects by whether the feed sees them.")
 CONTACT = _metric(
     "contact_timestamp_seconds", (OBJECT_KIND,),
     "Wall clock of the server's last answer or change of a kind, also where nothing changed.",
@@ -36,18 +52,4 @@ CHANGED = _metric(
     (OBJECT_KIND,),
     "Wall clock of the last change of a kind; 0 without.",
 )
-LISTS = _metric("lists_total", (OBJECT_KIND,), "Lists of a kind that were read.")
-KINDS = _metric("kinds", (FOLLOWING,), "Kinds by whether the feed sees them.")
-EVENTS = _metric("events_total", (LEDGER_ANSWER,), "Events that the ledger has answered.")
-WAITING = _metric("events_waiting", (), "Events that the ledger has not answered yet.")
-DELIVERED_UNTIL = _metric(
-    "delivered_until_timestamp_seconds", (),
-    "Wall clock up to which all that happened is in the ledger; 0 until the first delivery.",
-)  # fmt: skip
-LEFT_OUT = _metric(
-    "workloads_left_out_total", (),
-    "Workloads that were left out: they ask for no accelerator and carry no label.",
-)  # fmt: skip
-UNREADABLE = _metric(
-    "objects_unreadable_total", (), "Objects without uid, name or time of creation; each is logged."
-)
+LISTS = _metric("lists_total", (OBJECT_KIND,), "Lists of a kind that the feed has read.")

@@ -298,25 +298,6 @@ REQUESTS = _of_ledger(
     "the access log",
     (HTTP_STATUS,),
 )
-FEED = Label(name="feed", help="what a feed follows", values=("slurm", "kubernetes"))
-FEED_ASKED = _of_ledger(
-    "lockstep_ledger_feed_asked_timestamp_seconds",
-    "Wall clock up to which a feed has delivered what its scheduler knows.",
-    "the feeds' deliveries",
-    (CLUSTER, FEED),
-)
-FEED_ROWS = _of_ledger(
-    "lockstep_ledger_feed_rows_total",
-    "Jobs that a feed has read of its scheduler since the ledger started.",
-    "the feeds' deliveries",
-    (CLUSTER, FEED),
-)
-FEED_LEFT_OUT = _of_ledger(
-    "lockstep_ledger_feed_left_out_total",
-    "Rows of the scheduler that a feed could not read, since the ledger started.",
-    "the feeds' deliveries",
-    (CLUSTER, FEED),
-)
 REFRESHED = _of_ledger(
     "lockstep_ledger_windows_timestamp_seconds",
     "Wall clock at which the counts per window were last taken from the store.",

@@ -62,7 +62,6 @@ class Endpoint(Enum):
 
     AGENT = "agent"
     LEDGER = "ledger"
-    FEED = "feed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

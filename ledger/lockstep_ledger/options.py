@@ -57,6 +57,22 @@ def timezone_option(help_text: str) -> Callable[[Command], Command]:
     )
 
 
+def follow_options(command: Command) -> Command:
+    """Adds ``--url``, ``--token-file`` and ``--cluster`` of a feed."""
+    cluster = click.option(
+        "--cluster",
+        default="local",
+        show_default=True,
+        callback=check_name,
+        help="Name of the cluster.",
+    )
+    token = click.option(
+        "--token-file", type=FILE, help="File whose first line is a writer's token."
+    )
+    url = click.option("--url", required=True, help="The ledger, such as http://127.0.0.1:9450.")
+    return url(token(cluster(command)))
+
+
 def check_zone(_context: click.Context, _parameter: click.Parameter, name: str) -> ZoneInfo:
     """A time zone by its name."""
     try:

@@ -12,7 +12,7 @@ from simulated_cluster.node_series import node_series
 from simulated_cluster.remote_write import Samples
 from simulated_cluster.rules import shipped_rules
 
-from lockstep_catalogue import METRICS, RECORDED, Endpoint, Kind
+from lockstep_catalogue import METRICS, RECORDED, Kind
 from lockstep_catalogue.recorded import COUNTER_BAD, COUNTER_TOTAL
 from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_catalogue.training import PHASE_SECONDS
@@ -41,8 +41,7 @@ def by_name(series: list[Samples]) -> dict[str, list[Samples]]:
 def test_every_metric_has_series_with_its_labels_and_their_values(
     by_name: dict[str, list[Samples]],
 ) -> None:
-    # The simulated cluster has agents and a ledger, and no feed that serves a scrape of its own.
-    for metric in (each for each in METRICS if each.endpoint is not Endpoint.FEED):
+    for metric in METRICS:
         for name in metric.sample_names:
             assert by_name[name], f"{name} has no series"
             for each in by_name[name]:

@@ -1,7 +1,6 @@
 """Export jobs or events to Parquet."""
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,18 +37,13 @@ def export(*, what: str, path: Path, store: str) -> None:
 def _write(connection: Connection, what: str, path: Path) -> int:
     """Writes beside the file and renames it; returns the number of rows."""
     schema, num_rows = _schema(what), 0
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        temporary = Path(folder, path.name)
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for rows in _batches(connection, what):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
                 num_rows += len(rows)
-        temporary.chmod(0o644)
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return num_rows
 
 

@@ -1,21 +1,18 @@
 """Follow Kubernetes: jobs by their pods, from a pod or from a laptop."""
 
 import platform
+import re
 import signal
 import threading
 from pathlib import Path
 
 import click
 
-from lockstep_ledger.commands.follow_options import follow_options
-from lockstep_ledger.feeds.kubernetes.endpoint import serve_metrics, write_scrape
-from lockstep_ledger.feeds.kubernetes.feed import Feed, FeedOptions
-from lockstep_ledger.feeds.kubernetes.filters import read_selector
+from lockstep_ledger.feeds.kubernetes.feed import Feed
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
-from lockstep_ledger.options import FILE
-from lockstep_records.shared.options import read_address
+from lockstep_ledger.options import FILE, follow_options
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -30,7 +27,6 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 @click.option("--lease", help="NAMESPACE/NAME of the Lease that says which of two feeds delivers.")
 @click.option("--identity", default=platform.node(), help="Name of this feed in the Lease.",
               show_default="the host's name")  # fmt: skip
-@click.option("--metrics-listen", metavar="HOST:PORT", help="Address of its own metrics.")
 def follow_kubernetes(
     *,
     url: str,
@@ -43,48 +39,41 @@ def follow_kubernetes(
     selector: str,
     lease: str | None,
     identity: str,
-    metrics_listen: str | None,
 ) -> None:
     """Deliver what Kubernetes knows of its jobs to a ledger, until interrupted.
 
     One feed a cluster delivers; another one waits for the Lease.
     """
     try:
-        options = FeedOptions(cluster, namespaces, read_selector(selector))
+        labels = _read_selector(selector)
         server = ApiServer(kubeconfig, context)
         lease_name = _read_lease_name(lease)
         ledger = LedgerClient(url, cluster, token_file, reader_token_file)
-        terms = _Terms(cluster)
-        if metrics_listen is not None:
-            serve_metrics(read_address(metrics_listen), terms.scrape)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    click.echo(f"{identity} follows the cluster {cluster}", err=True)
+    ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: terms.end())
-    while not terms.ending.is_set():
+        signal.signal(number, lambda *_: ending.set())
+    while not ending.is_set():
         held = Lease(server, *lease_name, identity)
         while not held.hold(None):
-            if terms.ending.wait(RENEW_SECONDS):
+            if ending.wait(RENEW_SECONDS):
                 return
-        terms.current = Feed(server, ledger, held, options)
-        terms.current.run()
-        terms.current = None
+        Feed(server, ledger, held, ending, namespaces=namespaces, selector=labels).run()
 
 
-class _Terms:
-    """The term that is served now; None while another feed holds the Lease."""
-
-    def __init__(self, cluster: str) -> None:
-        self._cluster, self.ending = cluster, threading.Event()
-        self.current: Feed | None = None
-
-    def end(self) -> None:
-        self.ending.set()
-        if self.current is not None:
-            self.current.end()
-
-    def scrape(self) -> str:
-        return write_scrape(self.current, self._cluster)
+def _read_selector(text: str) -> dict[str, str | None]:
+    """Labels of NAME=VALUE or NAME, several with commas; of None any value will do."""
+    labels: dict[str, str | None] = {}
+    for word in filter(None, text.split(",")):
+        name, sign, value = word.partition("=")
+        if not name or not re.fullmatch(r"[\w./-]+", name) or value.startswith("="):
+            raise ValueError(
+                f"--selector {text!r:.100} must be NAME=VALUE or NAME, with commas between"
+            )
+        labels[name] = value if sign else None
+    return labels
 
 
 def _read_lease_name(lease: str | None) -> tuple[str, str]:

@@ -3,25 +3,24 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep_ledger.commands.follow_options import follow_options
 from lockstep_ledger.commands.import_events import (
     Document,
+    Send,
     UnavailableError,
     deliver,
     poster,
     warn,
 )
 from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
+from lockstep_ledger.options import follow_options
 from lockstep_records.shared.durations import parse_duration
 from lockstep_records.shared.options import DurationRange
-from lockstep_records.shared.token_files import read_token
 
 _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10
@@ -93,7 +92,7 @@ def follow_slurm(
 ) -> None:
     """Deliver what Slurm's accounting knows of its jobs to a ledger, until interrupted."""
     try:
-        send = _patient(poster(url, read_token(token_file) if token_file else ""))
+        send = _patient(poster(url, token_file))
         selection = Selection(partitions=frozenset(partitions), has_cpu_jobs=cpu_jobs)
         feed = SlurmFeed(state or _default_state(cluster), since_seconds, selection, warn)
         _check_partitions(partitions)
@@ -107,9 +106,7 @@ def follow_slurm(
         raise click.UsageError(str(error)) from error
 
 
-def _poll_once(
-    feed: SlurmFeed, cluster: str, send: Callable[[bytes], Document], retry_seconds: float
-) -> None:
+def _poll_once(feed: SlurmFeed, cluster: str, send: Send, retry_seconds: float) -> None:
     """Asks until accounting answers, and delivers what is new."""
     left_out: list[str] = []
     last_error = ""
@@ -129,9 +126,13 @@ def _poll_once(
                 last_error = str(error)
                 warn(f"sacct failed and is run again: {error}")
             time.sleep(retry_seconds)
-    feed_report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
+    # What became of these events is known once the report has left, and told with the next one.
+    report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
     documents = (event.document() for event in news)
-    counts, reasons = deliver(documents, cluster, send, {"feed": feed_report})
+    counts, reasons = deliver(documents, cluster, send, {"feed": report | feed.answered})
+    feed.answered = {
+        "delivered": counts["stored"] + counts["duplicates"], "refused": counts["refused"],
+    }  # fmt: skip
     feed.commit()
     if news:
         stored, refused = counts["stored"], counts["refused"]
@@ -140,7 +141,7 @@ def _poll_once(
         warn(f"refused: {reason}")
 
 
-def _patient(post: Callable[[bytes], Document]) -> Callable[[bytes], Document]:
+def _patient(post: Send) -> Send:
     """Sends until the ledger is there."""
 
     def send(body: bytes) -> Document:

@@ -3,7 +3,8 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -12,16 +13,16 @@ from zoneinfo import ZoneInfo
 
 import click
 import httpx
+from sqlalchemy import Engine
 
 from lockstep_ledger.importers.files import (
     SOURCES,
-    ImportOptions,
     Source,
     read_documents,
 )
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, check_name, store_option, timezone_option
-from lockstep_ledger.store.database import StoreError, open_store, writer_lock
+from lockstep_ledger.store.database import StoreError, disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
@@ -29,11 +30,22 @@ from lockstep_records.shared.printable import printable
 from lockstep_records.shared.token_files import read_token
 
 Document = dict[str, Any]
+Send = Callable[[bytes], Document]
+"""Takes the body of a delivery and gives its answer."""
 _BATCH = 500
 _TIMEOUT_SECONDS = 30.0
 _RETRIES = 5
 _SHOWN_REFUSALS = 10
 _TOO_MANY = frozenset({429})
+
+
+def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds ``--url`` and ``--token-file``."""
+    token = click.option(
+        "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
+    )
+    url = click.option("--url", help="Deliver to a ledger that runs: http://127.0.0.1:9450.")
+    return url(token(command))
 
 
 @click.command("import")
@@ -46,10 +58,7 @@ _TOO_MANY = frozenset({429})
     callback=check_name,
     help="Cluster of events that name none.",
 )
-@click.option("--url", help="Deliver to a ledger that runs, such as http://127.0.0.1:9450.")
-@click.option(
-    "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
-)
+@running_ledger_options
 @click.option(
     "--from",
     "source",
@@ -81,18 +90,19 @@ def import_events(
 ) -> None:
     """Import files of past events; what is stored already counts once."""
     try:
-        options = ImportOptions(
+        documents = read_documents(
+            source,
+            files,
             zone=zone,
             start_seconds=start.replace(tzinfo=UTC).timestamp(),
             gpus_per_node=gpus_per_node,
             warn=warn,
         )
-        documents = read_documents(source, files, options)
-        token = read_token(token_file) if token_file else ""
         if url is not None:
-            counts, reasons = deliver(documents, cluster, poster(url, token))
+            counts, reasons = deliver(documents, cluster, poster(url, token_file))
         else:
-            counts, reasons = _import(documents, cluster, store)
+            with disposing(open_store(store)) as engine, storing(engine, "import") as send:
+                counts, reasons = deliver(documents, cluster, send)
     except (StoreError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     report(counts, reasons)
@@ -110,34 +120,30 @@ def report(counts: Counter[str], reasons: list[str]) -> None:
         warn(f"refused: {reason}")
 
 
-def _import(
-    documents: Iterable[Document], cluster: str, store: str
-) -> tuple[Counter[str], list[str]]:
-    engine = open_store(store)
-    try:
-        with writer_lock(engine):
-            writer = StoreWriter(engine)
+@contextmanager
+def storing(engine: Engine, client: str) -> Iterator[Send]:
+    """What stores a delivery without a ledger that runs, as of a client of this name."""
+    with writer_lock(engine):
+        writer = StoreWriter(engine)
 
-            def write(body: bytes) -> Document:
-                delivery = read_delivery(body, time.time())
-                submission = Submission(delivery.events, list(delivery.refused), "import")
-                writer.write([submission])
-                rejected = [{"id": r.id, "reason": r.reason} for r in submission.refused]
-                return {
-                    "stored": submission.stored,
-                    "duplicates": submission.duplicates,
-                    "rejected": rejected,
-                }
+        def write(body: bytes) -> Document:
+            delivery = read_delivery(body, time.time())
+            submission = Submission(delivery.events, list(delivery.refused), client)
+            writer.write([submission])
+            rejected = [{"id": r.id, "reason": r.reason} for r in submission.refused]
+            return {
+                "stored": submission.stored,
+                "duplicates": submission.duplicates,
+                "rejected": rejected,
+            }
 
-            return deliver(documents, cluster, write)
-    finally:
-        engine.dispose()
+        yield write
 
 
 def deliver(
     documents: Iterable[Document],
     cluster: str,
-    send: Callable[[bytes], Document],
+    send: Send,
     frame: Document | None = None,
 ) -> tuple[Counter[str], list[str]]:
     """Sends everything in batches; returns counts by what became of events, and the refusals.
@@ -169,14 +175,14 @@ class UnavailableError(ValueError):
     """The ledger does not answer now; the text says why."""
 
 
-def poster(url: str, token: str) -> Callable[[bytes], Document]:
+def poster(url: str, token_file: Path | None) -> Send:
     """What sends a delivery to a ledger that runs.
 
     It raises UnavailableError without an answer, and ValueError with one that is a refusal.
     """
     headers = {"Content-Type": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    if token_file is not None:
+        headers["Authorization"] = f"Bearer {read_token(token_file)}"
 
     def post(body: bytes) -> Document:
         for attempt in range(_RETRIES):

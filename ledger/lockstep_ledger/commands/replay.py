@@ -1,28 +1,28 @@
 """Deliver refused events again: the ledger's dead letters, or those of a node's spool."""
 
 import json
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
-from lockstep_ledger.commands.import_events import poster, report
-from lockstep_ledger.ingest.document import VERSION, DeliveryError, read_delivery
-from lockstep_ledger.options import FILE, store_option
+from lockstep_ledger.commands.import_events import (
+    Document,
+    Send,
+    poster,
+    report,
+    running_ledger_options,
+    storing,
+)
+from lockstep_ledger.ingest.document import VERSION, DeliveryError
+from lockstep_ledger.options import store_option
 from lockstep_ledger.store import letters
-from lockstep_ledger.store.database import StoreError, open_store, writer_lock
-from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.store.database import StoreError, disposing, open_store
 from lockstep_records.delivery.refused import requeue
-from lockstep_records.shared.token_files import read_token
 
-Document = dict[str, Any]
 _BATCH = 100
 _Origin = tuple[str, str]
 
@@ -37,10 +37,7 @@ _Origin = tuple[str, str]
     help="Only what was refused for this reason; repeatable.",
 )
 @click.option("--id", "ids", multiple=True, help="Only the event of this id; repeatable.")
-@click.option("--url", help="Deliver to the ledger that runs, such as http://127.0.0.1:9450.")
-@click.option(
-    "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
-)
+@running_ledger_options
 @click.option(
     "--spool",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -60,45 +57,18 @@ def replay(
         if spool is not None:
             click.echo(f"{requeue(spool, ids)} events of {spool} wait for delivery again", err=True)
             return
-        with _sender(store, url, read_token(token_file) if token_file else "") as (engine, send):
-            counts, reasons = _replay(engine, send, refusals, ids)
+        with disposing(open_store(store, read_only=url is not None)) as engine:
+            sender = nullcontext(poster(url, token_file)) if url else storing(engine, "replay")
+            with sender as send:
+                counts, reasons = _replay(engine, send, refusals, ids)
     except (StoreError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     report(counts, reasons)
 
 
-@contextmanager
-def _sender(
-    store: str, url: str | None, token: str
-) -> Iterator[tuple[Engine, Callable[[bytes], Document]]]:
-    """The store with the letters, and what delivers: to the ledger that runs, or to the store."""
-    engine = open_store(store, read_only=url is not None)
-    try:
-        if url is not None:
-            yield engine, poster(url, token)
-            return
-        with writer_lock(engine):
-            writer = StoreWriter(engine)
-
-            def write(body: bytes) -> Document:
-                delivery = read_delivery(body, time.time())
-                submission = Submission(delivery.events, list(delivery.refused), "replay")
-                writer.write([submission])
-                rejected = [{"id": r.id, "reason": r.reason} for r in submission.refused]
-                return {
-                    "stored": submission.stored,
-                    "duplicates": submission.duplicates,
-                    "rejected": rejected,
-                }
-
-            yield engine, write
-    finally:
-        engine.dispose()
-
-
 def _replay(
     engine: Engine,
-    send: Callable[[bytes], Document],
+    send: Send,
     refusals: tuple[str, ...],
     ids: tuple[str, ...],
 ) -> tuple[Counter[str], list[str]]:

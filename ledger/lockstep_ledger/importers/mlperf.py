@@ -14,15 +14,8 @@ from lockstep_records.outcomes.of_log import evidence_of_log
 _MAX_JOB_ID = 120
 
 
-def read_mlperf(
-    path: Path, *, cluster: str | None = None, job_id: str | None = None
-) -> Iterator[Event]:
+def read_mlperf(path: Path) -> Iterator[Event]:
     """Events of the run that a log, or a folder of logs, records; any job's log is read.
-
-    Args:
-        path: of the log.
-        cluster: of the job.
-        job_id: name of the job; that of the file when left out.
 
     Raises:
         OSError: the log cannot be read.
@@ -33,9 +26,9 @@ def read_mlperf(
     begin = log.first_sign
     if begin is None:
         raise ValueError(f"{path} holds no line with a time, by which the job would be placed")
-    name = job_id or path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+    name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
     # Start and end from one source: two logs of a name are two jobs only if their times differ.
-    events = JobEvents(source="mlperf", job_id=name[-_MAX_JOB_ID:].lstrip("_.-"), cluster=cluster)
+    events = JobEvents(source="mlperf", job_id=name[-_MAX_JOB_ID:].lstrip("_.-"))
     shape = {"world_size": log.world_size, "num_gpus": log.world_size, "source": "mlperf"}
     yield events.event("job_started", begin, begin, shape)
     if log.training_start is not None or incident.outcome not in {"failed", "unknown"}:

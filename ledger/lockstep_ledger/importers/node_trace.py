@@ -18,18 +18,14 @@ def read_node_trace(
     lines: Iterable[str],
     *,
     start_seconds: float,
-    end_seconds: float | None = None,
     gpus_per_node: int = 1,
-    cluster: str | None = None,
 ) -> Iterator[Event]:
-    """Events of all nodes, in the order of the trace.
+    """Events of all nodes, in the order of the trace; what stays is cancelled with its last line.
 
     Args:
         lines: of the trace.
         start_seconds: when it began, seconds since 1970.
-        end_seconds: when it ended, after its begin, or with its last line; the rest is cancelled.
         gpus_per_node: of each.
-        cluster: of the jobs.
 
     Raises:
         ValueError: a line is none of a trace, a node comes twice, or leaves without having come.
@@ -39,7 +35,7 @@ def read_node_trace(
     last = 0.0
     for number, line in enumerate(filter(str.strip, lines), 1):
         last, change, node = _parse(line, number)
-        events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
+        events = JobEvents(source="nodes", job_id=node, node=node)
         time = start_seconds + last
         _check_order(number, node, is_arrival=change == "add", is_present=node in present)
         if change == "add":
@@ -49,11 +45,10 @@ def read_node_trace(
             yield events.event("job_started", time, visit, shape, visit)
         else:
             yield from _left(events, time, present.pop(node))
-    end = start_seconds + (last if end_seconds is None else end_seconds)
     judged = classify(Evidence(scheduler=("CANCELLED",))).event_fields()
     for node, visit in sorted(present.items()):
-        job = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
-        yield job.event("job_finished", end, visit, judged, visit)
+        job = JobEvents(source="nodes", job_id=node, node=node)
+        yield job.event("job_finished", start_seconds + last, visit, judged, visit)
 
 
 def _check_order(number: int, node: str, *, is_arrival: bool, is_present: bool) -> None:

@@ -40,25 +40,21 @@ class NoAccountingError(ValueError):
 def read_sacct(
     lines: Iterable[bytes | str],
     *,
-    cluster: str | None = None,
     zone: tzinfo = UTC,
-    delimiter: str | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Event]:
     """Events of all jobs of a table.
 
     Args:
         lines: output of sacct with a header, steps and requeues included or not.
-        cluster: of the jobs.
         zone: in which sacct printed its times.
-        delimiter: between columns; found in the header when left out.
         warn: gets a sentence for each row that is left out.
 
     Raises:
         ValueError: the text is not such a table.
     """
-    for job in jobs(rows(lines, delimiter=delimiter, warn=warn), zone):
-        yield from events_of_job(job, cluster)
+    for job in jobs(rows(lines, warn=warn), zone):
+        yield from events_of_job(job)
 
 
 def ask_period(
@@ -136,9 +132,9 @@ def description_of(job: SlurmJob) -> dict[str, object]:
     }
 
 
-def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
+def events_of_job(job: SlurmJob) -> Iterator[Event]:
     """Submission, starts, requeues and end of a job, as far as its rows tell them."""
-    events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
+    events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job)
     size = {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
     # Slurm writes a requeue's time over that of the submission, in the newest row of a job.
@@ -157,7 +153,7 @@ def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
     number = len(job.earlier)
     if job.start is not None:
         yield events.event("job_started", job.start, job.start, described | size, number)
-    if job.end is None or job.outcome in {"running", "pending"}:
+    if job.end is None:
         return
     if job.state in _WENT_BACK:
         yield from _requeued(events, job.start, job.end, job.state, number)
@@ -170,9 +166,9 @@ def events_of_job(job: SlurmJob, cluster: str | None = None) -> Iterator[Event]:
     yield events.event("job_finished", job.end, begin, fields, number)
 
 
-def later_word(job: SlurmJob, time: float, cluster: str | None = None) -> Event:
+def later_word(job: SlurmJob, time: float) -> Event:
     """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
-    events = JobEvents(source="slurm", job_id=job.job_id, cluster=cluster)
+    events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job) | {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
 
@@ -181,7 +177,7 @@ def as_of(job: SlurmJob, now_seconds: float) -> SlurmJob:
     """The job without an end that is still to come by this clock."""
     if job.end is None or job.end <= now_seconds:
         return job
-    return replace(job, end=None, outcome="running" if job.start else "pending")
+    return replace(job, end=None)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -17,13 +17,11 @@ class JobEvents:
     Args:
         source: slurm, kubernetes, mlperf or nodes; a part of the ids.
         job_id: name of the job in the ledger.
-        cluster: None where the importer's caller names it for all.
         node: source of the event; the scheduler when left out.
     """
 
     source: str
     job_id: str
-    cluster: str | None = None
     node: str = SCHEDULER_NODE
 
     def event(
@@ -48,8 +46,7 @@ class JobEvents:
             job_id=self.job_id,
             attempt=attempt,
             time=time,
-            id=stable_id(self.source, self.cluster, self.job_id, self.node, kind, identity),
+            id=stable_id(self.source, None, self.job_id, self.node, kind, identity),
             node=self.node,
-            cluster=self.cluster,
             fields={name: value for name, value in (fields or {}).items() if value is not None},
         )

@@ -4,13 +4,14 @@ sacct lists the jobs of a period. A job that was heard open and is in no period 
 the feed was away for days or because it never became eligible, is asked for by its id.
 """
 
-import json
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from lockstep_ledger.importers.sacct import (
     as_of,
@@ -32,11 +33,9 @@ _AHEAD_SECONDS = 366 * 86_400.0
 _CLOCK_SECONDS = 2.0
 _IDS_AT_ONCE = 500
 _ASK_TIMEOUT_SECONDS = 20.0
-_STATE_VERSION = 1
 
 
-@dataclass(slots=True)
-class KnownJob:
+class KnownJob(msgspec.Struct):
     """What was sent of a job.
 
     Attributes:
@@ -46,10 +45,18 @@ class KnownJob:
         is_missing: whether accounting no longer knows it.
     """
 
-    sent: set[str] = field(default_factory=set)
+    sent: set[str] = set()
     word: str = ""
     end: float | None = None
     is_missing: bool = False
+
+
+class FeedState(msgspec.Struct):
+    """Until when a feed has asked, and the jobs that are open or ended lately."""
+
+    until: float
+    jobs: dict[str, KnownJob] = {}
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +92,7 @@ class SlurmFeed:
     Attributes:
         num_rows: jobs that the last poll has read.
         warn: where sentences go.
+        answered: events that the ledger took and refused of the poll before.
     """
 
     def __init__(
@@ -95,12 +103,11 @@ class SlurmFeed:
         warn: Callable[[str], None],
     ) -> None:
         self._path, self._selection, self.warn = state, selection, warn
-        self._until = time.time() - _FIRST_SECONDS
-        self._jobs: dict[str, KnownJob] = {}
-        self._load()
+        self._state = self._load()
         if since_seconds is not None:
-            self._until = min(self._until, since_seconds)
+            self._state.until = min(self._state.until, since_seconds)
         self.num_rows = 0
+        self.answered: dict[str, int] = {}
 
     def poll(self, now_seconds: float) -> Iterator[Event]:
         """What is new; it counts as sent once ``commit`` is called.
@@ -109,9 +116,9 @@ class SlurmFeed:
             NoAccountingError: Slurm has no accounting here.
             subprocess.SubprocessError: sacct failed; a later call reaches back as far.
         """
-        begin = max(0.0, self._until - _OVERLAP_SECONDS)
+        begin = max(0.0, self._state.until - _OVERLAP_SECONDS)
         found = {j.job_id: j for j in ask_period(begin, now_seconds + _AHEAD_SECONDS, self.warn)}
-        open_ids = {name for name, entry in self._jobs.items() if entry.end is None}
+        open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
         other_ids = sorted((open_ids | set(_waiting_ids())) - found.keys())
         for first in range(0, len(other_ids), _IDS_AT_ONCE):
             some = ",".join(other_ids[first : first + _IDS_AT_ONCE])
@@ -119,27 +126,22 @@ class SlurmFeed:
         self._note_missing(open_ids - found.keys())
         self.num_rows = len(found)
         for job in found.values():
-            if self._selection.takes(job) or job.job_id in self._jobs:
+            if self._selection.takes(job) or job.job_id in self._state.jobs:
                 yield from self._news(as_of(job, now_seconds + _CLOCK_SECONDS), now_seconds)
-        self._until = now_seconds
+        self._state.until = now_seconds
 
     def commit(self) -> None:
         """Remembers that everything was sent."""
-        horizon = self._until - 2 * _OVERLAP_SECONDS
-        self._jobs = {
+        horizon = self._state.until - 2 * _OVERLAP_SECONDS
+        self._state.jobs = {
             name: entry
-            for name, entry in self._jobs.items()
+            for name, entry in self._state.jobs.items()
             if entry.end is None or entry.end > horizon
         }
-        jobs = {
-            name: {"sent": sorted(entry.sent), "word": entry.word, "end": entry.end}
-            for name, entry in self._jobs.items()
-        }
-        document = {"version": _STATE_VERSION, "until": self._until}
-        write_atomically(self._path, json.dumps(document | {"jobs": jobs}), mode=0o600)
+        write_atomically(self._path, msgspec.json.encode(self._state), mode=0o600)
 
     def _news(self, job: SlurmJob, now_seconds: float) -> Iterator[Event]:
-        entry = self._jobs.setdefault(job.job_id, KnownJob())
+        entry = self._state.jobs.setdefault(job.job_id, KnownJob())
         word = stable_id(*sorted(description_of(job).items()))[:16]
         is_new_word, entry.word = entry.word not in {"", word}, word
         news = [event for event in events_of_job(job) if event.id[:16] not in entry.sent]
@@ -152,7 +154,7 @@ class SlurmFeed:
 
     def _note_missing(self, names: Iterable[str]) -> None:
         for name in sorted(names):
-            entry = self._jobs[name]
+            entry = self._state.jobs[name]
             if not entry.is_missing:
                 self.warn(
                     f"accounting does not know job {name} any more (PurgeJobAfter); its end"
@@ -160,19 +162,13 @@ class SlurmFeed:
                 )
             entry.is_missing = True
 
-    def _load(self) -> None:
-        """Takes up where the last feed ended."""
+    def _load(self) -> FeedState:
+        """Where the last feed ended."""
         try:
-            document = json.loads(self._path.read_bytes())
-            jobs: dict[str, dict[str, Any]] = document["jobs"]
-            self._jobs = {
-                name: KnownJob(set(entry["sent"]), str(entry["word"]), entry["end"])
-                for name, entry in jobs.items()
-            }
-            self._until = float(document["until"])
+            return msgspec.json.decode(self._path.read_bytes(), type=FeedState)
         except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return FeedState(time.time() - _FIRST_SECONDS)
+        except (OSError, msgspec.DecodeError) as error:
             raise ValueError(
                 f"--state {self._path} is not the state of a feed ({error}); remove it, and give"
                 " --since the time from which on jobs are to be told again"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -228,23 +227,3 @@ def client_of(scope: Scope) -> str:
     """Address of the client; empty where the server knows none."""
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-class BodyTooLargeError(ValueError):
-    """A body over the limit; the text says how much is allowed."""
-
-
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body of a request.
-
-    Raises:
-        BodyTooLargeError: it is longer than ``max_bytes``; the rest is not read.
-    """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise BodyTooLargeError(
-                f"the body is longer than {max_bytes} bytes; send fewer events at once"
-            )
-    return bytes(body)

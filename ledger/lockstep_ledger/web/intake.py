@@ -18,7 +18,7 @@ from lockstep_ledger.ingest.document import (
 from lockstep_ledger.ingest.feeds import Feeds
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.web.access import BodyTooLargeError, client_of, read_body
+from lockstep_ledger.web.access import client_of
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
 
@@ -53,10 +53,7 @@ class Intake:
                 delivery.events, list(delivery.refused), client_of(request.scope)
             )
             await self.group_commit.submit(submission)
-            # A launcher or an agent that called itself a feed could hide that the feed is away.
-            is_of_cluster = grant.clusters is None or delivery.cluster in grant.clusters
-            if grant.scope in {"", "scheduler"} and is_of_cluster:
-                self.feeds.take(delivery.cluster, delivery.feed)
+            self.feeds.take(delivery.cluster, delivery.feed)
         except DeliveryError as error:
             return await self._refuse(request, error, body)
         except ClientDisconnect:
@@ -72,10 +69,17 @@ class Intake:
         return grant
 
     async def _body(self, request: Request) -> bytes:
-        try:
-            return await read_body(request, self.max_body_bytes)
-        except BodyTooLargeError as error:
-            raise DeliveryError("size", str(error)) from error
+        """The body; of one over the limit the rest is not read."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self.max_body_bytes:
+                raise DeliveryError(
+                    "size",
+                    f"the body is longer than {self.max_body_bytes} bytes; send fewer events at"
+                    " once",
+                )
+        return bytes(body)
 
     def _answer(self, submission: Submission) -> Response:
         self.refusals.update(letter.refusal for letter in submission.refused)
@@ -126,6 +130,7 @@ def granted(delivery: Delivery, grant: Grant) -> Delivery:
                 body=event.letter,
             )
         )
+    # A launcher or an agent that called itself a feed could hide that the feed is away.
     is_feed = grant.scope in {"", "scheduler"} and (
         grant.clusters is None or delivery.cluster in grant.clusters
     )

@@ -1,4 +1,4 @@
-"""Jobs by Slurm's accounting (sacct, squeue, scontrol), with the outcome of each state.
+"""Jobs by Slurm's accounting, as sacct prints it.
 
 A state may name who cancelled ("CANCELLED by 1185300516"); a job that was requeued has several rows
 of one id.
@@ -8,36 +8,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Literal
 
-from lockstep_catalogue.vocabulary import FailureClass, Outcome
+from lockstep_records.outcomes.signs import SCHEDULER_SIGNS
 
-SlurmOutcome = Literal[Outcome, "running", "pending"]
-_STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
-# State: outcome, failure class, reason.
-STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
-    "COMPLETED": ("succeeded", None, None),
-    "FAILED": ("failed", "unknown", "exit"),
-    "OUT_OF_MEMORY": ("failed", "user", "host_oom"),
-    "NODE_FAIL": ("failed", "infra", "node_failure"),
-    "BOOT_FAIL": ("failed", "infra", "node_failure"),
-    "LAUNCH_FAILED": ("failed", "infra", "launch"),
-    "RECONFIG_FAIL": ("failed", "infra", "launch"),
-    "TIMEOUT": ("time_limit", "user", "time_limit"),
-    "DEADLINE": ("time_limit", "user", "deadline"),
-    "CANCELLED": ("cancelled", None, "cancelled"),
-    "REVOKED": ("cancelled", None, "revoked"),
-    "PREEMPTED": ("preempted", None, "preemption"),
-    "REQUEUED": ("preempted", None, "requeue"),
-    "PENDING": ("pending", None, None),
-    "CONFIGURING": ("pending", None, None),
-    "REQUEUE_HOLD": ("pending", None, None),
-    "REQUEUE_FED": ("pending", None, None),
-    "SPECIAL_EXIT": ("failed", "user", "exit"),
-    "RESV_DEL_HOLD": ("pending", None, None),
-    "RESIZING": ("running", None, None),
-    **dict.fromkeys(sorted(_STARTED), ("running", None, None)),
-}
+OPEN_STATES = frozenset({
+    "RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING",
+    "PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
+})  # fmt: skip
+ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
 _NO_NODE = "None assigned"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
@@ -59,34 +37,24 @@ class SlurmRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SlurmJob:
-    """A job by Slurm's accounting; None where that says nothing.
+class SlurmJob(SlurmRun):
+    """A job by Slurm's accounting, with its newest run; None where that says nothing.
 
     Attributes:
         state: Slurm's name of the state, without who cancelled.
         cancelled_by: user id or name behind "CANCELLED by".
-        requeues: how often it went back to the queue before this.
         exit_code: of its batch script; ``signal`` that ended it.
         start: seconds since 1970, as ``submit`` and ``end``; None where it never had a node.
+        end: None while it waits or runs.
         step_signal: that ended the step which ended worst.
         earlier: runs before a requeue, where the table has their rows.
     """
 
     job_id: str
     name: str | None
-    state: str
-    outcome: SlurmOutcome
-    failure_class: FailureClass | None
-    reason: str | None
     cancelled_by: str | None
-    requeues: int
-    submit: float | None
-    start: float | None
-    end: float | None
     exit_code: int | None
     signal: int | None
-    nodes: int | None
-    gpus: int | None
     gpu_model: str | None = None
     user: str | None = None
     account: str | None = None
@@ -99,7 +67,7 @@ class SlurmJob:
 
 
 def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
-    """One record a job, from rows of sacct or squeue or blocks of scontrol.
+    """One record a job, from rows of sacct.
 
     The last row of a job holds its outcome, and the rows before it are requeues. Rows of
     steps (``123.batch``, ``123.0``) count only where the job's own row is not among them.
@@ -111,7 +79,7 @@ def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
     by_id: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, dict[str, str]] = {}
     for row in table:
-        job_id = row.get("JobID") or row.get("JobId") or row.get("JOBID") or ""
+        job_id = row["JobID"]
         job, step, _ = job_id.partition(".")
         if job and not step:
             by_id.setdefault(job, []).append(row)
@@ -126,7 +94,7 @@ def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
 
 def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows before a requeue; a row of a run that a later row tells of again is none."""
-    by_start = {_first(row, "Start", "StartTime", "START_TIME"): row for row in own}
+    by_start = {_first(row, "Start"): row for row in own}
     earlier = [row for row in by_start.values() if row is not own[-1]]
     if not earlier:
         return []
@@ -143,39 +111,34 @@ def state_of(text: str) -> tuple[str, str | None]:
     word, _, by = text.strip().partition(" by ")
     state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
     # sacct cuts a word that its column has no room for.
-    if state and state not in STATES:
-        full = [name for name in STATES if name.startswith(state)]
+    states = OPEN_STATES | ENDED_STATES
+    if state and state not in states:
+        full = [name for name in states if name.startswith(state)]
         state = full[0] if len(full) == 1 else state
     return state, by.strip() or None
 
 
 def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
-    state, by = state_of(_first(row, "State", "JobState", "STATE") or "")
-    outcome, failure_class, reason = STATES.get(state, ("unknown", "unknown", None))
-    code, signal = _exit(_first(row, "ExitCode", "EXIT_CODE"))
-    restarts = _count(_first(row, "Restarts"))
+    state, by = state_of(_first(row, "State") or "")
+    code, signal = _exit(_first(row, "ExitCode"))
     last = _run(row, zone)
     return SlurmJob(
         job_id=job_id,
-        name=_first(row, "JobName", "NAME"),
+        name=_first(row, "JobName"),
         state=state,
-        outcome=outcome,
-        failure_class=failure_class,
-        reason=reason,
         cancelled_by=by,
-        requeues=max(len(earlier), restarts or 0),
         submit=last.submit,
         start=last.start,
-        end=None if outcome in {"running", "pending"} else last.end,
+        end=None if state in OPEN_STATES else last.end,
         exit_code=code,
         signal=signal,
         nodes=last.nodes,
         gpus=last.gpus,
         gpu_model=_gpus(row)[1],
-        user=_first(row, "User", "UserId", "USER"),
-        account=_first(row, "Account", "ACCOUNT"),
-        partition=_first(row, "Partition", "PARTITION"),
-        time_limit_seconds=_span_seconds(_first(row, "Timelimit", "TimeLimit", "TIME_LIMIT")),
+        user=_first(row, "User"),
+        account=_first(row, "Account"),
+        partition=_first(row, "Partition"),
+        time_limit_seconds=_span_seconds(_first(row, "Timelimit")),
         qos=_first(row, "QOS"),
         cluster=_first(row, "Cluster"),
         step_signal=_exit(_first(row, "DerivedExitCode"))[1],
@@ -185,21 +148,19 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: 
 
 def _run(row: dict[str, str], zone: tzinfo) -> SlurmRun:
     return SlurmRun(
-        state=state_of(_first(row, "State", "JobState", "STATE") or "")[0],
-        submit=_time(_first(row, "Submit", "SubmitTime", "SUBMIT_TIME"), zone),
+        state=state_of(_first(row, "State") or "")[0],
+        submit=_time(_first(row, "Submit"), zone),
         # What was cancelled in the queue again has a start and no node.
-        start=None
-        if row.get("NodeList") == _NO_NODE
-        else _time(_first(row, "Start", "StartTime", "START_TIME"), zone),
-        end=_time(_first(row, "End", "EndTime", "END_TIME"), zone),
-        nodes=_count(_first(row, "NNodes", "AllocNodes", "NumNodes", "NODES")),
+        start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
+        end=_time(_first(row, "End"), zone),
+        nodes=_count(_first(row, "NNodes")),
         gpus=_gpus(row)[0],
     )
 
 
 def _gpus(row: dict[str, str]) -> tuple[int | None, str | None]:
     """Number and model of a row's GPUs; no model where several are mixed."""
-    tres = _GPUS.findall(_first(row, "AllocTRES", "TRES", "ReqTRES") or "")
+    tres = _GPUS.findall(_first(row, "AllocTRES", "ReqTRES") or "")
     models = [model for model, _ in tres if model]
     # "gres/gpu=8,gres/gpu:h100=8" names the same eight twice.
     counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]

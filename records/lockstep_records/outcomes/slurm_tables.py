@@ -1,4 +1,4 @@
-"""Reads the text of sacct, squeue and scontrol: rows and blocks of named values.
+"""Reads the text of sacct: rows of named values.
 
 Texts may hold line ends, delimiters and invalid UTF-8, and Slurm escapes nothing: the name of a job
 may hold columns and forged rows. Only a delimiter that nobody can guess makes sure that none does.
@@ -15,20 +15,17 @@ _JOB_ID = re.compile(r"\d+(?:_(?:\d+|\[[\d,%-]+\]))?(?:\+\d+)?(?:\.\w+)?")
 _MOST_FIELD_BYTES = 1 << 20
 _FREE_TEXTS = frozenset({"JobName", "Comment", "SubmitLine", "WorkDir", "Extra"})
 _REMEDY = "print the table with --parsable and a --delimiter that no name holds"
-_PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 
 def rows(
     lines: Iterable[bytes | str],
-    header: tuple[str, ...] | None = None,
     delimiter: str | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[dict[str, str]]:
-    """Rows of a table that sacct or squeue printed: as many columns as the header, and a job's id.
+    """Rows of a table that sacct printed: as many columns as the header, and a job's id.
 
     Args:
         lines: the output; a row whose text holds line ends is joined again.
-        header: names of the columns; those on the first line when left out.
         delimiter: between columns; found on the first line when left out.
         warn: gets a sentence for each row that is left out, and on names that can forge rows.
 
@@ -36,20 +33,21 @@ def rows(
         ValueError: the first line is not the header of such a table.
     """
     pending, num_values = "", 0
+    header: tuple[str, ...] = ()
     for number, line in enumerate(map(_read_line, lines), 1):
         if number == 1:
             delimiter = delimiter or _find_delimiter(line)
             # --parsable ends each row by a delimiter: the end of its last text.
             num_values = len(line.split(delimiter))
-            if header is None:
-                header = _read_header(line, delimiter, warn)
-                continue
-        assert header
+            header = _read_header(line, delimiter, warn)
+            continue
+        assert delimiter
         pending += f"\n{line}" if pending else line
         values = pending.split(delimiter)
         if len(values) < num_values and len(pending) < _MOST_FIELD_BYTES:
             continue
-        pending, row = "", dict(zip(header, map(str.strip, values), strict=False))
+        pending = ""
+        row: dict[str, str] = dict(zip(header, map(str.strip, values), strict=False))
         if len(values) != num_values:
             warn(f"row on line {number} has {len(values)} columns of {num_values}; {_REMEDY}")
         elif _JOB_ID.fullmatch(row.get("JobID", "0")):
@@ -79,15 +77,3 @@ def _find_delimiter(line: str) -> str:
         if text in line:
             return text
     raise ValueError(f"no table of Slurm begins with {line[:60]!r}; print it with --parsable")
-
-
-def blocks(text: str) -> Iterator[dict[str, str]]:
-    """The jobs that ``scontrol show job`` printed: NAME=VALUE words, a blank line between jobs."""
-    for block in re.split(r"\n\s*\n|\n(?=JobId=)", text.strip()):
-        pairs = list(_PAIR.finditer(block))
-        ends = [pair.start() for pair in pairs[1:]] + [len(block)]
-        values = {
-            pair[1]: block[pair.end() : end].strip() for pair, end in zip(pairs, ends, strict=True)
-        }
-        if "JobId" in values:
-            yield values

@@ -17,7 +17,7 @@ from lockstep_records.events.event import Event, read_events
 from lockstep_records.files.jobs import list_attempts
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.of_job import evidence_of
-from lockstep_records.outcomes.slurm import STATES, state_of
+from lockstep_records.outcomes.slurm import ENDED_STATES, state_of
 from lockstep_records.page.reader import Page
 from lockstep_records.progress.hang_events import HangRecord, record_of
 from lockstep_records.progress.hangs import HangTimeouts, find_hang, switched_timeouts
@@ -197,5 +197,5 @@ def ask_slurm(job_id: str, last_sign_seconds: float) -> str:
         begin, over = int(start) - _SLACK_SECONDS, int(end) + _SLACK_SECONDS
         if begin <= last_sign_seconds <= over:
             word = state_of(state)[0]
-            return word if STATES.get(word, ("running",))[0] not in {"running", "pending"} else ""
+            return word if word in ENDED_STATES else ""
     return ""

@@ -4,15 +4,16 @@ from email.utils import formatdate
 
 import pytest
 
+from lockstep_ledger.commands.follow_kubernetes import _read_selector
 from lockstep_ledger.feeds.kubernetes.feed import own_id
 from lockstep_ledger.feeds.kubernetes.fields import (
     asks_in_template,
     count_accelerators,
     count_claimed,
 )
-from lockstep_ledger.feeds.kubernetes.filters import read_selector
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 from lockstep_ledger.feeds.kubernetes.story import Job
+from lockstep_ledger.feeds.kubernetes.world import World
 
 from .objects import NOW
 
@@ -73,11 +74,11 @@ def test_an_id_holds_two_hundred_characters() -> None:
 @pytest.mark.parametrize("text", ["=x", "a==b", "a b=c", "a=b,,=d"])
 def test_a_selector_that_is_none_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="--selector"):
-        read_selector(text)
+        _read_selector(text)
 
 
 def test_a_selector_admits_labels() -> None:
-    chosen = read_selector("team=ours,train")
-    assert chosen.admits({"team": "ours", "train": ""})
-    assert not chosen.admits({"team": "ours"})
-    assert not chosen.admits({"team": "theirs", "train": ""})
+    world = World(_read_selector("team=ours,train"))
+    assert world._admits({"team": "ours", "train": ""})
+    assert not world._admits({"team": "ours"})
+    assert not world._admits({"team": "theirs", "train": ""})

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from lockstep_ledger.feeds.kubernetes.filters import Filters
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.kinds import PODS, Kind
 from lockstep_ledger.feeds.kubernetes.story import Storyteller
@@ -20,7 +19,7 @@ class Scene:
     """A world that is given objects, and the events that it makes."""
 
     def __init__(self) -> None:
-        self.world, self.teller = World(Filters()), Storyteller("east")
+        self.world, self.teller = World({}), Storyteller("east")
 
     def show(self, *items: dict[str, Any], at: float = 0.0, is_gone: bool = False) -> Events:
         """Apply objects at a time; the events that are new."""

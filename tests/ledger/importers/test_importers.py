@@ -73,7 +73,7 @@ STEPS = {
 def test_a_run_of_mlperf_is_imported_with_its_times(name: str) -> None:
     ranks, startup_seconds, run_seconds, num_steps, median = STEPS[name]
     path = log("mlperf-steps", name)
-    events = checked(read_mlperf(path, cluster="eos"))
+    events = checked(read_mlperf(path))
     assert fields_of(events, "job_finished")["outcome"] == "succeeded"
     totals = fields_of(events, "goodput")
     world_size = totals["num_ranks"]

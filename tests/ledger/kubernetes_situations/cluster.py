@@ -17,7 +17,7 @@ from .diary import Diary, parse_time
 from .manifests import CLUSTER_PATHS, PATHS
 from .scenario import Manifest, Part
 
-LAB = Path(__file__).parents[3] / "deploy/kubernetes-lab/lab.py"
+LAB = Path(__file__).parents[3] / "tests/labs/kubernetes-lab/lab.py"
 WAIT_SECONDS = 45.0
 FINISHED = ("Complete", "Failed")
 

@@ -118,17 +118,13 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
             before, program.command = program.command, [*program.command, *words]
             stage.start("feed")
             program.command = before
-        left_out = (
-            stage.measure("lockstep_ledger_feed_workloads_left_out_total")
-            if situation.left_out is not None
-            else 0
-        )
+        left_out = stage.count_left_out() if situation.left_out is not None else 0
         if situation.prepare:
             situation.prepare(cluster)
         situation.script(cluster)
         findings = _settle(situation, cluster)
         if situation.left_out is not None:
-            left_out = stage.measure("lockstep_ledger_feed_workloads_left_out_total") - left_out
+            left_out = stage.count_left_out() - left_out
         with log.open("rb") as file:
             file.seek(position)
             findings += compare_feed(situation, file.read().decode(errors="replace"), left_out)

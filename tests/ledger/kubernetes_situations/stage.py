@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import yaml
 
+from lockstep_catalogue import feeds
+
 from .cluster import open_client, run_lab
 from .scenario import Manifest
 
@@ -94,9 +96,8 @@ class Stage:
             (self.work / name).write_text(text)
         self._write_kubeconfig()
         self.programs["ledger"] = Program(self._describe_ledger(), self.work / "ledger.log")
-        self.metrics = {name: find_free_port() for name in ("feed", "feed-2")}
-        for name, port in self.metrics.items():
-            command = self._describe_feed(name, port)
+        for name in ("feed", "feed-2"):
+            command = self._describe_feed(name)
             self.programs[name] = Program(command, self.work / f"{name}.log")
         self.start("ledger")
         self.start("feed")
@@ -112,11 +113,11 @@ class Stage:
         serve = [sys.executable, "-m", "lockstep_cli.main", "ledger", "serve"]
         return [*serve, *(str(word) for pair in options.items() for word in pair)]
 
-    def _describe_feed(self, name: str, port: int) -> list[str]:
+    def _describe_feed(self, name: str) -> list[str]:
         options = {
             "--url": self.url, "--cluster": CLUSTER, "--identity": name,
             "--token-file": self.work / "feed", "--reader-token-file": self.work / "readers",
-            "--kubeconfig": self.work / "kubeconfig", "--metrics-listen": f"127.0.0.1:{port}",
+            "--kubeconfig": self.work / "kubeconfig",
             "--lease": f"{HOME}/{LEASES.get(self.work_name, ACCOUNT)}",
         }  # fmt: skip
         words = (str(word) for pair in options.items() for word in pair)
@@ -182,11 +183,13 @@ class Stage:
             self.until(lambda: self.is_serving(f"{self.url}/ready"), "the ledger serves")
             return
         offset = str(self.offsets.get(name, 0.0))
+        position = program.log.stat().st_size if program.log.exists() else 0
         program.start((sys.executable, str(Path(__file__).parent / "offset_clock.py"), offset))
-        port = self.metrics[name]
         if is_waited_for:
-            url = f"http://127.0.0.1:{port}/healthz"
-            self.until(lambda: self.is_serving(url), f"{name} serves")
+            self.until(
+                lambda: b" follows the cluster " in program.log.read_bytes()[position:],
+                f"{name} runs",
+            )
 
     def is_serving(self, url: str) -> bool:
         try:
@@ -201,11 +204,18 @@ class Stage:
                 raise AssertionError(f"after {seconds:.0f} s not so: {what}")
             time.sleep(0.1)
 
-    def measure(self, family: str, feed: str = "feed") -> float:
-        """The sum of a metric of a feed; 0 where it has none."""
-        text = httpx.get(f"http://127.0.0.1:{self.metrics[feed]}/metrics", timeout=5).text
+    def measure(self, family: str) -> float:
+        """The sum of a metric that the ledger has of its feed; 0 where it has none."""
+        headers = {"Authorization": "Bearer reader-token-of-the-tests"}
+        text = httpx.get(f"{self.url}/metrics", headers=headers, timeout=10).text
         found = re.findall(rf"^{family}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
         return sum(float(value) for value in found)
+
+    def count_left_out(self) -> float:
+        """Workloads that the feed has left out up to now."""
+        begin = time.time()
+        self.until(lambda: self.measure(feeds.ASKED.name) > begin, "the feed has told of itself")
+        return self.measure(feeds.WORKLOADS_LEFT_OUT.name)
 
     def jobs(self) -> list[dict[str, Any]]:
         """All records."""

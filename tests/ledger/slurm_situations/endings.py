@@ -153,6 +153,7 @@ SITUATIONS = (
         (submit("a", "srun {train} --seconds 2 --exit 3; exit 0", "--gpus=1"), wait("a")),
         (ExpectedJob("{a}", attempts=1, gpu_seconds=(1,), closed=True, disagreement=True),),
         ("show.agree",),
+        wrong_because="a page does not hold the exit status of its rank",
     ),
     Situation(
         "Ctrl-C twice at srun",

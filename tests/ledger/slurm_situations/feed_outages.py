@@ -1,6 +1,6 @@
 """Feed, ledger and Slurm's daemons stop and come back; every job has its true times."""
 
-from .accounting import utc
+from .polls import ENDED, SHORT
 from .scenario import (
     ExpectedJob,
     Situation,
@@ -13,11 +13,6 @@ from .scenario import (
     submit,
     wait,
 )
-
-DAY = utc("2026-11-02T00:00:00")
-ENDED = ExpectedJob("{a}", "succeeded", "", "success", 1, (1,), "first_start", closed=True)
-SHORT = submit("a", "sleep 3", "--gpus=1")
-METRICS = "curl --silent http://{ledger}/metrics"
 
 
 def _outage(name: str, why: str, daemon: str) -> Situation:

@@ -20,7 +20,7 @@ import httpx
 from ..service import LedgerProcess
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "deploy" / "slurm-lab.sh"
+SCRIPT = ROOT / "tests" / "labs" / "slurm-lab.sh"
 TRAIN = Path(__file__).with_name("train.py")
 NODES = {"n1": "n1", "n2": "n2"}
 GPU_MAP = "/run/lockstep-gpu-map"

@@ -23,21 +23,6 @@ SHORT = submit("a", "sleep 3", "--gpus=1")
 METRICS = "curl --silent http://{ledger}/metrics"
 
 
-def _outage(name: str, why: str, daemon: str) -> Situation:
-    """A job runs when the daemon stops; it ends meanwhile, or as soon as Slurm can say so."""
-    script = (
-        SHORT,
-        wait("a", "RUNNING"),
-        poll(),
-        stop(daemon),
-        pause(6),
-        start(daemon),
-        wait("a"),
-        poll(),
-    )
-    return Situation(name, why, script, (ENDED,), ("5.restart", "why.ends"), exclusive=True)
-
-
 SITUATIONS = (
     Situation(
         "a job is gone from accounting",

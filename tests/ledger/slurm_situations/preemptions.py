@@ -101,8 +101,8 @@ SITUATIONS = (
     ),
     Situation(
         "preempted with grace",
-        "GraceTime: SIGTERM first; the ranks save and exit 75 within it. What was saved is not "
-        "lost.",
+        "GraceTime: SIGTERM first; the ranks save and exit 75 within it. Slurm says FAILED 75:0 "
+        "and starts no job again that ends by itself in time: one run, which gave way.",
         (
             submit(
                 "a",
@@ -119,9 +119,7 @@ SITUATIONS = (
             wait("a"),
         ),
         (
-            ExpectedJob(
-                "{a}", "succeeded", "", attempts=2, gpu_seconds=(16, 16), queue="grace", closed=True
-            ),
+            ExpectedJob("{a}", "preempted", "", "preemption", 1, (16,), queue="grace", closed=True),
             ExpectedJob("{b}", "succeeded", "", attempts=1, gpu_seconds=(16,)),
         ),
         ("6.grace", "6.preempt"),

@@ -133,6 +133,7 @@ SITUATIONS = (
         (submit("a", "{train} --seconds 3"), wait("a")),
         (ExpectedJob("{a}", gpu_seconds=0.0, attempts=1),),
         ("5.filter",),
+        wrong_because="ranks of a job whose GPUs nobody states count as GPUs",
     ),
     Situation(
         "the feed's own words of a strange row",

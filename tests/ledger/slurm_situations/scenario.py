@@ -214,3 +214,5 @@ class Situation:
     exclusive: bool = False
     conf: str = ""  # further lines of slurm.conf: the situation needs a lab of its own
     cgroup: bool = False  # needs a lab whose jobs are limited by cgroups
+    # Why it is not right yet. It is expected to be wrong: being right is a complaint too.
+    wrong_because: str = ""

@@ -19,13 +19,14 @@ def main() -> None:
     parser.add_argument(
         "--until-restart", type=int, default=0, help="ends well at once after so many"
     )
-    parser.add_argument("--give-way-on", default="", help="name of a signal: save, exit with 75")
+    parser.add_argument("--give-way-on", default="", help="signal: save, exit with 75")
     parser.add_argument("--megabytes", type=int, default=0, help="memory to fill at the end")
     parser.add_argument("--raise", dest="message", default="", help="message of a RuntimeError")
     options = parser.parse_args()
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if options.give_way_on:
-        signal.signal(getattr(signal, options.give_way_on), lambda *_: sys.exit(75))
+        number = getattr(signal, f"SIG{options.give_way_on}")
+        signal.signal(number, lambda *_: sys.exit(75))
     monitor = lockstep.attach()
     end = time.monotonic() + options.seconds
     if options.until_restart and restarts >= options.until_restart:

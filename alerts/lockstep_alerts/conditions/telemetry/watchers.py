@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
-from lockstep_catalogue import foreign, ledger
+from lockstep_catalogue import feeds, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.promql import Matcher, by, increase, names, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
@@ -87,16 +87,20 @@ class FeedBehind(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Feeds whose newest answer is old; the ledger forgets them when it is started again."""
-        recent = f"last_over_time({select(ledger.FEED_ASKED)}[{_LEDGER_MEMORY}])"
-        return f"time() - {by('max', recent, CLUSTER, ledger.FEED)} > {self.above.seconds}"
+        del windows
+        recent = f"last_over_time({select(feeds.ASKED)}[{_LEDGER_MEMORY}])"
+        return f"time() - {by('max', recent, CLUSTER, feeds.FEED)} > {self.above.seconds}"
 
     def cases(self, timing: Timing) -> list[Case]:
-        labels = {"cluster": "c1", "feed": "slurm"}
+        """A scheduler no longer answers, of each kind of feed; it does."""
         stands, goes_on = timing.grows(0, before=1), timing.counts(1)
-        return [
-            Case("it has no answer", [samples(ledger.FEED_ASKED, stands, **labels)], labels),
-            Case("it is fresh", [samples(ledger.FEED_ASKED, goes_on, **labels)]),
-        ]
+        cases = []
+        for feed in feeds.FEED.values:
+            labels = {"cluster": "c1", "feed": feed}
+            stale, fresh = (samples(feeds.ASKED, each, **labels) for each in (stands, goes_on))
+            cases += [Case(f"{feed} has no answer", [stale], labels)]
+            cases += [Case(f"{feed} is fresh", [fresh])]
+        return cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

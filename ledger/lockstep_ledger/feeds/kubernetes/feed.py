@@ -4,16 +4,17 @@ import logging
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.delivery import Delivery
-from lockstep_ledger.feeds.kubernetes.filters import Filters
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED, PODS, Kind, discover
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.objects import Reference
-from lockstep_ledger.feeds.kubernetes.pods import PodRun
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
 from lockstep_ledger.feeds.kubernetes.story import Job, Storyteller
 from lockstep_ledger.feeds.kubernetes.verdicts import unseen
@@ -23,56 +24,54 @@ from lockstep_records.shared.printable import printable
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.25
 _DISCOVER_SECONDS = 5.0
-_LOST_WAIT_SECONDS = 2.0
 _LAG_SECONDS = 1.5
 _PURGE_SECONDS = 30.0
 _MOST_WAITING, _MOST_LABELS = 200_000, 50_000
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
 _MAX_ID = 200
-
-
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
-    """What a feed is started with.
-
-    Attributes:
-        namespaces: to be followed; all where empty.
-    """
-
-    cluster: str
-    namespaces: tuple[str, ...] = ()
-    filters: Filters = field(default_factory=Filters)
+_SHOWN = ("state", "contact", "listed", "changed", "lists")
 
 
 class Feed:
-    """One term of following and delivering.
+    """One term of following and delivering, until ``ending`` is set or the lease is lost.
+
+    Args:
+        server: whose jobs are told.
+        ledger: of which cluster they are.
+        lease: that is held.
+        ending: ends it.
+        namespaces: to be followed; all where empty.
+        selector: labels of the jobs that are taken.
 
     Attributes:
         followers: by name of the kind and namespace.
     """
 
     def __init__(
-        self, server: ApiServer, ledger: LedgerClient, lease: Lease, options: FeedOptions
+        self,
+        server: ApiServer,
+        ledger: LedgerClient,
+        lease: Lease,
+        ending: threading.Event,
+        *,
+        namespaces: tuple[str, ...] = (),
+        selector: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
-        self.server, self.ledger, self.lease, self.options = server, ledger, lease, options
-        self.world = World(options.filters)
+        self.server, self.ledger, self.lease, self._ending = server, ledger, lease, ending
+        self.namespaces = namespaces
+        self.world = World(selector)
         self.delivery = Delivery(ledger, server.clock, self._report)
         self.followers: dict[tuple[str, str], Follower] = {}
         self._kinds: dict[str, Kind] = {}
-        self._teller = Storyteller(options.cluster)
+        self._teller = Storyteller(ledger.cluster)
         self._labels: dict[str, str] = {}
         self._begun = server.clock.now()
         self._discovered, self._purged, self._complaint, self._compared = 0.0, 0.0, "", -1
         self._foreign: set[str] = set()
-        self._ending = threading.Event()
         self.evaluated_until = 0.0
 
-    def end(self) -> None:
-        """End this term at the next tick."""
-        self._ending.set()
-
-    def run(self) -> bool:
-        """Follow until the end or until another feed holds the lease; whether it was the end."""
+    def run(self) -> None:
+        """Follow until the end or until another feed holds the lease."""
         self.delivery.start()
         try:
             renewed = 0.0
@@ -81,7 +80,7 @@ class Feed:
                     renewed = time.monotonic()
                     if not self.lease.hold(self._delivered_until()):
                         _log.warning("lease=lost")
-                        return False
+                        return
                 try:
                     self._tick()
                     self._complaint = ""
@@ -90,7 +89,6 @@ class Feed:
                         self._complaint = printable(str(error), 300)
                         _log.warning("feed=waits reason=%r", self._complaint)
                     self._ending.wait(1.0)
-            return True
         finally:
             for follower in self.followers.values():
                 follower.end()
@@ -114,9 +112,9 @@ class Feed:
                 raise
         lists = sum(follower.lists for follower in self.followers.values())
         if lists != self._compared:
-            self._compare(now)
+            self._compare()
             self._compared = lists
-        if not self.world.dirty:
+        if not self.world.dirty and all(each.is_settled for each in self.followers.values()):
             self.evaluated_until = now - _LAG_SECONDS
         if now - self._purged > _PURGE_SECONDS:
             self._purged = now
@@ -134,7 +132,7 @@ class Feed:
                 del self.followers[key]
 
     def _follow(self, kind: Kind) -> None:
-        for namespace in self.options.namespaces or ("",):
+        for namespace in self.namespaces or ("",):
             if (kind.name, namespace) not in self.followers:
                 follower = Follower(self.server, kind, namespace, self.world.apply)
                 self.followers[kind.name, namespace] = follower
@@ -215,9 +213,8 @@ class Feed:
         until = self.lease.delivered_until
         return found.updated if until is None else max(found.updated, min(until, self._begun))
 
-    def _compare(self, now: float) -> None:
+    def _compare(self) -> None:
         """End what the ledger holds open of this cluster and the server no longer has."""
-        del now
         with self.world.lock:
             present = {
                 job.job_id for job in self.world.jobs.values() if job.job_id and not job.is_finished
@@ -237,7 +234,7 @@ class Feed:
         is_unfollowed = not states and found.kind in self._kinds
         if is_unfollowed:
             self._follow(self._kinds[found.kind])
-        if self.options.namespaces and found.project not in self.options.namespaces:
+        if self.namespaces and found.project not in self.namespaces:
             return False
         return not is_unfollowed and states <= {"followed", "absent", "away"}
 
@@ -248,9 +245,20 @@ class Feed:
         job.ending = unseen(last_seen)
         self.delivery.put(self._teller.new_events(job, last_seen))
 
-    def _report(self) -> dict[str, object]:
-        """What the ledger shows of this feed."""
-        return {"source": "kubernetes", "time": self.evaluated_until, "rows": 0, "left_out": 0}
+    def _report(self) -> tuple[float, Counter[str], dict[str, Any]]:
+        """Until when all was handed over, what was counted, and what the ledger shows besides."""
+        counts = Counter(
+            rows=self.world.num_changes,
+            left_out=self.world.refused,
+            workloads_left_out=self.world.left_out,
+        )
+        kinds = {
+            # Of several namespaces that are followed the first is shown.
+            kind: {name: getattr(follower, name) for name in _SHOWN}
+            for (kind, namespace), follower in list(self.followers.items())
+            if namespace in {"", *self.namespaces[:1]}
+        }
+        return self.evaluated_until, counts, {"source": "kubernetes", "kinds": kinds}
 
     def _delivered_until(self) -> float | None:
         """Until when all that happened is in the ledger; None while that does not move."""
@@ -271,14 +279,10 @@ def _restore(job: Job, found: Remembered, last_seen: float) -> None:
     """Give a job back what the ledger has of it; pods that are gone ended unseen."""
     visible = {run.part for pod in job.pods.values() for run in pod.runs.values()}
     for part, run in found.runs.items():
-        if part not in visible:
-            job.runs[part] = _close_unseen(run, last_seen)
-    job.sent |= {f"submit {each}" for each in found.ids}
-    job.sent |= {f"start {each}" for each in found.openings}
+        if part in visible:
+            continue
+        if run.end is None:
+            run.end, run.fate = max(run.begin, last_seen), "unseen"
+        job.runs[part] = run
+    job.sent |= found.sent
     job.described = found.described
-
-
-def _close_unseen(run: PodRun, last_seen: float) -> PodRun:
-    if run.end is None:
-        run.end, run.fate = max(run.begin, last_seen), "unseen"
-    return run

@@ -16,8 +16,6 @@ from lockstep_records.shared.token_files import read_token
 
 _TIMEOUT_SECONDS = 30.0
 _PAGE = 500
-_ALIAS = "kubernetes:"
-OPEN = ("running", "pending")
 
 
 class AwayError(Exception):
@@ -30,12 +28,11 @@ class Remembered:
 
     Attributes:
         project: of the job; empty where nobody states one.
-        ids: under which the feed has submitted the object.
         uid: of the object that it is, by the feed's newest word; empty where that is none.
         kind: of that object.
         is_open: whether its end is missing.
         is_ours: whether this feed speaks of it.
-        openings: names of the runs that began its attempts.
+        sent: identities of its submissions and starts, as the feed that made them has them.
         runs: of its pods, as they were delivered, by name.
         described: time of the newest description.
         updated: time of its newest event.
@@ -46,8 +43,7 @@ class Remembered:
     kind: str = ""
     is_open: bool = True
     is_ours: bool = False
-    ids: set[str] = field(default_factory=set)
-    openings: set[str] = field(default_factory=set)
+    sent: set[str] = field(default_factory=set)
     runs: dict[str, PodRun] = field(default_factory=dict)
     described: float = 0.0
     updated: float = 0.0
@@ -66,7 +62,7 @@ class LedgerClient:
         self._client = httpx.Client(timeout=_TIMEOUT_SECONDS)
 
     def post(
-        self, events: list[bytes], sent: float, report: dict[str, Any]
+        self, events: list[bytes], sent: float, report: dict[str, Any] | None
     ) -> tuple[int, dict[str, Any]]:
         """Deliver events, each as JSON; status and answer.
 
@@ -91,7 +87,7 @@ class LedgerClient:
         Raises:
             AwayError: it does not answer.
         """
-        for status in OPEN:
+        for status in ("running", "pending"):
             after: int | None = None
             while True:
                 query = {"cluster": self.cluster, "status": status, "limit": str(_PAGE)}
@@ -143,11 +139,11 @@ def _read_job(document: dict[str, Any]) -> Remembered:
         if kind == "job_submitted":
             if uid != found.uid:
                 found.uid, found.kind = uid, text_of(fields.get("object_kind"))
-                found.ids, found.runs = set(), {}
-            found.ids.add(text_of(fields.get("submitted_as")))
+                found.sent, found.runs = set(), {}
+            found.sent.add(f"submit {text_of(fields.get('submitted_as'))}")
             found.described = max(found.described, time)
         elif kind == "job_started" and uid == found.uid:
-            found.openings.add(text_of(fields.get("opening")))
+            found.sent.add(f"start {text_of(fields.get('opening'))}")
         elif kind == "job_finished" and not fields.get("goes_on"):
             ends.add(uid)
         elif kind in {"resources_allocated", "resources_released"} and uid == found.uid:

@@ -23,10 +23,6 @@ _DESCRIBED = (
 )
 
 
-Stated = tuple[str, Event | None]
-"""Identity of an event, and the event where it was not handed over yet."""
-
-
 @dataclass(slots=True)
 class Job:
     """A submission: the object at the top of the owners of some pods, and these pods.
@@ -110,21 +106,19 @@ class Storyteller:
         for attempt in attempts:  # one that was heard of keeps its identity, whoever began with it
             starts = (run.part for run in attempt.runs if f"start {run.part}" in job.sent)
             attempt.opening = next(starts, attempt.opening)
-        found = []
-        for identity, event in self._events(job, attempts, now):
-            if event is not None:
-                job.sent.add(identity)
-                found.append(event.document())
-        return found
+        return [event.document() for event in self._events(job, attempts, now)]
 
-    def _events(self, job: Job, attempts: list[Attempt], now: float) -> Iterator[Stated]:
+    def _events(self, job: Job, attempts: list[Attempt], now: float) -> Iterator[Event]:
         submitted = _submission(job, attempts)
         if submitted is None:
             return
         yield from self._describe(job, attempts, submitted, now)
         for number, attempt in enumerate(attempts):
-            stated = {**_names(job), "opening": attempt.opening}
-            yield self._event(
+            # Sizes are stated by submissions alone, whose newest holds.
+            stated = {
+                "project": job.namespace, "aliases": _aliases(job), "opening": attempt.opening,
+            }  # fmt: skip
+            yield from self._event(
                 job, f"start {attempt.opening}", "job_started", attempt.begin, number, stated
             )
             for run in attempt.runs:
@@ -137,11 +131,11 @@ class Storyteller:
             time = attempts[-1].end_before(attempts[-1].last_end or now)
             yield from self._requeue(job, attempts[-1], last, time, _hold_word(job))
         if job.ending is not None:
-            yield self._end(job, job.ending, attempts, now)
+            yield from self._end(job, job.ending, attempts, now)
 
     def _describe(
         self, job: Job, attempts: list[Attempt], submitted: float, now: float
-    ) -> Iterator[Stated]:
+    ) -> Iterator[Event]:
         fields = _describe(job, attempts)
         first = f"submit {job.job_id}"
         if first not in job.sent:
@@ -149,47 +143,53 @@ class Storyteller:
             time = submitted - (_AHEAD_SECONDS if job.has_label else 0.0)
             job.description, job.described = fields, max(job.described, time)
             stated = {**fields, "submitted_as": job.job_id}
-            yield self._event(job, first, "job_submitted", time, 0, stated)
+            yield from self._event(job, first, "job_submitted", time, 0, stated)
         elif fields != job.description and job.ending is None:
             job.description = fields
             job.described = max(job.described + _AHEAD_SECONDS, min(now, _newest(job)))
             values = " ".join(str(fields.get(name)) for name in _DESCRIBED)
-            yield self._event(
+            yield from self._event(
                 job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
             )
 
-    def _part(self, job: Job, run: PodRun, number: int) -> Iterator[Stated]:
+    def _part(self, job: Job, run: PodRun, number: int) -> Iterator[Event]:
         begun: dict[str, Any] = {
             "part": run.part, "num_gpus": run.gpus, "node": run.node or None,
             "pod_created": run.created, "restart": run.restart or None,
         }  # fmt: skip
-        yield self._event(job, f"take {run.part}", "resources_allocated", run.begin, number, begun)
+        take = f"take {run.part}"
+        yield from self._event(job, take, "resources_allocated", run.begin, number, begun)
         if run.end is not None:
             over = {"part": run.part, "fate": run.fate}
-            yield self._event(job, f"give {run.part}", "resources_released", run.end, number, over)
+            give = f"give {run.part}"
+            yield from self._event(job, give, "resources_released", run.end, number, over)
 
     def _requeue(
         self, job: Job, attempt: Attempt, number: int, time: float, word: str
-    ) -> Iterator[Stated]:
+    ) -> Iterator[Event]:
         judged = judge_attempt(attempt.runs, job.pods, word)
         over = {**judged, "goes_on": True}
-        yield self._event(job, f"over {attempt.opening}", "job_finished", time, number, over)
+        yield from self._event(job, f"over {attempt.opening}", "job_finished", time, number, over)
         why = {"reason": word or judged["reason"]}
-        yield self._event(job, f"requeue {attempt.opening}", "job_requeued", time, number, why)
+        yield from self._event(job, f"requeue {attempt.opening}", "job_requeued", time, number, why)
 
-    def _end(self, job: Job, ending: Ending, attempts: list[Attempt], now: float) -> Stated:
+    def _end(
+        self, job: Job, ending: Ending, attempts: list[Attempt], now: float
+    ) -> Iterator[Event]:
         runs = attempts[-1].runs if attempts else []
         fields = judge_job(ending, runs, job.pods, has_run=bool(attempts))
         time = _end_time(ending, attempts, now)
-        return self._event(job, "end", "job_finished", time, max(0, len(attempts) - 1), fields)
+        yield from self._event(job, "end", "job_finished", time, max(0, len(attempts) - 1), fields)
 
     def _event(  # noqa: PLR0917  # what, of which job, when, in which attempt
         self, job: Job, identity: str, kind: str, time: float, number: int, fields: dict[str, Any]
-    ) -> Stated:
+    ) -> Iterator[Event]:
+        """The event, once: it counts as handed over now."""
         if identity in job.sent:
-            return identity, None
+            return
+        job.sent.add(identity)
         stated = {name: value for name, value in fields.items() if value is not None}
-        event = Event(
+        yield Event(
             kind=kind,
             job_id=job.job_id,
             attempt=number,
@@ -200,12 +200,10 @@ class Storyteller:
             cluster=self._cluster,
             fields=fit({**stated, "source": "kubernetes", "object_uid": job.uid}),
         )
-        return identity, event
 
 
-def _names(job: Job) -> dict[str, Any]:
-    """What a start states; sizes are stated by submissions alone, whose newest holds."""
-    return {"project": job.namespace, "aliases": [f"kubernetes:{job.uid}"]}
+def _aliases(job: Job) -> list[str]:
+    return [f"kubernetes:{job.uid}"]
 
 
 def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
@@ -222,7 +220,7 @@ def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
         "num_gpus": gpus if nodes else None,
         "time_limit_seconds": top.time_limit if top else None,
         "object_kind": job.kind,
-        "aliases": [f"kubernetes:{job.uid}"],
+        "aliases": _aliases(job),
     }
 
 

@@ -2,10 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
-from lockstep_ledger.feeds.kubernetes.filters import Filters
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.kinds import CLAIMS, PARTS, PODS, SUBMITTERS, WORKLOADS
 from lockstep_ledger.feeds.kubernetes.objects import (
@@ -30,19 +29,23 @@ Await = Callable[[Reference], bool]
 class World:
     """The state of the server, as far as it is needed.
 
+    Args:
+        selector: of the jobs that are taken: values by label; of None it only has to be there.
+
     Attributes:
         jobs: by uid of the object, or of the pod without an owner.
         dirty: uids of what changed since it was evaluated.
         left_out: workloads that are not taken.
+        num_changes: changes of objects that were read.
         refused: objects that cannot be read.
     """
 
-    def __init__(self, filters: Filters) -> None:
+    def __init__(self, selector: Mapping[str, str | None]) -> None:
         self.jobs: dict[str, Job] = {}
         self.dirty: dict[str, float] = {}
         self.lock = threading.RLock()
-        self.refused = 0
-        self._filters = filters
+        self.refused = self.num_changes = 0
+        self._selector = selector
         self._objects: dict[str, Owned] = {}
         self._pods: dict[str, Pod] = {}
         self._job_of_pod: dict[str, str] = {}
@@ -56,6 +59,7 @@ class World:
             if change.word == "listed":
                 self._forget_missing(change)
                 return
+            self.num_changes += 1
             try:
                 self._apply(change)
             except ObjectError as error:
@@ -72,10 +76,13 @@ class World:
                 change.item, self._pods.get(text_of(part_of(change.item, "metadata").get("uid")))
             )
             if is_gone:
-                self._lose_pod(pod, change.time)
-            elif pod.gone is None:
-                self._pods[pod.uid] = pod
-            self._update_pod(pod, change.time)
+                pod.gone = change.time
+                close_runs(pod, change.time)
+            self._pods[pod.uid] = pod
+            job = self.jobs.get(self._job_of_pod.get(pod.uid, ""))
+            if job is not None:
+                job.pods[pod.uid] = pod
+            self.dirty.setdefault(pod.uid, change.time)
             return
         found = read_object(change.kind, change.item)
         before = self._objects.get(found.uid)
@@ -89,39 +96,23 @@ class World:
             self._claims[found.namespace, found.name] = found
         self.dirty.setdefault(found.uid, change.time)
 
-    def _update_pod(self, pod: Pod, time: float) -> None:
-        """Update the pod where it has a job already."""
-        job = self.jobs.get(self._job_of_pod.get(pod.uid, ""))
-        if job is not None:
-            job.pods[pod.uid] = pod
-        self.dirty.setdefault(pod.uid, time)
-
-    def _lose_pod(self, pod: Pod, time: float) -> None:
-        """Note that a pod has left; while nobody looked, it is unknown how it ended."""
-        pod.gone = time
-        close_runs(pod, time)
-        self._pods[pod.uid] = pod
-
     def _forget_missing(self, change: Change) -> None:
         """Let go what a list no longer has."""
-        if change.kind is PODS:
-            for pod in self._pods.values():
-                if (
-                    pod.uid not in change.uids
-                    and pod.gone is None
-                    and _is_in(pod.namespace, change)
-                ):
-                    pod.gone = change.time
-                    close_runs(pod, change.seen_until, "unseen")
-                    self.dirty.setdefault(pod.uid, change.time)
-            return
-        for each in self._objects.values():
-            is_missing = each.uid not in change.uids and each.gone is None
-            if each.kind == change.kind.name and is_missing and _is_in(each.namespace, change):
-                each.gone = change.time
-                if each.ending is None:
-                    each.ending = unseen(change.seen_until)
-                self.dirty.setdefault(each.uid, change.time)
+        of_kind: list[Pod | Owned] = (
+            [*self._pods.values()]
+            if change.kind is PODS
+            else [each for each in self._objects.values() if each.kind == change.kind.name]
+        )
+        for each in of_kind:
+            is_seen = change.namespace in {"", each.namespace}
+            if each.uid in change.uids or each.gone is not None or not is_seen:
+                continue
+            each.gone = change.time
+            if isinstance(each, Pod):
+                close_runs(each, change.seen_until, "unseen")
+            elif each.ending is None:
+                each.ending = unseen(change.seen_until)
+            self.dirty.setdefault(each.uid, change.time)
 
     def collect(self, now: float, may_come: Await) -> list[Job]:
         """The jobs that changed, each with its pods and the newest state of its object."""
@@ -229,12 +220,19 @@ class World:
             or (top is not None and (top.asks or bool(top.job_id)))
             or any(self._asks(pod) for pod in pods)
         )
-        if not job.is_taken and is_wanted and self._filters.admits(labels):
+        if not job.is_taken and is_wanted and self._admits(labels):
             job.is_taken = True
         if not job.is_taken and not job.is_left_out and (job.pods or job.ending is not None):
             job.is_left_out = True
             self.left_out += 1
         return job.is_taken
+
+    def _admits(self, labels: dict[str, str]) -> bool:
+        """Whether an object's labels match the selector."""
+        return all(
+            labels.get(name) == value if value is not None else name in labels
+            for name, value in self._selector.items()
+        )
 
     def _asks(self, pod: Pod) -> bool:
         claims = (self._claims.get((pod.namespace, name)) for name in pod.claims)
@@ -271,7 +269,3 @@ class World:
             if owned is not None and owned.gone is None:
                 return True
             return job is not None and any(pod.gone is None for pod in job.pods.values())
-
-
-def _is_in(namespace: str, change: Change) -> bool:
-    return not change.namespace or change.namespace == namespace

@@ -175,7 +175,7 @@ start_daemon() {
         --log-file="$lab/munge/log"
       wait_until 10 munge -S "$lab/munge/socket" -n ;;
     mariadbd)
-      detach mariadbd mariadbd --no-defaults --user=mysql --datadir="$lab/data" --socket="$lab/data/socket" \
+      detach mariadbd mariadbd --no-defaults --user=mysql --datadir="$lab/data" --tmpdir="$lab/tmp" --socket="$lab/data/socket" \
         --bind-address=127.0.0.1 --port="$(cat "$lab/mariadbd.port")" --pid-file="$lab/data/pid"
       wait_until 30 sql 'select 1' ;;
     slurmdbd)
@@ -219,12 +219,13 @@ bring_up() {
   case "$lab/ ${SLURM_LAB_CONF:-}" in /tmp/*job_container/tmpfs*)
     die "job_container/tmpfs hides /tmp from jobs, and the scripts of jobs with it: take a folder elsewhere, as /var/tmp" ;; esac
   install_packages
-  mkdir -p "$lab"/{state,log,data} "$containers"; chmod 755 "$lab"
+  mkdir -p "$lab"/{state,log,data,tmp} "$containers"; chmod 755 "$lab"
   local node; for node in "${NODES[@]}"; do mkdir -p "$lab/spool-$node"; done
   write_configuration
   start_daemon munged
-  chown mysql "$lab/data"
-  [ -d "$lab/data/mysql" ] || mariadb-install-db --no-defaults --user=mysql --datadir="$lab/data" --skip-test-db \
+  chown mysql "$lab/data" "$lab/tmp"
+  # A starting server removes the temporary tables of another one in the same folder.
+  [ -d "$lab/data/mysql" ] || TMPDIR="$lab/tmp" mariadb-install-db --no-defaults --user=mysql --datadir="$lab/data" --skip-test-db \
     --auth-root-authentication-method=socket >"$lab/log/install-db.out" 2>&1 || die "MariaDB's tables cannot be created"
   start_daemon mariadbd
   sql "create user if not exists lab@'127.0.0.1' identified by 'lab'; create user if not exists lab@localhost identified by 'lab';

@@ -44,6 +44,7 @@ class JobState:
         derivation: of the record, while nothing but the growth of its newest run has changed.
         touched: names of sources that have spans to be saved.
         begins_anew: whether it is derived from all of its events, after it was joined.
+        num_spans: of all sources, as they were last derived.
     """
 
     facts: JobFacts
@@ -53,6 +54,7 @@ class JobState:
     derivation: Derivation | None = None
     touched: set[str] = field(default_factory=set)
     begins_anew: bool = False
+    num_spans: int = 0
 
     @property
     def frame(self) -> Frame:
@@ -81,6 +83,7 @@ def load(connection: Connection, row: Row[Any]) -> JobState:
     for span in connection.execute(_SPANS, {"number": row.number}):
         by_node[span.node].append(_decode_span(span.state))
     state.sources = {name: Source(name, found) for name, found in by_node.items()}
+    state.num_spans = sum(map(len, by_node.values()))
     if SCHEDULER in state.sources:
         state.sources[SCHEDULER].requeue_waits = state.facts.requeue_waits
     return state

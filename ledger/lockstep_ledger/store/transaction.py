@@ -169,7 +169,7 @@ def _refuse(job: JobState, event: LedgerEvent) -> Refused | None:
             f"job {event.job_id} of cluster {event.cluster} is of user {owner}, and {event.kind} of"
             f" {event.node} is of user {event.owner}; choose an id that nobody has",
         )
-    return implausible(event, job.sources, job.facts.word("num_nodes"))
+    return implausible(event, job.sources, job.facts.word("num_nodes"), job.num_spans)
 
 
 def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:

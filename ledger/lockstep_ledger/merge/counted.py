@@ -26,7 +26,7 @@ class Booked(msgspec.Struct):
 
     group: tuple[str, str, str, str] = ("", "", "", "")
     counts: list[tuple[tuple[str, ...], float]] = []
-    rows: list[tuple[float, str, float, float]] = []
+    rows: list[WindowRow] = []
     observed: list[str] = []
 
 

@@ -11,9 +11,6 @@ outcome, class, cause, culprit             evidence of the nodes scheduler, as b
 ========================================== ===================== =====================
 """
 
-from typing import Literal
-
-Weight = Literal["strong", "bare"]
 SCHEDULER = ""
 """The node of a scheduler's word on the whole job."""
 FROM_PAGES = "pages"

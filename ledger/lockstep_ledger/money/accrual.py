@@ -135,15 +135,6 @@ def accrue(
     return sorted(lines, key=lambda line: (line.month, line.job.number))
 
 
-def price(interval: GpuInterval, card: RateCard, zone: tzinfo, end: float) -> dict[str, Decimal]:
-    """What an interval costs until a moment, by currency and not rounded: for counters."""
-    costs: dict[str, Decimal] = defaultdict(Decimal)
-    for line in accrue([interval], card, zone, interval.begin, end):
-        if line.price is not None:
-            costs[line.currency] += line.gpu_seconds * line.price / _HOUR_SECONDS
-    return dict(costs)
-
-
 def _gpus(interval: GpuInterval) -> Decimal:
     """GPUs that an interval holds, in the mean where it states its GPU time."""
     if interval.gpu_seconds is None or interval.end is None or interval.end <= interval.begin:

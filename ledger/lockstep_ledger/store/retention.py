@@ -12,8 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.merge.event import Order
 from lockstep_ledger.merge.precedence import rank_of
-from lockstep_ledger.store.tables import events, jobs, spans
-from lockstep_ledger.store.upkeep_tables import job_upkeep
+from lockstep_ledger.store.tables import events, job_upkeep, jobs, spans
 
 _ROWS, _REST_SECONDS, _TRIPLE = 500, 3600.0, 3
 _STARTS = frozenset({"job_started", "attempt_started"})

@@ -6,8 +6,7 @@ from sqlalchemy import Connection, Table, delete, func, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_catalogue.ledger import SLO_WINDOWS
-from lockstep_ledger.store.tables import slo_events
-from lockstep_ledger.store.upkeep_tables import slo_rollups
+from lockstep_ledger.store.tables import slo_events, slo_rollups
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600, 86_400
 _KEEP_SECONDS = max(SLO_WINDOWS.values()) + _DAY_SECONDS

@@ -102,10 +102,8 @@ class Transaction:
         job_states.save(connection, self._changed.values(), self._new)
         state.counters.apply(self._effects, self._now_seconds)
         state.counters.save(connection)
-        if slo_rows := self._effects.slo_rows:
-            connection.execute(
-                _ADD_SLO_EVENTS, [state.counters.slo_values(row) for row in slo_rows]
-            )
+        if slo_rows := state.counters.slo_values(self._effects):
+            connection.execute(_ADD_SLO_EVENTS, slo_rows)
         if self._amendments:
             connection.execute(_ADD_AMENDMENTS, self._amendments)
         for submission in self._submissions:

@@ -110,13 +110,11 @@ def _on_postgres(server: str, seed: int) -> list[str]:
         ledger.close()
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("seed", range(len(MODES)))
 def test_a_ledger_on_postgresql_holds_what_the_model_expects(postgres: str, seed: int) -> None:
     assert _on_postgres(postgres, seed) == []
 
 
-@pytest.mark.server
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_a_hundred_histories_agree_on_postgresql(postgres: str) -> None:

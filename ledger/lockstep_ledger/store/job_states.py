@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.merge.derive import Derivation
 from lockstep_ledger.merge.event import LedgerEvent
@@ -18,6 +17,7 @@ from lockstep_ledger.merge.record import Record, record_of_json
 from lockstep_ledger.merge.runs import SLACK_SECONDS
 from lockstep_ledger.merge.spans import Frame, Span
 from lockstep_ledger.merge.sweep import Source
+from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.tables import jobs, marks, spans
 
 _decode_facts = msgspec.json.Decoder(JobFacts).decode
@@ -130,8 +130,7 @@ def upsert(connection: Connection, table: Any, key: Sequence[str], rows: list[An
     """Adds rows, or replaces those of the same key."""
     if not rows:
         return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement: Any = dialect.insert(table)
+    statement = insert_into(connection, table)
     values = {c.name: statement.excluded[c.name] for c in table.c if c.name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.merge.event import Order
 from lockstep_ledger.merge.precedence import rank_of
+from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.tables import events, job_upkeep, jobs, spans
 
 _ROWS, _REST_SECONDS, _TRIPLE = 500, 3600.0, 3
@@ -190,8 +190,7 @@ def _read_events(connection: Connection, job: int, position: int) -> Sequence[An
 def _note(connection: Connection, job: int, column: str) -> None:
     """Notes up to which event a job is done, so that one that gets more is done again."""
     updated = connection.execute(select(jobs.c.updated).where(jobs.c.number == job)).scalar()
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = dialect.insert(job_upkeep).values({"job": job, column: updated})
+    row = insert_into(connection, job_upkeep).values({"job": job, column: updated})
     connection.execute(row.on_conflict_do_update(index_elements=["job"], set_={column: updated}))
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, literal, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_catalogue.ledger import SLO_WINDOWS
+from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.tables import slo_events, slo_rollups
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600, 86_400
@@ -42,8 +42,7 @@ def _move(connection: Connection, table: Table, own: list[Any], key: tuple[int, 
     names = [table.c[name] for name in _GROUP]
     sums = (func.sum(table.c.good), func.sum(table.c.total))
     query = select(*map(literal, key), *names, *sums).where(*own).group_by(*names)
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    moved = dialect.insert(slo_rollups).from_select(slo_rollups.c.keys(), query)
+    moved = insert_into(connection, slo_rollups).from_select(slo_rollups.c.keys(), query)
     added = {name: slo_rollups.c[name] + moved.excluded[name] for name in ("good", "total")}
     keys = list(slo_rollups.primary_key)
     connection.execute(moved.on_conflict_do_update(index_elements=keys, set_=added))

@@ -45,7 +45,6 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that a run of a job held from one moment to another.
 
     Attributes:
-        node: that reports it; empty for the allocation that the scheduler states.
         end: None while it runs.
         states: parts of its GPU time by goodput state, in any unit; they hold for all its days.
         gpu_seconds: of an interval with an end, where nodes came and went in it; None for
@@ -54,8 +53,6 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: BilledJob
-    run: int
-    node: str
     gpu_model: str
     num_gpus: float
     begin: float

@@ -43,8 +43,6 @@ def interval(
     described = {"number": 1, "cluster": "east", "job_id": "j", **facts}
     return GpuInterval(
         job=BilledJob(**described),
-        run=0,
-        node="n1",
         gpu_model="H200",
         num_gpus=gpus,
         begin=at(begin),

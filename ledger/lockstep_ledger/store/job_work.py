@@ -160,7 +160,9 @@ class JobWork:
         if is_late or not source.is_of(frame):
             kept = source.list_before(added[0]) if added and before == frame else []
             swept, rows = self._sweep_anew(name, frame, before, kept)
-            if not swept.is_of(frame):  # what is kept does not fit to the GPUs that are stated now
+            if kept and not swept.is_of(
+                frame
+            ):  # what is kept does not fit to the GPUs that are stated now
                 swept, rows = self._sweep_anew(name, frame, before, [])
             self._forget(name, len(swept.spans), len(source.spans))
             source, self._is_growth = swept, False

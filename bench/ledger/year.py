@@ -27,10 +27,9 @@ from scale import ask
 
 from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.tables import counters, events, slo_events
+from lockstep_ledger.store.tables import counters, events, slo_events, slo_rollups
 from lockstep_ledger.store.tables import jobs as jobs_table
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.upkeep_tables import slo_rollups
 from lockstep_ledger.store.writer import StoreWriter
 
 _YEAR_SECONDS = 365 * 86_400.0

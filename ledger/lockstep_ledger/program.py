@@ -80,6 +80,15 @@ class Settings:
         names = (("", *values) for values in (self.queues, self.projects, self.job_classes))
         return list(product(self.clusters, *names))
 
+    @property
+    def timeouts(self) -> SettleTimeouts:
+        """How long jobs wait for what is missing."""
+        return SettleTimeouts(
+            node_seconds=self.node_wait_seconds,
+            requeue_seconds=self.requeue_wait_seconds,
+            silent_seconds=self.silent_wait_seconds,
+        )
+
 
 def run(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT.
@@ -120,14 +129,10 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
     try:
         with engine.connect() as connection:
             list_closed(connection, settings.zone)
-        timeouts = SettleTimeouts(
-            node_seconds=settings.node_wait_seconds,
-            requeue_seconds=settings.requeue_wait_seconds,
-        )
         clusters = frozenset(settings.clusters)
         writer = SharedWriter(
             engine,
-            lambda own: StoreWriter(own, timeouts, settings.groups, clusters=clusters),
+            lambda own: StoreWriter(own, settings.timeouts, settings.groups, clusters=clusters),
             Retention(settings.keep_events_seconds, settings.keep_names_seconds),
         )
         is_shareable = engine.dialect.name == "postgresql"

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from lockstep_ledger import program
 from lockstep_ledger.command import ledger
 from lockstep_ledger.review import parse_week
 
@@ -165,3 +166,14 @@ def test_every_subcommand_has_a_help(store: str) -> None:
     for name in ledger.list_commands(click.Context(ledger)):
         assert "Usage" in printed(name, "--help")
     assert parse_week(WEEK).isoformat() == "2024-03-04"
+
+
+def test_every_wait_of_serve_reaches_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[program.Settings] = []
+    monkeypatch.setattr(program, "run", found.append)
+    waits = ("--node-wait", "5m", "--requeue-wait", "2h", "--silent-wait", "3h")
+    assert call("serve", *waits).exit_code == 0
+    [settings] = found
+    timeouts = settings.timeouts
+    assert (timeouts.node_seconds, timeouts.requeue_seconds) == (300.0, 7200.0)
+    assert timeouts.silent_seconds == 10_800.0

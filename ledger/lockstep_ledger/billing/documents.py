@@ -1,19 +1,20 @@
 """What readers get: costs of a period, and the statement of a month, over one store."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, tzinfo
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, or_, select
 
 from lockstep_ledger.billing import months
-from lockstep_ledger.billing.intervals import read_intervals
-from lockstep_ledger.money.accrual import Line, accrue
+from lockstep_ledger.merge.record import record_of_json
+from lockstep_ledger.money.accrual import BilledJob, GpuInterval, Line, accrue
 from lockstep_ledger.money.calendar import day_of, last_day, parse_month
 from lockstep_ledger.money.costs import CostQuestion, Costs, group
 from lockstep_ledger.money.plans import RECENT_SECONDS, Period, count_capacity, judge_budgets
 from lockstep_ledger.money.rate_card import RateCard
 from lockstep_ledger.store.queries import Limits
+from lockstep_ledger.store.tables import jobs
 
 _CHECKED_MONTHS = 2
 """Closed months that a statement holds against the records of jobs, the newest."""
@@ -135,3 +136,32 @@ class Bills:
     def _visible(self, lines: Iterable[Line]) -> list[Line]:
         limits = self._limits.items()
         return [line for line in lines if all(line.value(n) in values for n, values in limits)]
+
+
+def read_intervals(connection: Connection, begin: float, end: float) -> Iterator[GpuInterval]:
+    """GPU time of the runs of all jobs that ran in a period, whole ones.
+
+    Of a run that goes on it is the GPUs that it holds; a run without GPUs has none.
+    """
+    query = select(jobs.c.state).where(
+        jobs.c.started < end,
+        or_(jobs.c.ended.is_(None), jobs.c.ended > begin, jobs.c.status != "finished"),
+    )
+    for state in connection.execute(query.order_by(jobs.c.number)).scalars():
+        record = record_of_json(state)
+        names = BilledJob.__struct_fields__
+        values: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
+        job = BilledJob(**values)
+        for run in record.runs:
+            if run.has_start and run.gpus:
+                yield GpuInterval(
+                    job=job,
+                    gpu_model=record.gpu_model,
+                    num_gpus=run.gpus,
+                    begin=run.begin,
+                    end=run.end,
+                    states=run.states or record.goodput,
+                    gpu_seconds=None if run.end is None else sum(run.states.values()),
+                    price_per_gpu_hour=record.price_per_gpu_hour,
+                    currency=record.currency,
+                )

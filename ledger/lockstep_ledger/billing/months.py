@@ -12,11 +12,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, insert, select
 
-from lockstep_ledger.billing.tables import closed_months, statement_lines
 from lockstep_ledger.money.accrual import Line
 from lockstep_ledger.money.calendar import next_month
 from lockstep_ledger.money.rate_card import RateCard
-from lockstep_ledger.store.tables import events
+from lockstep_ledger.store.tables import closed_months, events, statement_lines
 
 _NOTHING = (Decimal(0), Decimal(0))
 _decode = msgspec.json.Decoder(Line).decode

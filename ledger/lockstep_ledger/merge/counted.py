@@ -26,7 +26,7 @@ class Booked(msgspec.Struct):
 
     group: tuple[str, str, str, str] = ("", "", "", "")
     counts: list[tuple[tuple[str, ...], float]] = []
-    rows: list[tuple[float, str, float, float]] = []
+    rows: list[WindowRow] = []
     observed: list[str] = []
 
 
@@ -44,7 +44,8 @@ def counts_of(record: Record) -> Counts:
     add(counted.ATTEMPTS_STARTED, record.attempts)
     add(counted.COST, record.cost, record.currency)
     add(counted.PREEMPTIONS, record.preemptions)
-    add(counted.PREEMPTION_LOST, record.lost_gpu_seconds)
+    lost = sum(run.lost_gpu_seconds for run in record.runs if run.is_preempted)
+    add(counted.PREEMPTION_LOST, lost)
     for run in record.runs:
         if run.requeued_after:
             add(counted.REQUEUES, 1.0, run.requeued_after)

@@ -1,7 +1,6 @@
 """The record of a job: a function of its facts and spans, whatever order its events came in."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lockstep_ledger.merge.facts import JobFacts
@@ -23,17 +22,8 @@ STRUCTURAL = frozenset({
 _NEVER = Verdict(failure_class="unknown", cause="never_started")
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is looked up in the events of a job where it is needed.
-
-    Attributes:
-        incidents: of its nodes from a time on and before another.
-        checkpoints: number, first and last time of the durable ones up to a time.
-    """
-
-    incidents: Callable[[float, float], Sequence[NodeEvent]] = lambda _since, _until: ()
-    checkpoints: Callable[[float], tuple[int, float, float]] = lambda _until: (0, 0.0, 0.0)
+Incidents = Callable[[float, float], Sequence[NodeEvent]]
+"""Looks up the incidents of a job's nodes from a time on and before another."""
 
 
 class Derivation:
@@ -42,7 +32,7 @@ class Derivation:
     Args:
         facts: of the job.
         sources: spans of its nodes, of the scheduler and of parts, by name.
-        evidence: on runs that are over.
+        incidents: of the job; none where left out.
         timeouts: how long the ledger waits.
     """
 
@@ -50,15 +40,16 @@ class Derivation:
         self,
         facts: JobFacts,
         sources: Mapping[str, Source],
-        evidence: Evidence | None = None,
+        incidents: Incidents = lambda _since, _until: (),
         timeouts: SettleTimeouts | None = None,
     ) -> None:
-        self._facts, self._evidence = facts, evidence or Evidence()
+        self._facts, self._incidents = facts, incidents
         scheduler = sources[SCHEDULER].spans if SCHEDULER in sources else []
         nodes = [span for name, source in sources.items() if name[:1] not in {"", PART_PREFIX}
                  for span in source.spans]  # fmt: skip
         parts = [span for name, source in sources.items() if name[:1] == PART_PREFIX
                  for span in source.spans]  # fmt: skip
+        self.num_spans = len(scheduler) + len(nodes) + len(parts)
         self.runs = runs_of(nodes, scheduler, parts, facts)
         self._own_start = min((s.begin for s in scheduler if s.has_start), default=None)
         self._verdicts: dict[int, Verdict] = {}
@@ -151,6 +142,7 @@ class Derivation:
     def _run_record(self, index: int, *, is_over: bool) -> RunRecord:
         run = self.runs[index]
         verdict = self._verdict(index) if is_over else None
+        has_failed = verdict is not None and verdict.outcome == "failed"
         gpus_of_node = self._facts.gpus_of_node
         for span in run.spans:
             run.hold(span, micros_of(span, run.scheduler_end, gpus_of_node, is_over=is_over))
@@ -168,7 +160,7 @@ class Derivation:
             cause=None if verdict is None else verdict.cause,
             requeued_after=self._requeued_after(index),
             is_preempted=run.is_preempted,
-            lost_gpu_seconds=self._lost(run) if run.is_preempted else 0.0,
+            lost_gpu_seconds=self._lost(run) if run.is_preempted or has_failed else 0.0,
             states=states,
             cost=cost_of(self._facts, states),
         )
@@ -186,14 +178,13 @@ class Derivation:
         )
 
     def _lost(self, run: Run) -> float:
-        """GPU-seconds of a preempted run since its last durable checkpoint or start."""
+        """GPU-seconds since the last durable checkpoint or begin of an attempt: nothing is left."""
         stated = [word.lost_gpu_seconds for word in run.preemptions]
         values = [value for value in stated if value is not None]
         if values:
             return max(values)
-        if not self._evidence.checkpoints(run.end)[0]:
-            return 0.0  # without a durable checkpoint nobody knows what was lost
-        safe = [t for s in run.spans for t in (s.last_start, *s.checkpoints) if t <= run.end]
+        times = (t for s in run.spans for t in (*s.starts.values(), *s.checkpoints))
+        safe = [time for time in times if time <= run.end]
         return (run.end - max([run.begin, *safe])) * gpus_of(run, self._facts)
 
     def _sum(self, record: Record) -> None:
@@ -242,7 +233,7 @@ class Derivation:
             self._verdicts[index] = judge(
                 run,
                 run.num_nodes(self._facts),
-                lambda time: self._evidence.incidents(max(time, since), until),
+                lambda time: self._incidents(max(time, since), until),
             )
         return self._verdicts[index]
 

@@ -10,18 +10,6 @@ from lockstep_ledger.merge.spans import WindowRow
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SloRow:
-    """Something that counts for an objective at a time: how much of ``total`` was good."""
-
-    time_seconds: float
-    cluster: str
-    job_class: str
-    slo: str
-    good: float
-    total: float
-
-
 @dataclass(slots=True)
 class Effects:
     """Collected while jobs are derived."""
@@ -55,6 +43,10 @@ class Effects:
             self._slo[key] = (good_before + sign * good, total_before + sign * total)
 
     @property
-    def slo_rows(self) -> list[SloRow]:
-        """The counts of objectives."""
-        return [SloRow(*key, *counts) for key, counts in self._slo.items() if any(counts)]
+    def slo_rows(self) -> list[tuple[str, str, WindowRow]]:
+        """Cluster, class of jobs and count of each objective at each time."""
+        return [
+            (cluster, job_class, WindowRow(time, slo, *counts))
+            for (time, cluster, job_class, slo), counts in self._slo.items()
+            if any(counts)
+        ]

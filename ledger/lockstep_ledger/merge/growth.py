@@ -49,7 +49,8 @@ def count(span: Span, event: LedgerEvent, gpus: float) -> Iterator[WindowRow]:
                 highest[state], grown[state] = seconds * scale, growth
         # No claim counts more in the windows than the GPUs can have had by then.
         total = math.fsum(grown.values())
-        most = span.gpus * most_seconds(span.begin, event.time_seconds) - span.counted
+        seconds = most_seconds(span.begin, event.time_seconds, span.early_seconds)
+        most = span.gpus * seconds - span.counted
         share = min(1.0, max(0.0, most) / total) if total else 0.0
         span.counted += total * share
         yield from _rows(event.time_seconds, {s: value * share for s, value in grown.items()})

@@ -25,6 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         time: of the end that decides; None where there is none.
+        is_implied: whether it only follows from the pages of the ranks.
         loser, lost: source and outcome of the word that does not hold.
     """
 
@@ -35,6 +36,7 @@ class Verdict(msgspec.Struct, frozen=True):
     node: str | None = None
     rank: int | None = None
     time: float | None = None
+    is_implied: bool = False
     loser: str = ""
     lost: str = ""
 
@@ -87,6 +89,7 @@ def _read_end(span: Span) -> Verdict:
         node=end.culprit_node or span.node or None,
         rank=end.rank,
         time=span.end,
+        is_implied=end.is_implied,
     )
 
 
@@ -108,7 +111,9 @@ def _judge_nodes(run: Run, num_nodes: int | None) -> Verdict | None:
     if silent_nodes(run, num_nodes):
         return _silence(run, num_nodes)
     unknown = [each for each in verdicts if each.outcome == "unknown"]
-    return (unknown or verdicts)[0]
+    implied = [each for each in verdicts if each.is_implied]
+    # A success of all is no better known than that of any of them.
+    return (unknown or implied or verdicts)[0]
 
 
 def _judge_scheduler(run: Run) -> Verdict | None:
@@ -123,6 +128,8 @@ def _judge_scheduler(run: Run) -> Verdict | None:
 def _scheduler_decides(nodes: Verdict, scheduler: Verdict) -> bool:
     if nodes.outcome == "unknown":
         return scheduler.outcome != "unknown"
+    if nodes.is_implied and nodes.outcome != "failed":
+        return scheduler.outcome not in {"succeeded", "unknown"}
     if scheduler.outcome in STRONG_OUTCOMES or scheduler.names_cause:
         is_bare_signal = nodes.outcome == "cancelled" and scheduler.outcome != "cancelled"
         return nodes.outcome == "preempted" or nodes.is_open or is_bare_signal

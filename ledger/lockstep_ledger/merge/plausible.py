@@ -11,9 +11,13 @@ MAX_AGE_SECONDS = 400 * 86_400.0
 """How long an event may have waited on its node."""
 MAX_SPARE_NODES = 1024
 """Nodes that may send events of a job beyond those that it has by its own word."""
+MAX_SPANS = 100_000
+"""As of 1,000 nodes that are requeued a hundred times: a record is derived from all spans."""
 MAX_GPUS = 1_000_000
+_STARTS = frozenset({"job_started", "attempt_started", "resources_allocated"})
 # Processes begin before the event of their start is written, and a clock may be set meanwhile.
-_SLACK_RATIO, _SLACK_SECONDS = 1.1, 120.0
+_SLACK_RATIO = 1.1
+MAX_EARLY_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Refused:
 
 
 def implausible(
-    event: LedgerEvent, nodes: Collection[str], num_nodes: int | None
+    event: LedgerEvent, nodes: Collection[str], num_nodes: int | None, num_spans: int
 ) -> Refused | None:
     """Why an event cannot be true; None where it may be.
 
@@ -33,8 +37,11 @@ def implausible(
         event: of a job.
         nodes: that have spans in the job.
         num_nodes: that the job has by its own word.
+        num_spans: of the job so far.
     """
     reason = _excess(event)
+    if reason is None and event.kind in _STARTS and num_spans >= MAX_SPANS:
+        reason = f"is one more start than the {MAX_SPANS} that a job may have; start a new job id"
     most_nodes = MAX_SPARE_NODES + (num_nodes or 0)
     if reason is None and event.node not in nodes and len(nodes) >= most_nodes:
         reason = f"is of one more node than the {most_nodes} that the job may have; state num_nodes"
@@ -43,9 +50,9 @@ def implausible(
     return Refused("implausible", f"{event.kind} of job {event.job_id} {reason}")
 
 
-def most_seconds(begin: float, end: float) -> float:
-    """Time that may lie between two moments, with a slack."""
-    return max(0.0, end - begin) * _SLACK_RATIO + _SLACK_SECONDS
+def most_seconds(begin: float, end: float, early_seconds: float) -> float:
+    """Time that may lie between two moments, with a slack before the first of them."""
+    return max(0.0, end - begin) * _SLACK_RATIO + early_seconds
 
 
 def _excess(event: LedgerEvent) -> str | None:

@@ -11,11 +11,10 @@ outcome, class, cause, culprit             evidence of the nodes scheduler, as b
 ========================================== ===================== =====================
 """
 
-from typing import Literal
-
-Weight = Literal["strong", "bare"]
 SCHEDULER = ""
 """The node of a scheduler's word on the whole job."""
+FROM_PAGES = "pages"
+"""Source of an end that an agent takes from the pages of ranks, whose launcher says nothing."""
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends of a run is over."""
 _FIRST_KINDS = ("job_submitted", "resources_allocated", "job_started", "attempt_started")
@@ -38,9 +37,18 @@ CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})
 """Causes of ends that another node caused: they decide only when no other end exists."""
 NAMED_CLASSES = frozenset({"infra", "user"})
 STRONG_OUTCOMES = frozenset({"time_limit", "cancelled", "preempted"})
-"""A scheduler's ends that decide, as a failure with a named class does, over a node's preempted, a
-failure without a named class, and a launcher's cancelled, which saw only the signal. Over unknown
-nodes, said or for silence, any word of the scheduler decides; any other end of a node stands."""
+"""Ends of a scheduler that decide where its bare failure does not.
+
+============================================ =======================================================
+end of the nodes                             words of the scheduler that decide over it
+============================================ =======================================================
+unknown, as stated or for silence            every one but unknown
+failure without a named class, preempted     time limit, cancelled, preempted, failure with a class
+cancelled: launchers see only the signal     time limit, preempted, failure with a class
+no failure, and only implied by pages        every one but a success and unknown
+any other                                    none
+============================================ =======================================================
+"""
 
 
 def rank_of(kind: str) -> int:

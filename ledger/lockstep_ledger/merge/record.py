@@ -111,11 +111,6 @@ class Record(msgspec.Struct):
         """Label values by which it is counted."""
         return self.cluster, self.queue, self.project, self.job_class
 
-    def to_json(self) -> str:
-        """The record as text."""
-        return _encode(self).decode()
 
-
-_encode = msgspec.json.Encoder().encode
 record_of_json = msgspec.json.Decoder(Record).decode
 """The record that the store holds."""

@@ -6,13 +6,18 @@ from typing import NamedTuple
 import msgspec
 
 from lockstep_ledger.merge.event import Order
+from lockstep_ledger.merge.plausible import MAX_EARLY_SECONDS
 
 PART_PREFIX = "\n"
 """Begins the name under which a part of an allocation has its spans; no node has it in its own."""
 
 
 class End(msgspec.Struct):
-    """What a ``job_finished`` states."""
+    """What a ``job_finished`` states.
+
+    Attributes:
+        is_implied: whether it only follows from the pages of the ranks.
+    """
 
     order: Order
     outcome: str
@@ -21,13 +26,14 @@ class End(msgspec.Struct):
     reason: str | None = None
     culprit_node: str | None = None
     rank: int | None = None
+    is_implied: bool = False
 
 
 class Span(msgspec.Struct):
     """From a start to an end; the state of a node is its newest one.
 
     Attributes:
-        last: order of the newest event that is swept.
+        opened, last: order of the first and of the newest event that is swept.
         begin: of a span with an unknown start, its end.
         end: None where nobody stated it.
         bound: begin of the next span of this node, which ends this one at the latest.
@@ -42,6 +48,7 @@ class Span(msgspec.Struct):
         gap: end of the last attempt, until the next begins.
         gpus: by which its goodput was counted.
         goodput: highest GPU-seconds of each attempt by state.
+        early_seconds: before its begin that its reports may cover: none of the span before.
         counted: GPU-seconds in the windows.
     """
 
@@ -49,6 +56,7 @@ class Span(msgspec.Struct):
     number: int
     attempt: int
     begin: float
+    opened: Order
     last: Order
     has_start: bool = True
     end: float | None = None
@@ -71,6 +79,7 @@ class Span(msgspec.Struct):
     recovery_seconds: float = 0.0
     gpus: float | None = None
     goodput: dict[int, dict[str, float]] = {}
+    early_seconds: float = MAX_EARLY_SECONDS
     counted: float = 0.0
     is_preempted: bool = False
 

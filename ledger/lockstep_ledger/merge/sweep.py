@@ -1,14 +1,16 @@
 """A sweep over the starts and ends of a node, of the scheduler, or of a part: its spans.
 
 The state after a sweep is a function of the set of events. What comes in order goes on from there;
-what comes late is swept anew with all events of its node.
+from the span in which something comes late the events of its node are swept anew.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from itertools import takewhile
 
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.growth import count, note
-from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.precedence import FROM_PAGES, SCHEDULER
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
 
 _OF_NODES = frozenset({
@@ -53,9 +55,22 @@ class Source:
         return event.kind in _STARTS and event.time_seconds <= self.spans[-1].heard
 
     def is_of(self, frame: Frame) -> bool:
-        """Whether a sweep would give the same spans in this frame."""
+        """Whether a sweep would give the same spans in this frame, which only nodes depend on."""
+        if self.name == SCHEDULER or self.name.startswith(PART_PREFIX):
+            return True
         befores = (None, *self.spans)
         return all(s.is_of(frame, before) for s, before in zip(self.spans, befores, strict=False))
+
+    def list_before(self, event: LedgerEvent) -> list[Span]:
+        """Spans of a node that neither an event nor anything after it can change."""
+        if self.name == SCHEDULER or self.name.startswith(PART_PREFIX):
+            return []
+        return list(
+            takewhile(
+                lambda span: tuple(span.last) < event.order and span.heard < event.time_seconds,
+                self.spans,
+            )
+        )
 
     def take(self, event: LedgerEvent, frame: Frame) -> Iterator[WindowRow]:
         """Adds an event, in order if its place matters; what it adds to the windows."""
@@ -90,15 +105,11 @@ class Source:
                 gpus = final[0] if final else span.find_gpus(frame.gpus_of_node)
                 yield from count(span, event, gpus)
 
-    def find(self, time: float) -> Span | None:
-        """The newest span that begins at or before a time."""
-        return next((span for span in reversed(self.spans) if span.begin <= time), None)
-
     def _open(self, event: LedgerEvent, *, has_start: bool = True) -> Span:
         span = Span(
-            node=self.name, number=len(self.spans), attempt=event.attempt, last=event.order,
-            begin=event.time_seconds, has_start=has_start, gpu_model=event.text("gpu_model"),
-            is_launched=event.kind == "job_started",
+            node=self.name, number=len(self.spans), attempt=event.attempt, opened=event.order,
+            last=event.order, begin=event.time_seconds, has_start=has_start,
+            gpu_model=event.text("gpu_model"), is_launched=event.kind == "job_started",
         )  # fmt: skip
         if event.kind == "job_started":
             span.num_nodes, span.num_ranks = (
@@ -106,6 +117,8 @@ class Source:
                 event.number("nproc_per_node"),
             )
         if self.spans:
+            gap = span.begin - self.spans[-1].last[0]
+            span.early_seconds = min(span.early_seconds, gap)
             self.spans[-1].bound = span.begin
             self.changed.add(span.number - 1)
         self.spans.append(span)
@@ -119,7 +132,8 @@ class Source:
         span.after_requeue = requeued
 
     def _note_event(self, event: LedgerEvent) -> None:
-        span = self.find(event.time_seconds)
+        order = event.order
+        span = next((s for s in reversed(self.spans) if tuple(s.opened) <= order), None)
         if span is None:
             return
         self.changed.add(span.number)
@@ -127,20 +141,42 @@ class Source:
         if event.kind != "job_finished":
             span.alive = max(span.alive, event.time_seconds)
         if event.kind == "checkpoint_durable":
-            span.checkpoints = sorted([*span.checkpoints, event.time_seconds])[-_NUM_CHECKPOINTS:]
+            times = {*span.checkpoints, event.time_seconds}
+            span.checkpoints = sorted(times)[-_NUM_CHECKPOINTS:]
         if event.kind in {"attempt_ended", "job_finished"}:
             span.is_preempted |= event.fields.get("outcome") == "preempted"
 
 
-def sweep(name: str, events: Iterable[LedgerEvent], frame: Frame) -> tuple[Source, list[WindowRow]]:
-    """The spans of all events of a node, and what they add to the windows."""
+def sweep(
+    name: str, events: Iterable[LedgerEvent], frame: Frame, kept: Sequence[Span] = ()
+) -> tuple[Source, list[WindowRow]]:
+    """The spans of all events of a source, and what they add to the windows.
+
+    Args:
+        name: of the source.
+        events: all of them, or with ``kept`` those from the newest event of its last span on.
+        frame: of the job.
+        kept: spans of before, which are not changed.
+    """
+    newest = tuple(kept[-1].last) if kept else ()
     ordered = sorted(events, key=lambda event: event.order)
-    source, rows = _sweep(Source(name), ordered, frame)
+    ordered = [e for e in ordered if not kept or e.order > newest or e.kind not in _OF_NODES]
+    source, rows = _sweep(_resume(name, kept), ordered, frame)
     if not source.is_of(frame):
         # The newest word on the GPUs of a span holds for all of it.
         final = [span.find_gpus(frame.gpus_of_node) for span in source.spans]
-        source, rows = _sweep(Source(name, final_gpus=final), ordered, frame)
+        source, rows = _sweep(_resume(name, kept, final), ordered, frame)
     return source, rows
+
+
+def _resume(name: str, kept: Sequence[Span], final_gpus: Sequence[float] = ()) -> Source:
+    """The source as it was when the last of the spans was the newest."""
+    source = Source(name, kept, final_gpus)
+    if kept:
+        source.spans[-1] = deepcopy(kept[-1])
+        source.spans[-1].bound = None
+        source.changed.add(len(kept) - 1)
+    return source
 
 
 def _sweep(
@@ -166,4 +202,5 @@ def _close(span: Span, event: LedgerEvent) -> None:
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
         culprit_node=event.text("culprit_node") or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
+        is_implied=event.text("source") == FROM_PAGES,
     )

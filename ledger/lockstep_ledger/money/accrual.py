@@ -45,7 +45,6 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that a run of a job held from one moment to another.
 
     Attributes:
-        node: that reports it; empty for the allocation that the scheduler states.
         end: None while it runs.
         states: parts of its GPU time by goodput state, in any unit; they hold for all its days.
         gpu_seconds: of an interval with an end, where nodes came and went in it; None for
@@ -54,8 +53,6 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: BilledJob
-    run: int
-    node: str
     gpu_model: str
     num_gpus: float
     begin: float
@@ -133,15 +130,6 @@ def accrue(
                 states[key][state] += seconds * weight / total
     lines = [_line(key, dict(parts), dict(states[key])) for key, parts in days.items()]
     return sorted(lines, key=lambda line: (line.month, line.job.number))
-
-
-def price(interval: GpuInterval, card: RateCard, zone: tzinfo, end: float) -> dict[str, Decimal]:
-    """What an interval costs until a moment, by currency and not rounded: for counters."""
-    costs: dict[str, Decimal] = defaultdict(Decimal)
-    for line in accrue([interval], card, zone, interval.begin, end):
-        if line.price is not None:
-            costs[line.currency] += line.gpu_seconds * line.price / _HOUR_SECONDS
-    return dict(costs)
 
 
 def _gpus(interval: GpuInterval) -> Decimal:

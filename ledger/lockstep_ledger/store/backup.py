@@ -31,8 +31,7 @@ from lockstep_ledger.store.database import (
     store_url,
     writer_lock,
 )
-from lockstep_ledger.store.tables import counters
-from lockstep_ledger.store.upkeep_tables import counter_bases
+from lockstep_ledger.store.tables import counter_bases, counters
 
 _ROWS = 5000
 _VERSIONS = "alembic_version"

@@ -8,7 +8,6 @@ from lockstep_ledger.merge.counted import Booked, Checkpoints, counts_of, observ
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.record import Record
-from lockstep_ledger.merge.spans import WindowRow
 
 _WATCHED = (
     "outcome", "failure_class", "cause", "culprit_node", "project", "queue", "started", "ended",
@@ -49,15 +48,10 @@ def book(
         elif key in counts:
             counts[key] = was
     rows = rows_of(record, checkpoints)
-    effects.count(old.group, map(WindowRow._make, old.rows), sign=-1)
+    effects.count(old.group, old.rows, sign=-1)
     effects.count(group, rows)
     observed = _observe(old.observed, record, effects)
-    facts.booked = Booked(
-        group,
-        list(counts.items()),
-        [(row.time, row.slo, row.good, row.total) for row in rows],
-        observed,
-    )
+    facts.booked = Booked(group, list(counts.items()), rows, observed)
     changes = [{"field": name, "before": was, "after": now} for name, (was, now) in fallen.items()]
     return [*changes, *_amended_fields(before, record)]
 

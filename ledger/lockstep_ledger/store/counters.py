@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from lockstep_catalogue import Kind, Metric
 from lockstep_catalogue.ledger import COUNTED, GROUP
-from lockstep_ledger.merge.effects import Effects, Labels, SloRow
+from lockstep_ledger.merge.effects import Effects, Labels
 from lockstep_ledger.store.tables import counters
 
 Series = tuple[str, Labels]
@@ -49,19 +49,14 @@ class Counters:
 
     Args:
         clusters: those that are counted by their names; None for any.
-        groups: the only groups that are counted by their names; None for any.
     """
 
-    def __init__(
-        self, clusters: frozenset[str] | None = None, groups: frozenset[Labels] | None = None
-    ) -> None:
-        self._clusters, self._only_groups = clusters, groups
+    def __init__(self, clusters: frozenset[str] | None = None) -> None:
+        self._clusters = clusters
         self._rows: dict[Series, CounterRow] = {}
         self._groups: set[Labels] = set()
         self._names: tuple[set[str], ...] = tuple(set() for _ in GROUP)
         self._highest = self._highest_saved = 0
-        for group in groups or ():
-            self._add_group(group)
         self._lock = threading.Lock()
         self._changed: dict[Series, CounterRow] = {}
 
@@ -116,16 +111,16 @@ class Counters:
         self._changed = {}
         self._highest_saved = self._highest
 
-    def slo_values(self, row: SloRow) -> dict[str, Any]:
-        """The row of an objective with cluster and class as they are counted."""
-        return {
-            "time": row.time_seconds,
-            "cluster": self._name(0, row.cluster),
-            "job_class": self._name(len(GROUP) - 1, row.job_class),
-            "slo": row.slo,
-            "good": row.good,
-            "total": row.total,
-        }
+    def slo_values(self, effects: Effects) -> list[dict[str, Any]]:
+        """The counts of objectives with cluster and class as they are counted."""
+        return [
+            {
+                "cluster": self._name(0, cluster),
+                "job_class": self._name(len(GROUP) - 1, job_class),
+                **row._asdict(),
+            }
+            for cluster, job_class, row in effects.slo_rows
+        ]
 
     def counted_labels(self, labels: Labels) -> Labels:
         """Values of labels with the group as it is counted."""
@@ -148,14 +143,14 @@ class Counters:
         """A label's value as it is counted."""
         if position == 0 and counted_cluster(name, self._clusters) != name:
             return OTHER
-        is_full = self._only_groups is not None or len(self._names[position]) >= MAX_NAMES[position]
+        is_full = len(self._names[position]) >= MAX_NAMES[position]
         return OTHER if name and is_full and name not in self._names[position] else name
 
     def _group(self, group: Labels) -> Labels:
         if group in self._groups:
             return group
         group = tuple(self._name(position, name) for position, name in enumerate(group))
-        is_full = self._only_groups is not None or len(self._groups) >= MAX_GROUPS
+        is_full = len(self._groups) >= MAX_GROUPS
         # A cluster that is not configured takes no names from those that are.
         if group[0] == OTHER or (is_full and group not in self._groups):
             return (group[0], OTHER, OTHER, OTHER)

@@ -13,7 +13,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -139,6 +140,12 @@ def new_engine(url: URL) -> Engine:
         cursor.close()
 
     return engine
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    """An INSERT that may say what to do on a conflict: SQLAlchemy has one for each database."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table)
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store import letters
+from lockstep_ledger.store.tables import inbox
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.upkeep_tables import inbox
 
 MAX_DELIVERIES = 20_000
 """Some minutes of a large cluster. More is refused, and stays with the senders."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.merge.derive import Derivation
 from lockstep_ledger.merge.event import LedgerEvent
@@ -18,6 +17,7 @@ from lockstep_ledger.merge.record import Record, record_of_json
 from lockstep_ledger.merge.runs import SLACK_SECONDS
 from lockstep_ledger.merge.spans import Frame, Span
 from lockstep_ledger.merge.sweep import Source
+from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.tables import jobs, marks, spans
 
 _decode_facts = msgspec.json.Decoder(JobFacts).decode
@@ -44,6 +44,7 @@ class JobState:
         derivation: of the record, while nothing but the growth of its newest run has changed.
         touched: names of sources that have spans to be saved.
         begins_anew: whether it is derived from all of its events, after it was joined.
+        num_spans: of all sources, as they were last derived.
     """
 
     facts: JobFacts
@@ -53,6 +54,7 @@ class JobState:
     derivation: Derivation | None = None
     touched: set[str] = field(default_factory=set)
     begins_anew: bool = False
+    num_spans: int = 0
 
     @property
     def frame(self) -> Frame:
@@ -81,6 +83,7 @@ def load(connection: Connection, row: Row[Any]) -> JobState:
     for span in connection.execute(_SPANS, {"number": row.number}):
         by_node[span.node].append(_decode_span(span.state))
     state.sources = {name: Source(name, found) for name, found in by_node.items()}
+    state.num_spans = sum(map(len, by_node.values()))
     if SCHEDULER in state.sources:
         state.sources[SCHEDULER].requeue_waits = state.facts.requeue_waits
     return state
@@ -127,8 +130,7 @@ def upsert(connection: Connection, table: Any, key: Sequence[str], rows: list[An
     """Adds rows, or replaces those of the same key."""
     if not rows:
         return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement: Any = dialect.insert(table)
+    statement = insert_into(connection, table)
     values = {c.name: statement.excluded[c.name] for c in table.c if c.name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
 

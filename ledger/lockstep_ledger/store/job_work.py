@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, text
 
-from lockstep_ledger.merge.derive import STRUCTURAL, Derivation, Evidence
+from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.facts import JobFacts
@@ -16,7 +16,7 @@ from lockstep_ledger.merge.marks import Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.merge.record import Record
 from lockstep_ledger.merge.settlement import SettleTimeouts
-from lockstep_ledger.merge.spans import PART_PREFIX, Frame, WindowRow
+from lockstep_ledger.merge.spans import PART_PREFIX, Frame, Span, WindowRow
 from lockstep_ledger.merge.sweep import Source, sweep
 from lockstep_ledger.store.job_states import JobState, changed_spans, remove, upsert
 from lockstep_ledger.store.tables import events, marks, spans
@@ -24,7 +24,10 @@ from lockstep_records.outcomes.evidence import NodeEvent
 
 _MAX_INCIDENTS = 200
 _OF_JOB = select(events).where(events.c.job == bindparam("number"))
-_OF_NODE = _OF_JOB.where(events.c.node == bindparam("node_name"))
+_OF_NODE = _OF_JOB.where(
+    events.c.node == bindparam("node_name"), events.c.time >= bindparam("since")
+)
+_EVER = -1e300
 # As text: SQLite takes a partial index only for the very words of its condition.
 _INCIDENTS = (
     select(events.c.node, events.c.time, events.c.body)
@@ -60,6 +63,7 @@ class JobWork:
         self._new = {event.id for event in state.pending}
         self._rows: list[WindowRow] = []
         self._is_growth = False
+        self._of_scheduler: dict[str, list[LedgerEvent]] = defaultdict(list)
 
     def run(self) -> Record:
         """Applies the events and derives the record; counters are booked by the caller."""
@@ -132,8 +136,8 @@ class JobWork:
                 record.runs[-1] = msgspec.structs.replace(record.runs[-1])
             if not record.preemptions and derivation.update(record, changed):
                 return record
-        evidence = Evidence(self._incidents, self.checkpoints)
-        state.derivation = Derivation(state.facts, state.sources, evidence, self._timeouts)
+        state.derivation = Derivation(state.facts, state.sources, self._incidents, self._timeouts)
+        state.num_spans = state.derivation.num_spans
         return state.derivation.record()
 
     def checkpoints(self, until: float) -> tuple[int, float, float]:
@@ -154,15 +158,26 @@ class JobWork:
                 break
             rows += source.take(event, frame)
         if is_late or not source.is_of(frame):
-            stored = list(self._read(name))
-            swept, rows = sweep(name, stored, frame)
-            old = [event for event in stored if event.id not in self._new]
-            _, old_rows = sweep(name, old, before)
-            rows += [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
+            kept = source.list_before(added[0]) if added and before == frame else []
+            swept, rows = self._sweep_anew(name, frame, before, kept)
+            if kept and not swept.is_of(
+                frame
+            ):  # what is kept does not fit to the GPUs that are stated now
+                swept, rows = self._sweep_anew(name, frame, before, [])
             self._forget(name, len(swept.spans), len(source.spans))
             source, self._is_growth = swept, False
         self._put(source)
         self._rows += rows
+
+    def _sweep_anew(
+        self, name: str, frame: Frame, before: Frame, kept: list[Span]
+    ) -> tuple[Source, list[WindowRow]]:
+        """Sweeps the stored events behind some spans; takes back what they added before."""
+        stored = self._read(name, kept[-1].last[0] if kept else _EVER)
+        swept, rows = sweep(name, stored, frame, kept)
+        old = [event for event in stored if event.id not in self._new]
+        _, old_rows = sweep(name, old, before, kept)
+        return swept, rows + [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
 
     def _put(self, source: Source) -> None:
         if source.spans or source.requeue_waits is not None:
@@ -174,14 +189,21 @@ class JobWork:
             own = (spans.c.job == self._state.number, spans.c.node == name)
             self._connection.execute(delete(spans).where(*own, spans.c.number >= count))
 
-    def _read(self, name: str) -> Iterable[LedgerEvent]:
-        """All stored events of a source."""
-        node = SCHEDULER if name.startswith(PART_PREFIX) else name
-        values = {"number": self._state.number, "node_name": node}
-        for row in self._connection.execute(_OF_NODE, values):
-            event = event_of_row(row, self._state.facts)
-            if name in _sources_of(event):
-                yield event
+    def _read(self, name: str, since: float = _EVER) -> list[LedgerEvent]:
+        """Stored events of a source from a time on; those of the scheduler are read once."""
+        is_of_scheduler = name == SCHEDULER or name.startswith(PART_PREFIX)
+        if is_of_scheduler and self._of_scheduler:
+            return self._of_scheduler[name]
+        node = SCHEDULER if is_of_scheduler else name
+        values = {"number": self._state.number, "node_name": node, "since": since}
+        rows = self._connection.execute(_OF_NODE, values)
+        found = [event_of_row(row, self._state.facts) for row in rows]
+        if not is_of_scheduler:
+            return found
+        for event in found:
+            for source in _sources_of(event):
+                self._of_scheduler[source].append(event)
+        return self._of_scheduler[name]
 
     def _count_marks(self, added: Iterable[LedgerEvent]) -> None:
         """Counts what is counted once, where it is new or was reported earlier than before."""

@@ -11,7 +11,6 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
-from lockstep_ledger.merge.spans import WindowRow
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
@@ -178,7 +177,7 @@ class Joins:
 
     def _join_booked(self, booked: Booked, other: Booked) -> Booked:
         """What both have booked, where it is one group; else the other's is taken back."""
-        self._effects.count(other.group, map(WindowRow._make, other.rows), sign=-1)
+        self._effects.count(other.group, other.rows, sign=-1)
         observed = sorted({*booked.observed, *other.observed})
         counts = dict(booked.counts)
         if not counts:

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.ingest.document import RefusedEvent
+from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.queries import Limits, within
 from lockstep_ledger.store.tables import dead_letters, jobs
 
@@ -38,8 +38,7 @@ def keep(
         }
         for letter in refused
     ]
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+    connection.execute(insert_into(connection, dead_letters).on_conflict_do_nothing(), rows)
 
 
 def read_events(

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
-from lockstep_ledger.store.tables import events, jobs, spans
-from lockstep_ledger.store.upkeep_tables import job_upkeep
+from lockstep_ledger.merge.event import Order
+from lockstep_ledger.merge.precedence import rank_of
+from lockstep_ledger.store.database import insert_into
+from lockstep_ledger.store.tables import events, job_upkeep, jobs, spans
 
 _ROWS, _REST_SECONDS, _TRIPLE = 500, 3600.0, 3
 _STARTS = frozenset({"job_started", "attempt_started"})
@@ -44,7 +45,7 @@ class Thinning:
     job: int
     position: int = 0
     is_second: bool = False
-    starts: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    starts: dict[str, list[Order]] = field(default_factory=lambda: defaultdict(list))
     holders: dict[Hashable, tuple[float, int]] = field(default_factory=dict)
     uses: Counter[int] = field(default_factory=Counter)
 
@@ -58,7 +59,7 @@ class Thinning:
             if self.is_second and is_spare:
                 dropped += self._compare(row)
             elif row.kind in _STARTS and not self.is_second:
-                insort(self.starts[row.node], row.time)
+                insort(self.starts[row.node], _order_of(row))
         if dropped:
             connection.execute(delete(events).where(events.c.sequence.in_(dropped)))
         is_last = len(rows) < _ROWS
@@ -84,7 +85,7 @@ class Thinning:
     def _measure(self, row: Any) -> Iterator[tuple[Hashable, float]]:
         """For what an event may be needed, and how high it is there."""
         # The end of a silent node is its last event before a start.
-        span = (row.node, bisect_right(self.starts[row.node], row.time))
+        span = (row.node, bisect_right(self.starts[row.node], _order_of(row)))
         yield ("event", *span), row.time
         fields = json.loads(row.body)["fields"] if row.kind in _MEASURED else {}
         if row.kind == "goodput":
@@ -97,6 +98,10 @@ class Thinning:
             step = str(fields.get("step"))
             yield ("first", row.attempt, step), -row.time
             yield ("last", row.attempt, step), row.time
+
+
+def _order_of(row: Any) -> Order:
+    return row.time, row.attempt, rank_of(row.kind), row.id
 
 
 @dataclass(slots=True)
@@ -185,8 +190,7 @@ def _read_events(connection: Connection, job: int, position: int) -> Sequence[An
 def _note(connection: Connection, job: int, column: str) -> None:
     """Notes up to which event a job is done, so that one that gets more is done again."""
     updated = connection.execute(select(jobs.c.updated).where(jobs.c.number == job)).scalar()
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = dialect.insert(job_upkeep).values({"job": job, column: updated})
+    row = insert_into(connection, job_upkeep).values({"job": job, column: updated})
     connection.execute(row.on_conflict_do_update(index_elements=["job"], set_={column: updated}))
 
 

@@ -172,3 +172,69 @@ dead_letters = Table(
     UniqueConstraint("event_id", "refusal", name="dead_letters_once"),
     Index("dead_letters_by_refusal", "refusal", "number"),
 )
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("client", _NAME, nullable=False),
+    Column("events", Text, nullable=False),
+)
+"""Deliveries that a ledger took without leading; the leader stores their events."""
+
+slo_rollups = Table(
+    "slo_rollups",
+    metadata,
+    Column("seconds", Integer, primary_key=True, autoincrement=False),
+    Column("time", Double, primary_key=True),
+    Column("cluster", _NAME, primary_key=True),
+    Column("job_class", _NAME, primary_key=True),
+    Column("slo", String(40), primary_key=True),
+    Column("good", Double, nullable=False),
+    Column("total", Double, nullable=False),
+)
+"""Sums of older rows of ``slo_events``, a row a bucket of so many seconds that begins at a time."""
+
+job_upkeep = Table(
+    "job_upkeep",
+    metadata,
+    Column("job", _NUMBER, primary_key=True, autoincrement=False),
+    Column("thinned", Double),
+    Column("anonymised", Double),
+)
+"""Up to which ``updated`` of a job its events are thinned and its names are gone."""
+
+counter_bases = Table(
+    "counter_bases",
+    metadata,
+    Column("counter", _NUMBER, primary_key=True, autoincrement=False),
+    Column("base", Double, nullable=False),
+)
+"""What a counter held when its store was restored: it is served as what it has grown by since."""
+
+closed_months = Table(
+    "closed_months",
+    metadata,
+    Column("month", String(7), primary_key=True),
+    Column("zone", String(100), nullable=False),
+    Column("rate_card", String(16), nullable=False),
+    Column("closed", Double, nullable=False),
+    Column("author", _NAME, nullable=False),
+)
+
+# Never changed and never deleted; what is wrong in a closed month is a line more in an open one.
+statement_lines = Table(
+    "statement_lines",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("month", String(7), nullable=False),
+    Column("corrects", String(7), nullable=False),
+    Column("job", BigInteger, nullable=False),
+    Column("project", _NAME, nullable=False),
+    Column("currency", _NAME, nullable=False),
+    # As decimal text: no database of the two rounds it.
+    Column("amount", String(40), nullable=False),
+    Column("body", Text, nullable=False),
+    Index("statement_lines_by_month", "month"),
+    Index("statement_lines_by_correction", "corrects"),
+)

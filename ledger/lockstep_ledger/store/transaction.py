@@ -102,10 +102,8 @@ class Transaction:
         job_states.save(connection, self._changed.values(), self._new)
         state.counters.apply(self._effects, self._now_seconds)
         state.counters.save(connection)
-        if slo_rows := self._effects.slo_rows:
-            connection.execute(
-                _ADD_SLO_EVENTS, [state.counters.slo_values(row) for row in slo_rows]
-            )
+        if slo_rows := state.counters.slo_values(self._effects):
+            connection.execute(_ADD_SLO_EVENTS, slo_rows)
         if self._amendments:
             connection.execute(_ADD_AMENDMENTS, self._amendments)
         for submission in self._submissions:
@@ -169,7 +167,7 @@ def _refuse(job: JobState, event: LedgerEvent) -> Refused | None:
             f"job {event.job_id} of cluster {event.cluster} is of user {owner}, and {event.kind} of"
             f" {event.node} is of user {event.owner}; choose an id that nobody has",
         )
-    return implausible(event, job.sources, job.facts.word("num_nodes"))
+    return implausible(event, job.sources, job.facts.word("num_nodes"), job.num_spans)
 
 
 def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:

@@ -17,8 +17,7 @@ from lockstep_ledger.store.booking import book
 from lockstep_ledger.store.counters import Counters, Series
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
-from lockstep_ledger.store.tables import events, jobs, slo_events
-from lockstep_ledger.store.upkeep_tables import slo_rollups
+from lockstep_ledger.store.tables import events, jobs, slo_events, slo_rollups
 
 _log = logging.getLogger(__name__)
 _COUNTERS = {metric.name for metric in COUNTED if metric.kind is Kind.COUNTER} - {AMENDED.name}
@@ -66,8 +65,7 @@ def derive_all(
 
 
 def _flush(connection: Connection, effects: Effects, held: Counters) -> None:
-    rows = [held.slo_values(row) for row in effects.slo_rows]
-    if rows:
+    if rows := held.slo_values(effects):
         connection.execute(insert(slo_events), rows)
 
 

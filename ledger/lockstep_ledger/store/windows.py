@@ -1,27 +1,42 @@
-"""Exact counts of objectives per window, jobs by status, and the number of dead letters."""
+"""What a scrape counts in the store: objectives by window, jobs by status, promises, letters."""
 
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, Table, case, func, select, union_all
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
+from lockstep_catalogue.ledger import MAX_TARGETS, SLO_COUNTS_SECONDS, SLO_WINDOWS
+from lockstep_ledger.merge.record import record_of_json
 from lockstep_ledger.store.counters import counted_cluster
-from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs, slo_events
-from lockstep_ledger.store.targets import Target, running_targets
-from lockstep_ledger.store.upkeep_tables import slo_rollups
+from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs, slo_events, slo_rollups
 
 SloKey = tuple[str, str, str, str]
 """Cluster, class of jobs, objective and window."""
 _log = logging.getLogger(__name__)
 # A store of millions of events takes a second to count: that stays below a tenth of a core.
 _REST_FACTOR = 10.0
+_MAX_READ = 2000  # a record is decoded in some ten microseconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """The promise of one job.
+
+    Attributes:
+        deadline_time: wall clock by which it has to be done.
+        tokens: that it is to be trained on by then.
+    """
+
+    cluster: str
+    job_id: str
+    deadline_time: float
+    tokens: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +125,32 @@ def _sum_bands(table: Table, now_seconds: float) -> Select[Any]:
         .where(table.c.time > now_seconds - lengths[-1], table.c.time <= now_seconds)
         .group_by(*groups)
     )
+
+
+def running_targets(
+    connection: Connection, clusters: frozenset[str] | None = None
+) -> Iterator[Target]:
+    """Targets of the newest running jobs that declare a deadline and their tokens."""
+    query = (
+        select(jobs.c.state)
+        .where(jobs.c.status == "running")
+        .order_by(jobs.c.number.desc())
+        .limit(_MAX_READ)
+    )
+    num_targets = 0
+    for (state,) in connection.execute(query):
+        try:
+            job = record_of_json(state)
+        except ValueError:  # its record cannot be read, and harms no other
+            continue
+        if job.deadline and job.declared_tokens and num_targets < MAX_TARGETS:
+            num_targets += 1
+            yield Target(
+                cluster=counted_cluster(job.cluster, clusters),
+                job_id=job.job_id,
+                deadline_time=job.deadline,
+                tokens=job.declared_tokens,
+            )
 
 
 class WindowReader:

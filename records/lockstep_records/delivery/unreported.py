@@ -153,7 +153,7 @@ class UnreportedJobs:
             yield self._event("attempt_started", pages[0], number, ranks, _begin(pages))
 
     def _ends(self, folder: Path, page: Page, attempt: int, over: float) -> Iterator[Event]:
-        fields = classify(evidence_of(folder, attempt)).event_fields()
+        fields = {**classify(evidence_of(folder, attempt)).event_fields(), "source": "pages"}
         for kind in ("attempt_ended", "job_finished"):
             yield self._event(kind, page, attempt, fields, over)
 

@@ -134,6 +134,7 @@ _END = (
         "outcome", "text", "what became of it on this node", OUTCOMES, required=True, nullable=False
     ),
     _F("exit_code", "integer", "exit status of the launcher", least=-_MAX_STATUS, most=_MAX_STATUS),
+    _F("source", "text", "pages where no launcher said so and only the pages of its ranks tell"),
     _F("failure_class", "text", "who has to act; absent unless it failed", FAILURE_CLASSES),
     _F("cause", "text", "name of the rule of the outcome table"),
     _F("reason", "text", "one sentence"),

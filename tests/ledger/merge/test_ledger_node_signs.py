@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+import msgspec
 import pytest
 
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
@@ -21,7 +22,7 @@ def test_an_incident_of_a_node_decides_where_no_end_names_a_cause() -> None:
     assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
     assert (job.culprit_node, job.reason) == ("n2", "Xid79 GPU has fallen off on rank 9.")
     assert job.culprit_rank == 9
-    assert record_of_json(job.to_json()) == job
+    assert record_of_json(msgspec.json.encode(job)) == job
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_expected_time_follows_from_the_failures_and_checkpoints_of_a_job() -> N
     job.checkpoints, job.outcome = 24, "succeeded"
     seconds = {"startup": 1200.0, "checkpoint": 720.0, "productive": day - 1920.0}
     job.goodput = {state: value * gpus for state, value in seconds.items()}
-    expected = expectation(interruptions_of(json.loads(job.to_json())))
+    expected = expectation(interruptions_of(json.loads(msgspec.json.encode(job))))
     assert expected.failures_per_node_day == pytest.approx(0.5)
     assert (expected.restart_seconds, expected.save_seconds) == (600.0, 30.0)
     assert expected.interval_seconds == pytest.approx((day - 1920) / 24)
@@ -63,7 +64,7 @@ def test_expected_time_follows_from_the_failures_and_checkpoints_of_a_job() -> N
 
 
 def test_without_reports_nothing_is_expected() -> None:
-    record = json.loads(Record("east", "j", 1, None, ["j"]).to_json())
+    record = json.loads(msgspec.json.encode(Record("east", "j", 1, None, ["j"])))
     assert set(asdict(expectation(interruptions_of(record))).values()) == {None}
     assert last_hour_ettr([]) is None
 

@@ -199,6 +199,15 @@ class JobHistory:
         """Whether each run has a word of preemption."""
         return [is_preempted(run) for run in self.runs]
 
+    @property
+    def has_failed(self) -> list[bool]:
+        """Whether each run is over and has failed."""
+        over = [*[True] * len(self.runs[1:]), *[self.is_last_run_over] * len(self.runs[:1])]
+        return [
+            is_over and each.verdict.outcome == "failed"
+            for is_over, each in zip(over, self.verdicts, strict=True)
+        ]
+
     def _scheduler_end_received(self, run: Run) -> float:
         """When the ledger first heard the scheduler's end of a run."""
         received = [

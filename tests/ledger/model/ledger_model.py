@@ -105,8 +105,8 @@ def record_of(job: JobHistory) -> dict[str, Any]:
     is_settled = job.is_finished and bool(job.runs)
     lost = sum(
         lost_gpu_seconds(job, run)
-        for run, preempted in zip(job.runs, job.is_preempted, strict=True)
-        if preempted
+        for run, preempted, failed in zip(job.runs, job.is_preempted, job.has_failed, strict=True)
+        if preempted or failed
     )
     words = (*COMPARED, "deadline_time")
     return {

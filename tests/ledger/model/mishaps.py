@@ -163,10 +163,23 @@ def hear_requeues_only(_rng: random.Random, messages: list[Message]) -> list[Mes
     return [m for m in messages if m.event["node"] or m.event["kind"] in rare]
 
 
+def leave_ends_to_pages(rng: random.Random, messages: list[Message]) -> list[Message]:
+    """The agent takes the ends of some nodes from the pages of their ranks, which say done."""
+    ends = _of(messages, "attempt_ended", "job_finished", is_node=True)
+    nodes = {node for node in sorted({m.sender for m in ends}) if rng.random() < 0.6}
+    implied = {"outcome": "succeeded", "cause": "success", "source": "pages"}
+    changed = {
+        m.event["id"]: _edit(_without(m, "failure_class"), fields=implied)
+        for m in ends
+        if m.sender in nodes
+    }
+    return [changed.get(m.event["id"], m) for m in messages]
+
+
 MISHAPS: tuple[Mishap, ...] = (
     lose_starts, lose_scheduler_start, claim_too_much, end_twice, state_loss, add_incident,
     hide_gpus, count_from_zero, change_words, declare_no_gpus, report_late, break_silence,
-    release_early, hear_requeues_only,
+    release_early, hear_requeues_only, leave_ends_to_pages,
 )  # fmt: skip
 
 

@@ -115,6 +115,14 @@ SMALL_JOBS: dict[str, tuple[Message, ...]] = {
         word(2, "a", 100, "job_finished", job_id="l1", outcome="succeeded"),
         word(3, "b", 101, "job_finished", job_id="l2", outcome="succeeded"),
     ),
+    "a success that pages imply": (
+        word(0, "", 0, "job_started", num_gpus=8, num_nodes=2),
+        word(1, "a", 2, "job_started", nproc_per_node=4),
+        word(2, "b", 3, "job_started", nproc_per_node=4),
+        word(3, "a", 300, "job_finished", outcome="succeeded", source="pages"),
+        word(4, "b", 301, "job_finished", outcome="succeeded"),
+        word(5, "", 305, "job_finished", outcome="failed", failure_class="unknown", cause="exit"),
+    ),
     "preempted, lost work, and back": (
         word(0, "", 0, "job_started", 0, num_gpus=8),
         word(1, "a", 2, "job_started", 0, nproc_per_node=8),

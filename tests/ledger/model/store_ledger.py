@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from sqlalchemy import select
+from sqlalchemy import create_engine, make_url, select, text
 
 from lockstep_catalogue.ledger import AMENDED, COUNTED
 from lockstep_catalogue.metric import Kind
@@ -14,7 +15,7 @@ from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.merge.derive import Derivation
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import job_states
-from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.database import open_store, store_url
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
@@ -91,6 +92,10 @@ class StoreLedger:
         counts = count_windows(self._engine, now).slo
         return {key: pair for key, pair in counts.items() if any(abs(v) > 1e-6 for v in pair)}
 
+    def close(self) -> None:
+        """Leaves its connections."""
+        self._engine.dispose()
+
     def kill(self) -> None:
         self._engine.dispose()
         self._open()
@@ -99,6 +104,22 @@ class StoreLedger:
 _SHORT = {
     ("lockstep_ledger_resumes_total", "restore_outcome"): "restore",
 }
+
+
+def postgres_ledger(server: str, settings: Settings) -> StoreLedger:
+    """A ledger in a new database of a server.
+
+    Args:
+        server: address of one of its databases.
+        settings: waits.
+    """
+    name = f"ledger_{uuid4().hex}"
+    engine = create_engine(store_url(server), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    address = make_url(server).set(database=name)
+    return StoreLedger(address.render_as_string(hide_password=False), settings)
 
 
 def sqlite_ledger(folder: Path, settings: Settings) -> StoreLedger:

@@ -91,19 +91,19 @@ def checkpoints_until(job: JobHistory, time: float) -> list[float]:
 
 
 def lost_gpu_seconds(job: JobHistory, run: Run) -> float:
-    """GPU time of a preempted run since its last durable checkpoint or start.
-
-    Of a job without any checkpoint nobody knows what was lost, unless the scheduler says so.
-    """
+    """GPU time of a run since its last checkpoint or attempt, unless the scheduler says it."""
     stated = [fact.number("lost_gpu_seconds") for fact in run.preemptions]
     values = [value for value in stated if value is not None]
     if values:
         return max(values)
-    if not checkpoints_until(job, run.end):
-        return 0.0
-    kinds = {"checkpoint_durable", "job_started", "attempt_started"}
-    safe = [fact.time for fact in run.facts if fact.kind in kinds and fact.time <= run.end]
-    return (run.end - max([run.begin, *safe])) * job.gpus(run)
+    safe = [run.begin]
+    for span in run.spans:
+        begun: dict[int, float] = {}
+        for fact in span.facts:
+            if fact.kind in {"job_started", "attempt_started"}:
+                begun.setdefault(fact.attempt, fact.time)
+        safe += [*begun.values(), *(f.time for f in span.facts if f.kind == "checkpoint_durable")]
+    return (run.end - max(time for time in safe if time <= run.end)) * job.gpus(run)
 
 
 def states_of(job: JobHistory) -> dict[str, float]:

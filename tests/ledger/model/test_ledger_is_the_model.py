@@ -12,6 +12,7 @@ from .job_history import Settings
 from .ledger_under_test import LedgerUnderTest, Player
 from .ledgers import LEDGERS, ModelLedger
 from .small_jobs import LARGER_JOBS, SMALL_JOBS
+from .store_ledger import postgres_ledger
 from .truth import History, Message
 
 SETTINGS = Settings()
@@ -98,6 +99,27 @@ def _differences_of_orders(
 def test_thousands_of_histories_agree(build_ledger: Builder, mode: Mode) -> None:
     for seed in _MANY:
         assert _differences(build_ledger(), seed, mode, kills=seed % 3) == []
+
+
+def _on_postgres(server: str, seed: int) -> list[str]:
+    """Differences of one history on PostgreSQL, in a mode and with deaths that the seed decides."""
+    ledger = postgres_ledger(server, SETTINGS)
+    try:
+        return _differences(ledger, seed, MODES[seed % len(MODES)], kills=seed % 3)
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("seed", range(len(MODES)))
+def test_a_ledger_on_postgresql_holds_what_the_model_expects(postgres: str, seed: int) -> None:
+    assert _on_postgres(postgres, seed) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_a_hundred_histories_agree_on_postgresql(postgres: str) -> None:
+    for seed in range(100, 200):
+        assert _on_postgres(postgres, seed) == []
 
 
 class _Forgetful(ModelLedger):

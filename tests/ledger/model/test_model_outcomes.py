@@ -17,6 +17,8 @@ NODE_FAILURE: Fields = {
     "failure_class": "infra",
     "cause": "node_failure",
 }
+HOST_OOM: Fields = {"outcome": "failed", "failure_class": "user", "cause": "host_oom"}
+PAGES: Fields = {"source": "pages"}
 UNKNOWN: Fields = {"outcome": "unknown"}
 BARE: Fields = {"outcome": "failed", "failure_class": "unknown", "cause": "exit"}
 XID: Fields = {"sign": "xid", "detail": "79 GPU has fallen off the bus"}
@@ -68,6 +70,20 @@ def test_an_incident_does_not_replace_a_cause() -> None:
         (UNKNOWN, ENDED_WELL, "succeeded", []),
         (UNKNOWN, CANCELLED, "cancelled", []),
         (OUT_OF_GPU_MEMORY, UNKNOWN, "failed", []),
+        ({**ENDED_WELL, **PAGES}, BARE, "failed", [["launcher", "outcome", "succeeded"]]),
+        ({**ENDED_WELL, **PAGES}, TIME_LIMIT, "time_limit", [["launcher", "outcome", "succeeded"]]),
+        ({**ENDED_WELL, **PAGES}, CANCELLED, "cancelled", [["launcher", "outcome", "succeeded"]]),
+        ({**ENDED_WELL, **PAGES}, HOST_OOM, "failed", [["launcher", "outcome", "succeeded"]]),
+        ({**ENDED_WELL, **PAGES}, NODE_FAILURE, "failed", [["launcher", "outcome", "succeeded"]]),
+        ({**ENDED_WELL, **PAGES}, ENDED_WELL, "succeeded", []),
+        ({**ENDED_WELL, **PAGES}, UNKNOWN, "succeeded", []),
+        ({**OUT_OF_GPU_MEMORY, **PAGES}, BARE, "failed", []),
+        (
+            {**OUT_OF_GPU_MEMORY, **PAGES},
+            TIME_LIMIT,
+            "failed",
+            [["scheduler", "outcome", "time_limit"]],
+        ),
     ],
 )
 def test_precedence_between_a_node_and_its_scheduler(
@@ -76,6 +92,12 @@ def test_precedence_between_a_node_and_its_scheduler(
     story = Story().slurm(0, "job_started", num_gpus=8).span("a", 1, 500, **node)
     record = story.slurm(502, "job_finished", **scheduler).record()
     assert (record["outcome"], record["disagreements"]) == (outcome, lost)
+
+
+def test_a_success_of_all_nodes_is_as_weak_as_that_of_one_which_pages_imply() -> None:
+    story = Story().slurm(0, "job_started", num_gpus=16, num_nodes=2).span("a", 1, 500)
+    story.span("b", 1, 501, **ENDED_WELL, **PAGES).slurm(502, "job_finished", **BARE)
+    assert _verdict(story) == ("failed", "unknown")
 
 
 def test_a_scheduler_speaks_for_silent_nodes() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .hand_cases import ENDED_WELL, OUT_OF_GPU_MEMORY, PREEMPTED, TIMED_OUT, Story
+from .hand_cases import ENDED_WELL, OUT_OF_GPU_MEMORY, PREEMPTED, TIMED_OUT, Fields, Story
 from .histories import BASE_SECONDS
 from .job_history import Settings
 from .windows import Row, sum_windows
@@ -91,7 +91,21 @@ def test_the_schedulers_word_on_a_loss_holds() -> None:
     story = _of_a_preemption().slurm(490, "job_preempted", lost_gpu_seconds=77.0)
     story.slurm(491, "job_preempted", lost_gpu_seconds=7.0)
     assert story.record()["lost_gpu_seconds"] == 77
-    assert Story().span("a", 0, 500, **PREEMPTED).record()["lost_gpu_seconds"] == 0
+
+
+@pytest.mark.parametrize("ending", [PREEMPTED, OUT_OF_GPU_MEMORY])
+def test_without_a_checkpoint_all_since_the_start_of_the_attempt_is_lost(ending: Fields) -> None:
+    story = Story().span("a", 0, 500, **ending)
+    assert story.record()["lost_gpu_seconds"] == 500 * 8
+    story.node("a", 120, "attempt_ended").node("a", 150, "attempt_started", 1)
+    assert story.record()["lost_gpu_seconds"] == 350 * 8
+
+
+def test_a_failure_loses_the_time_since_the_last_checkpoint_and_a_success_none() -> None:
+    story = Story().span("a", 0, 500, **OUT_OF_GPU_MEMORY)
+    assert story.node("a", 300, "checkpoint_durable", step=2).record()["lost_gpu_seconds"] == 1600
+    assert story.counters().get("preemption_lost_gpu_seconds", 0) == 0
+    assert Story().span("a", 0, 500).record()["lost_gpu_seconds"] == 0
 
 
 def test_requeues_are_counted_by_why_the_run_before_ended() -> None:
@@ -167,6 +181,15 @@ def test_claims_beyond_the_time_of_a_node_are_cut_in_the_windows() -> None:
     story.node("a", 100, "goodput", rank_seconds={"productive": 3000.0}, num_ranks=8)
     # (100 x 1.1 + 120) x 8 = 1840
     assert story.rows("goodput")[0] == pytest.approx((100, 1840, 1840))
+
+
+def test_a_restart_gives_no_second_grace_to_claims() -> None:
+    story = Story().span("a", 0, 100).span("a", 130, 500, 1)
+    for time, attempt in ((100, 0), (230, 1)):
+        seconds = {"productive": 3000.0}
+        story.node("a", time, "goodput", attempt, rank_seconds=seconds, num_ranks=8)
+    # the second span may reach back over 30 s in which the node was quiet: (100 x 1.1 + 30) x 8
+    assert story.rows("goodput")[-1] == pytest.approx((230, 1120, 1120))
 
 
 def test_communication_moves_a_job_on_and_recovery_does_not() -> None:

@@ -1,6 +1,6 @@
 """The outcome of a run: evidence of nodes, incidents, and the scheduler's word, by precedence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
@@ -19,12 +19,14 @@ class Verdict:
     Attributes:
         failure_class: None where nobody has to act.
         time: of the end that decides; None where there is none.
+        is_from_pages: whether no launcher said so, only the pages of its ranks.
     """
 
     outcome: str
     failure_class: str | None = None
     cause: str | None = None
     time: float | None = None
+    is_from_pages: bool = False
 
     @property
     def names_cause(self) -> bool:
@@ -84,7 +86,11 @@ def _verdict(fact: Fact) -> Verdict:
     stated = fact.text("failure_class")
     fallback = "unknown" if outcome in {"failed", "unknown"} else None
     return Verdict(
-        outcome=outcome, failure_class=stated or fallback, cause=fact.text("cause"), time=fact.time
+        outcome=outcome,
+        failure_class=stated or fallback,
+        cause=fact.text("cause"),
+        time=fact.time,
+        is_from_pages=fact.text("source") == "pages",
     )
 
 
@@ -107,7 +113,9 @@ def _node_verdict(run: Run, num_nodes: int | None) -> Verdict | None:
     if silent_nodes(run) or is_missing:
         return _silence(run)
     unknown = [each for each in verdicts if each.outcome == "unknown"]
-    return (unknown or verdicts)[0]
+    if unknown:
+        return unknown[0]
+    return replace(verdicts[0], is_from_pages=any(each.is_from_pages for each in verdicts))
 
 
 def _scheduler_verdict(run: Run) -> Verdict | None:
@@ -123,6 +131,9 @@ def _scheduler_verdict(run: Run) -> Verdict | None:
 def _scheduler_decides(nodes: Verdict, scheduler: Verdict) -> bool:
     if nodes.outcome == "unknown":
         return scheduler.outcome != "unknown"
+    if nodes.is_from_pages and nodes.outcome in {"succeeded", "preempted", "cancelled",
+                                                 "time_limit", "not_converged"}:  # fmt: skip
+        return scheduler.outcome not in {"succeeded", "unknown"}
     if scheduler.outcome in {"time_limit", "cancelled", "preempted"} or scheduler.names_cause:
         is_bare_signal = nodes.outcome == "cancelled" and scheduler.outcome != "cancelled"
         return nodes.outcome == "preempted" or nodes.is_open or is_bare_signal

@@ -27,7 +27,7 @@ _MOVING = (
     "other",
 )  # fmt: skip
 _CLAIM_RATIO, _CLAIM_SECONDS = 1.1, 120.0
-"""What reports of a node may claim beyond the time that it had."""
+"""What reports of a node may claim beyond its time, and of before where it was quiet."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -148,7 +148,8 @@ def _span_growths(job: JobHistory, span: Span) -> Iterator[tuple[float, str, flo
             growths_by_state[state] = max(0.0, value - highest.get(key, 0.0))
             highest[key] = max(value, highest.get(key, 0.0))
         total = sum(growths_by_state.values())
-        most = ((fact.time - span.begin) * _CLAIM_RATIO + _CLAIM_SECONDS) * gpus - counted
+        early = min(_CLAIM_SECONDS, span.quiet_seconds)
+        most = ((fact.time - span.begin) * _CLAIM_RATIO + early) * gpus - counted
         share = min(1.0, max(0.0, most) / total) if total else 0.0
         counted += total * share
         for state, growth in growths_by_state.items():

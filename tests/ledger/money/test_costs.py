@@ -16,7 +16,6 @@ from lockstep_ledger.money.accrual import (
     GpuInterval,
     Line,
     accrue,
-    price,
     round_money,
 )
 from lockstep_ledger.money.calendar import begin_of, last_day, parse_month, read_range, split_days
@@ -44,8 +43,6 @@ def interval(
     described = {"number": 1, "cluster": "east", "job_id": "j", **facts}
     return GpuInterval(
         job=BilledJob(**described),
-        run=0,
-        node="n1",
         gpu_model="H200",
         num_gpus=gpus,
         begin=at(begin),
@@ -147,15 +144,6 @@ def test_gpu_time_that_nodes_had_in_parts_of_an_interval_is_billed_to_the_micros
     # A half of a cent stays a half of a cent: 9 s of 2 EUR an hour.
     cent = msgspec.structs.replace(allocation, end=at("10-31 13:30"), gpu_seconds=9.0)
     assert [line.amount for line in lines_of(cent)] == [Decimal("0.01")]
-
-
-def test_a_price_for_counters_is_by_currency_and_not_rounded() -> None:
-    own = msgspec.structs.replace(
-        interval("10-31 23:59:59", None), price_per_gpu_hour=9.0, currency="USD"
-    )
-    assert price(own, CARD, BERLIN, at("11-01 00:00")) == {"EUR": Decimal(2) / 3600}
-    assert price(own, RateCard(), BERLIN, at("11-01 00:00")) == {"USD": Decimal("0.0025")}
-    assert price(interval("10-31 23:59:59", None), RateCard(), BERLIN, at("11-01 00:00")) == {}
 
 
 @given(parts=st.lists(st.decimals("-100", "100", places=6), min_size=1, max_size=30))

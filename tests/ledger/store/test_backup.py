@@ -25,9 +25,8 @@ from lockstep_ledger.store.database import (
     store_url,
 )
 from lockstep_ledger.store.recount import differences
-from lockstep_ledger.store.tables import events, jobs, metadata
+from lockstep_ledger.store.tables import counter_bases, events, jobs, metadata
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.upkeep_tables import counter_bases
 from lockstep_ledger.store.writer import StoreWriter
 
 from ..service import JSON, LedgerProcess, ledger_process

@@ -41,6 +41,13 @@ def letters(writer: StoreWriter) -> list[Any]:
         return list(connection.execute(select(dead_letters)).all())
 
 
+def goodput_of(writer: StoreWriter) -> list[Any]:
+    """GPU-seconds that the windows count."""
+    query = "SELECT sum(total) FROM slo_events WHERE slo = 'goodput'"
+    with writer._engine.connect() as connection:
+        return list(connection.execute(text(query)).all())
+
+
 HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("job_finished", {"outcome": "failed", "reason": "\ud800"}),
     ("job_finished", {"outcome": "failed", "reason": "a\x00b"}),
@@ -172,7 +179,9 @@ def test_an_event_with_an_owner_speaks_of_the_node_that_delivers_it(change: dict
     assert [event.owner for event in read.events] == [7]
 
 
-def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str) -> None:
+@pytest.mark.parametrize("ended", [0, 60, 100])
+def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str, ended: int) -> None:
+    """A node with 8 GPUs of which events speak for 100 s, in spans that end after some of them."""
     price: dict[str, Any] = {"num_gpus": 8, "num_nodes": 1, "price_per_gpu_hour": 2.0}
     story = Story().start(**price).after(100)
     story.add("goodput", rank_seconds={"productive": 9e14}, num_ranks=8, num_gpus=8)
@@ -180,21 +189,41 @@ def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str) -> None:
     for attempt in range(20):  # the same hundred seconds again and again
         totals = {"productive": 800.0}
         story.add("goodput", attempt=attempt, rank_seconds=totals, num_ranks=8, num_gpus=8)
-        story.now = BEGIN
-        story.add("attempt_ended", attempt=attempt, outcome="failed").after(100)
+        story.now = BEGIN + ended
+        story.add("attempt_ended", attempt=attempt, outcome="failed").after(100 - ended)
         story.add("attempt_started", attempt=attempt + 1)
     for _ in range(5):
-        story.now = BEGIN
-        story.end().after(100).start(attempt=50, **price)
+        story.now = BEGIN + ended
+        story.end().after(100 - ended).start(attempt=50, **price)
     sent = submission(story)
     with opened(store) as writer:
         writer.write([sent])
         assert {letter.refusal for letter in sent.refused} == {"implausible"}
         assert "states 9e+14 rank_seconds" in sent.refused[0].reason
         record = document_of(writer)
-        assert 0 <= record["gpu_seconds"] <= 8 * 100 * 7
+        # The first end ends the only span that lasts; all that begin after 100 s have no length.
+        assert record["gpu_seconds"] == 8 * ended
+        [(counted,)] = goodput_of(writer)
+        assert 0 < counted <= 8 * (100 * 1.1 + 120)
+        assert differences(writer._engine) == []
         assert record["cost"] == pytest.approx(record["gpu_seconds"] / 3600 * 2.0)
-        assert record["lost_gpu_seconds"] < 8 * 230
+        assert record["lost_gpu_seconds"] <= 8 * 100
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 30.0])
+def test_restarts_add_no_grace_to_what_windows_count(store: str, seconds: float) -> None:
+    story = Story()
+    for attempt in range(40):
+        story.start(attempt=attempt, num_gpus=8, num_nodes=1).after(seconds)
+        totals = {"productive": 1e6}
+        story.add("goodput", attempt=attempt, rank_seconds=totals, num_ranks=8, num_gpus=8)
+        story.end(attempt=attempt)
+    with opened(store) as writer:
+        writer.write([submission(story)])
+        [(counted,)] = goodput_of(writer)
+        assert counted == pytest.approx(8 * (40 * seconds * 1.1 + 120))
+        assert document_of(writer)["gpu_seconds"] == 8 * 40 * seconds
+        assert differences(writer._engine) == []
 
 
 def test_a_node_states_neither_a_thousand_gpus_nor_events_of_years_ago(store: str) -> None:

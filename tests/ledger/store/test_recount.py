@@ -101,7 +101,7 @@ def expected(arrivals: list[Arrival], now: float) -> tuple[Sums, Sums]:
 
 
 def compare(engine: Engine, seed: int, mode: Mode) -> list[str]:
-    steps = deliver(make_history(seed), mode, seed)
+    steps = deliver(make_history(seed, has_mishaps=seed % 2 == 1), mode, seed)
     arrivals, now = arrivals_of(steps), last_moment(steps) + LATER_SECONDS
     store(engine, histories_of(arrivals, Settings(), now), now)
     lines = []

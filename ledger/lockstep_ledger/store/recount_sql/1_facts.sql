@@ -14,7 +14,7 @@ SELECT job, id, kind, node, attempt, time, received,
        NUMBER(world_size) AS world_size, NUMBER(price_per_gpu_hour) AS price,
        NUMBER(deadline_time) AS deadline, NUMBER(nproc_per_node) AS num_ranks_started,
        NUMBER(num_ranks) AS num_ranks, TEXT(outcome) AS outcome,
-       TEXT(failure_class) AS failure_class, TEXT(cause) AS cause, NUMBER(total) AS total,
+       TEXT(failure_class) AS failure_class, TEXT(cause) AS cause, TEXT(source) AS source, NUMBER(total) AS total,
        NUMBER(step) AS step, FLAG(fallback) AS fallback, NUMBER(lost_gpu_seconds) AS lost,
        TEXT(part) AS part, NUMBER(run_begin) AS run_begin
 FROM STORED;

@@ -53,7 +53,7 @@ WITH edges AS (
     SELECT job, node, number, min(place) AS end_place, min(time) AS ended
     FROM numbered WHERE kind = 'job_finished' GROUP BY job, node, number
 )
-SELECT n.job, n.node, n.number, n.attempt, n.time AS began,
+SELECT n.job, n.node, n.number, n.place, n.attempt, n.time AS began,
        CASE n.kind WHEN 'job_finished' THEN 0 ELSE 1 END AS has_start, e.ended, e.end_place,
        lead(n.time) OVER (PARTITION BY n.job, n.node ORDER BY n.number) AS bound
 FROM numbered AS n
@@ -61,17 +61,17 @@ LEFT JOIN ends AS e ON e.job = n.job AND e.node = n.node AND e.number = n.number
 WHERE n.opens = 1;
 CREATE INDEX rc_spans_node ON rc_spans (job, node, number);
 
--- Every event of a node belongs to its newest span that begins at or before it.
+-- Every event of a node belongs to its newest span whose first event is at or before it.
 CREATE TEMP TABLE rc_placed AS
 SELECT job, node, place, number FROM (
     SELECT job, node, place, max(number) OVER (
-        PARTITION BY job, node ORDER BY time, is_fact
+        PARTITION BY job, node ORDER BY place, is_fact
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS number, is_fact
     FROM (
-        SELECT job, node, place, time, NULL AS number, 1 AS is_fact FROM rc_facts WHERE node <> ''
+        SELECT job, node, place, NULL AS number, 1 AS is_fact FROM rc_facts WHERE node <> ''
         UNION ALL
-        SELECT job, node, 0, began, number, 0 FROM rc_spans
+        SELECT job, node, place, number, 0 FROM rc_spans
     ) AS both_of_them
 ) AS placed WHERE is_fact = 1 AND number IS NOT NULL;
 CREATE INDEX rc_placed_span ON rc_placed (job, node, number, place);

@@ -4,7 +4,8 @@ CREATE TEMP TABLE rc_ends AS
 SELECT l.job, l.run, f.place, f.time, coalesce(f.outcome, 'unknown') AS outcome,
        coalesce(f.failure_class, CASE WHEN coalesce(f.outcome, 'unknown') IN ('failed', 'unknown')
            THEN 'unknown' END) AS failure_class,
-       CASE WHEN f.cause IN ('peer_failure', 'collective_timeout') THEN 1 ELSE 0 END AS is_consequence
+       CASE WHEN f.cause IN ('peer_failure', 'collective_timeout') THEN 1 ELSE 0 END AS is_consequence,
+       CASE f.source WHEN 'pages' THEN 1 ELSE 0 END AS is_implied
 FROM rc_last AS l JOIN rc_facts AS f ON f.job = l.job AND f.place = l.end_place;
 
 -- The earliest end that is neither a success nor unknown decides; consequences come after it.
@@ -13,7 +14,7 @@ WITH counts AS (
     SELECT job, run, count(*) AS num_nodes, sum(CASE WHEN ended IS NULL THEN 1 ELSE 0 END) AS silent
     FROM rc_last GROUP BY job, run
 ), ranked AS (
-    SELECT e.*, row_number() OVER (PARTITION BY job, run ORDER BY CASE
+    SELECT e.*, max(is_implied) OVER (PARTITION BY job, run) AS any_implied, row_number() OVER (PARTITION BY job, run ORDER BY CASE
         WHEN outcome NOT IN ('succeeded', 'unknown') AND is_consequence = 0 THEN 0
         WHEN outcome NOT IN ('succeeded', 'unknown') THEN 1
         WHEN outcome = 'unknown' THEN 2 ELSE 3 END, place) AS choice
@@ -23,7 +24,8 @@ SELECT r.job, r.run, coalesce(c.num_nodes, 0) AS num_nodes, coalesce(c.silent, 0
        CASE WHEN k.job IS NOT NULL THEN 1 ELSE 0 END AS has_end,
        CASE WHEN k.outcome IN ('succeeded', 'unknown')
                 AND (c.silent > 0 OR c.num_nodes < r.num_nodes) THEN 1 ELSE 0 END AS is_silence,
-       k.outcome, k.failure_class, k.time
+       k.outcome, k.failure_class, k.time,
+       CASE WHEN k.outcome = 'succeeded' THEN k.any_implied ELSE k.is_implied END AS is_implied
 FROM rc_runs AS r
 LEFT JOIN counts AS c ON c.job = r.job AND c.run = r.run
 LEFT JOIN ranked AS k ON k.job = r.job AND k.run = r.run AND k.choice = 1;

@@ -2,7 +2,7 @@
 
 CREATE TEMP TABLE rc_verdicts AS
 WITH sides AS (
-    SELECT n.job, n.run, n.has_end, n.is_silence, s.outcome AS stated,
+    SELECT n.job, n.run, n.has_end, n.is_silence, n.is_implied, s.outcome AS stated,
            s.failure_class AS stated_class,
            CASE WHEN n.is_silence = 1 THEN 'unknown' WHEN a.job IS NOT NULL THEN 'failed'
                 ELSE n.outcome END AS outcome,
@@ -15,6 +15,8 @@ WITH sides AS (
     SELECT job, run, stated, stated_class, outcome, failure_class, CASE
         WHEN has_end = 0 AND stated IS NULL THEN 'silence'
         WHEN has_end = 0 THEN 'scheduler'
+        WHEN is_implied = 1 AND is_silence = 0 AND outcome NOT IN ('failed', 'unknown')
+             AND stated NOT IN ('succeeded', 'unknown') THEN 'scheduler'
         WHEN stated IN ('time_limit', 'cancelled', 'preempted')
              OR (stated = 'failed' AND stated_class IN ('infra', 'user')) THEN
             CASE WHEN outcome IN ('unknown', 'preempted')

@@ -51,11 +51,21 @@ SELECT j.job, min(CASE r.has_start WHEN 1 THEN r.began END) AS started, CASE
 FROM rc_jobs AS j LEFT JOIN rc_runs AS r ON r.job = j.job GROUP BY j.job;
 CREATE UNIQUE INDEX rc_started_job ON rc_started (job);
 
+-- When each node begins an attempt, and when a checkpoint is durable.
+CREATE TEMP TABLE rc_safe AS
+SELECT m.job, m.form, m.key, min(f.time) AS time
+FROM rc_members AS m
+JOIN rc_placed AS p ON p.job = m.job AND p.node = m.node AND p.number = m.number
+JOIN rc_facts AS f ON f.job = p.job AND f.place = p.place
+WHERE f.kind IN ('checkpoint_durable', 'job_started', 'attempt_started')
+GROUP BY m.job, m.form, m.key, m.node, m.number,
+         CASE f.kind WHEN 'checkpoint_durable' THEN f.place END, f.attempt;
+CREATE INDEX rc_safe_run ON rc_safe (job, form, key, time);
+
 -- Time since the newest start or durable checkpoint in a preempted run, unless the scheduler says.
 CREATE TEMP TABLE rc_preemptions AS
 SELECT job, run, ended, gpus, num_marks, first_mark, last_mark, CASE
     WHEN stated IS NOT NULL THEN stated
-    WHEN num_marks = 0 THEN 0
     ELSE (ended - GREATEST(began, coalesce(safe, began))) * gpus END AS lost
 FROM (
     SELECT r.job, r.run, r.began, r.ended, h.gpus, s.lost AS stated,
@@ -63,13 +73,8 @@ FROM (
            (SELECT min(time) FROM rc_marks AS c WHERE c.job = r.job AND c.time <= r.ended)
                AS first_mark,
            (SELECT max(time) FROM rc_marks AS c WHERE c.job = r.job AND c.time <= r.ended) AS last_mark,
-           (
-               SELECT max(f.time) FROM rc_members AS m
-               JOIN rc_placed AS p ON p.job = m.job AND p.node = m.node AND p.number = m.number
-               JOIN rc_facts AS f ON f.job = p.job AND f.place = p.place
-               WHERE m.job = r.job AND m.form = r.form AND m.key = r.key AND f.time <= r.ended
-                   AND f.kind IN ('checkpoint_durable', 'job_started', 'attempt_started')
-           ) AS safe
+           (SELECT max(time) FROM rc_safe AS c
+            WHERE c.job = r.job AND c.form = r.form AND c.key = r.key AND c.time <= r.ended) AS safe
     FROM rc_runs AS r
     JOIN rc_scheduler_says AS s ON s.job = r.job AND s.run = r.run
     JOIN rc_held AS h ON h.job = r.job AND h.run = r.run

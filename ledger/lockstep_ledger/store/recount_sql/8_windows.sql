@@ -1,13 +1,19 @@
 -- What each job adds to the windows, and when.
 
--- Reports of a span never claim more than its GPUs can have had by then, with a tenth and two minutes:
--- the sum so far is the least of what was claimed and what was possible at any report before.
+-- Reports of a span never claim more than its GPUs can have had by then, with a tenth and two minutes
+-- before its begin, but not of the span before: the sum so far is the least of what was claimed and
+-- what was possible at any report before.
 CREATE TEMP TABLE rc_claims AS
 WITH claims AS (
     SELECT g.job, g.node, g.number, g.place, g.time, sum(g.growth) AS claimed
     FROM rc_growths AS g GROUP BY g.job, g.node, g.number, g.place, g.time
 ), sums AS (
-    SELECT c.*, sum(claimed) OVER by_place AS so_far, ((c.time - s.began) * 1.1 + 120) * t.gpus AS most
+    SELECT c.*, sum(claimed) OVER by_place AS so_far, ((c.time - s.began) * 1.1
+               + LEAST(120, CASE s.number WHEN 1 THEN 120 ELSE s.began - (
+                   SELECT max(f.time) FROM rc_facts AS f
+                   WHERE f.job = s.job AND f.node = s.node AND f.place < s.place AND f.kind IN (
+                       'job_started', 'attempt_started', 'attempt_ended', 'job_finished', 'goodput')
+               ) END)) * t.gpus AS most
     FROM claims AS c
     JOIN rc_spans AS s ON s.job = c.job AND s.node = c.node AND s.number = c.number
     JOIN rc_told AS t ON t.job = c.job AND t.node = c.node AND t.number = c.number

@@ -20,7 +20,7 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.series_panels import panel
-from lockstep_records.shared.palette import BLUE, ORANGE, STATE_COLOURS, VERMILION
+from lockstep_records.shared.palette import BLUE, STATE_COLOURS, VERMILION
 
 Fields = dict[str, Any]
 
@@ -33,11 +33,11 @@ _LABELS: dict[str, Label] = {
 }
 _VIEWS = {view.name.lower(): view for view in View}
 # Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
-_NAMED_COLORS = {
+NAMED_COLORS = {
     "good": BLUE.upper(),
-    "warning": ORANGE.upper(),
+    "warning": "#B87A00",  # orange, as dark as a contrast of 3:1 on white needs
     "bad": VERMILION.upper(),
-    "neutral": "#999999",
+    "neutral": "#8C8C8C",
 }
 _GOODPUT_COLORS = tuple((state, color.upper()) for state, color in STATE_COLOURS.items())
 _SIZES = {View.STAT: {"width": 4, "height": 4}}
@@ -96,7 +96,7 @@ def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> I
             title=fields["title"],
             expression=restrict(fields["expr"], chosen),
             heading=fields["heading"],
-            color=_NAMED_COLORS[fields["color"]],
+            color=NAMED_COLORS[fields["color"]],
         )
 
 
@@ -131,11 +131,11 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     given: Fields = {
         "columns": tuple(_LABELS[name] for name in fields.pop("columns", ())),
         "thresholds": tuple(
-            Threshold(color=_NAMED_COLORS[color], at=None if at == "low" else at)
+            Threshold(color=NAMED_COLORS[color], at=None if at == "low" else at)
             for at, color in fields.pop("thresholds", {}).items()
         ),
         "texts": tuple(
-            ValueText(value=value, text=text, color=_NAMED_COLORS[color])
+            ValueText(value=value, text=text, color=NAMED_COLORS[color])
             for value, (text, color) in texts.items()
         ),
         "colors": _colors(fields.pop("colors", {})),
@@ -167,6 +167,6 @@ def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
     if isinstance(fields, str):
         return {"goodput": _GOODPUT_COLORS}[fields]
     return tuple(
-        (name, color if color.startswith("#") else _NAMED_COLORS[color])
+        (name, color if color.startswith("#") else NAMED_COLORS[color])
         for name, color in fields.items()
     )

@@ -7,6 +7,7 @@ from lockstep_catalogue import Label
 
 MAX_SERIES = 50
 COLUMNS = 24
+HIDDEN = ("Time", "cluster", "job_id")
 
 
 class View(Enum):
@@ -71,6 +72,12 @@ class Panel:
         content: Markdown of a text panel.
         max_points: points of each series at most, where a query is costly; 0 leaves it to Grafana.
         shows_windows: whether it shows the fixed windows of an objective, whatever the range.
+        no_value: what a stat says where no series has a value now.
+        sort: heading of the column that a table is sorted by; the first value's where it is empty.
+        ascending: whether a table begins with the least, as where less is worse.
+        decimals: digits after the point; as many as the value needs where it is None.
+        hidden: labels that a table leaves out.
+        refusal: why the panel of a dashboard that is not ours cannot be drawn.
     """
 
     view: View
@@ -91,15 +98,31 @@ class Panel:
     content: str = ""
     max_points: int = 0
     shows_windows: bool = False
+    no_value: str = ""
+    sort: str = ""
+    ascending: bool = False
+    decimals: int | None = None
+    hidden: tuple[str, ...] = HIDDEN
+    refusal: str = ""
 
     def __post_init__(self) -> None:
         assert 1 <= self.width <= COLUMNS, self.title
-        assert bool(self.queries) != bool(self.content), self.title
+        assert bool(self.queries) + bool(self.content) + bool(self.refusal) == 1, self.title
 
     @property
     def is_instant(self) -> bool:
         """Whether its queries are evaluated at the end of the range only."""
-        return self.view in {View.TABLE, View.BAR_GAUGE}
+        return self.view in {View.STAT, View.TABLE, View.BAR_GAUGE}
+
+    @property
+    def value_names(self) -> list[str]:
+        """Headings of a table's values."""
+        return [query.heading or self.title for query in self.queries]
+
+    @property
+    def sorted_by(self) -> str:
+        """The heading that a table is sorted by."""
+        return self.sort or self.value_names[0]
 
     @property
     def has_buckets(self) -> bool:
@@ -112,6 +135,7 @@ class Row:
     """Panels under one heading.
 
     Attributes:
+        title: of the heading; a row without one has no heading.
         collapsed: whether the row is closed, and asks nothing, until somebody opens it.
     """
 

@@ -69,7 +69,8 @@ def test_the_chosen_job_is_in_every_query(monkeypatch: pytest.MonkeyPatch, tmp_p
         (("job", "--var", "node"), "--var 'node' must be NAME=VALUE"),
         (("job", "--var", "nodes=1"), "has no variable 'nodes'; it has"),
         (("job", "--job", "demi"), "no series has the job_id 'demi'"),
-        (("job", "--job", "demi"), "there is demo"),
+        (("job", "--job", "demi"), "there are: demo"),
+        (("job", "--links", "grafana"), "--links 'grafana' must begin with http:// or https://"),
         (("job", "--scrape-interval", "5"), "is not a duration"),
         (("missing.json",), "missing.json cannot be read: No such file"),
     ],
@@ -84,7 +85,7 @@ def test_bad_input_is_refused_in_one_sentence(
 def test_of_several_jobs_none_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake = FakePrometheus(label_values={"job_id": ["b", "a"]})
     sentence = refused(snapshot(monkeypatch, fake.answer, tmp_path), tmp_path)
-    assert "name one by --job: b, a" in sentence
+    assert "name one by --job: a, b" in sentence
 
 
 def test_a_window_without_a_job_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

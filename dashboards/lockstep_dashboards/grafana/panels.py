@@ -10,7 +10,6 @@ from lockstep_dashboards.packing import GridPosition
 from lockstep_dashboards.panel import Panel, Query, View
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_HIDDEN_COLUMNS = ("Time", "cluster", "job_id")
 
 
 def panel_json(panel: Panel, position: GridPosition, number: int) -> dict[str, Any]:
@@ -135,12 +134,11 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
     several = len(panel.queries) > 1
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
     values = [f"Value #{letter}" if several else "Value" for letter in _ref_ids(panel)]
-    headings = [query.heading or panel.title for query in panel.queries]
     organize = {
-        "excludeByName": {name: True for name in _HIDDEN_COLUMNS if name not in order},
+        "excludeByName": {name: True for name in panel.hidden if name not in order},
         "includeByName": {},
         "indexByName": order | {value: len(order) + n for n, value in enumerate(values)},
-        "renameByName": dict(zip(values, headings, strict=True)),
+        "renameByName": dict(zip(values, panel.value_names, strict=True)),
     }
     merged = [{"id": "merge", "options": {}}] if several else []
     return [*merged, {"id": "organize", "options": organize}]

@@ -46,6 +46,7 @@ _PLAIN_KEYS = frozenset(
     {
         *("title", "note", "good", "otherwise", "unit", "width", "height", "may_be_empty"),
         *("stacked", "minimum", "maximum", "max_points", "shows_windows"),
+        *("texts_of", "no_value", "sort", "ascending", "decimals"),
     }
 )
 
@@ -117,7 +118,10 @@ def _row(path: Path, fields: Fields, variables: tuple[Variable, ...]) -> Row:
             reason = f"unknown name {error}" if isinstance(error, KeyError) else error
             raise LayoutError(f"{where}: {reason}") from error
     return Row(
-        title=fields["title"], panels=tuple(panels), collapsed=fields.get("collapsed", False)
+        title=fields["title"],
+        panels=tuple(panels),
+        collapsed=fields.get("collapsed", False),
+        has_heading=fields.get("heading", True),
     )
 
 
@@ -129,7 +133,7 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     queries = [_query(each, chosen) for each in _queries(fields)]
     texts = fields.pop("texts", {})
     given: Fields = {
-        "columns": tuple(_LABELS[name] for name in fields.pop("columns", ())),
+        "columns": tuple(_column(name, queries) for name in fields.pop("columns", ())),
         "thresholds": tuple(
             Threshold(color=NAMED_COLORS[color], at=None if at == "low" else at)
             for at, color in fields.pop("thresholds", {}).items()
@@ -143,6 +147,13 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     for key in fields.keys() - _PLAIN_KEYS:
         raise KeyError(key)
     return panel(view, series, *queries, **{**_SIZES.get(view, {}), **given, **fields})
+
+
+def _column(name: str, queries: Sequence[Query]) -> Label:
+    """A label of the catalogue, or one that the queries write themselves."""
+    if any(f', "{name}", ' in query.expression for query in queries):
+        return Label(name=name, help="written by the query")
+    return _LABELS[name]
 
 
 def _queries(fields: Fields) -> Sequence[Mapping[str, str]]:

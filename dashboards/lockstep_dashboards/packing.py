@@ -29,7 +29,7 @@ def pack(rows: tuple[Row, ...], *, all_open: bool = True) -> list[tuple[Row | Pa
     y = 0
     for row in rows:
         heading_bottom = y
-        if row.title:
+        if row.title and row.has_heading:
             placed.append((row, GridPosition(x=0, y=y, width=COLUMNS, height=_HEADING_HEIGHT)))
             heading_bottom += _HEADING_HEIGHT
         x, y, line_height = 0, heading_bottom, 0

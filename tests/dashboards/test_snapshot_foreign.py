@@ -71,7 +71,8 @@ def test_variables_of_a_fixed_value_are_filled() -> None:
     fake = FakePrometheus(label_values={"node": ["n-1"]})
     item = panel("stat", {"expr": 'up{shard="$shard", node=~"$node.*"}'}, title="of ${shard}")
     page = board_page(
-        answer(board_of(item, templating={"list": [fixed, variable]}), fake), PageOptions(address="")
+        answer(board_of(item, templating={"list": [fixed, variable]}), fake),
+        PageOptions(address=""),
     )
     assert fake.queries == ['up{shard="s-1", node=~".*.*"}']
     assert ">of s-1<" in page

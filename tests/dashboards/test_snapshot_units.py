@@ -116,12 +116,12 @@ def contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize("ground", ["#ffffff", "#181b1f", "#1a1e24"])
 def test_colours_have_a_contrast_of_three_on_both_grounds(ground: str) -> None:
-    for color in [*(color for color, _ in series_styles(7)), *NAMED_COLORS.values()]:
+    for color in [*(color for color, _ in series_styles(9)), *NAMED_COLORS.values()]:
         assert contrast(color, ground) >= 3, color
 
 
 def test_series_stay_apart_when_the_colors_are_used_up() -> None:
-    assert len(set(series_styles(21))) == 21
+    assert len(set(series_styles(27))) == 27
 
 
 def test_a_color_is_never_free_text() -> None:

@@ -89,7 +89,9 @@ def _field_config(panel: Panel) -> dict[str, Any]:
         "color": {"mode": parts_of_view(panel).color_mode},
         "custom": parts_of_view(panel).custom,
         "links": series_links(panel),
-        "mappings": _mappings(panel),
+        "mappings": [] if panel.texts_of else _mappings(panel),
+        "decimals": panel.decimals,
+        "noValue": panel.no_value or None,
         "min": panel.minimum,
         "max": panel.maximum,
     }
@@ -125,7 +127,8 @@ def _overrides(panel: Panel) -> list[dict[str, Any]]:
         for query in panel.queries
         if query.heading and query.unit
     ]
-    return [*colors, *(links if panel.view is View.TABLE else []), *units]
+    texts = [_override(panel.texts_of, "mappings", _mappings(panel))] if panel.texts_of else []
+    return [*colors, *texts, *(links if panel.view is View.TABLE else []), *units]
 
 
 def _columns(panel: Panel) -> list[dict[str, Any]]:
@@ -134,8 +137,9 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
     several = len(panel.queries) > 1
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
     values = [f"Value #{letter}" if several else "Value" for letter in _ref_ids(panel)]
+    excluded = [*panel.hidden, *(values if panel.shows_ones else ())]
     organize = {
-        "excludeByName": {name: True for name in panel.hidden if name not in order},
+        "excludeByName": {name: True for name in excluded if name not in order},
         "includeByName": {},
         "indexByName": order | {value: len(order) + n for n, value in enumerate(values)},
         "renameByName": dict(zip(values, panel.value_names, strict=True)),

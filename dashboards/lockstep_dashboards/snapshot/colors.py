@@ -7,7 +7,8 @@ from lockstep_records.shared.palette import BLUE, GREEN, VERMILION
 
 # Sky, orange and purple are darker than those of Okabe and Ito, which do not show on white.
 OCHRE, STEEL, MAUVE, GREY = "#b87a00", "#3d8fc0", "#b3668f", "#8c8c8c"
-SERIES = (BLUE, OCHRE, GREEN, VERMILION, MAUVE, STEEL, GREY)
+BROWN, PLUM = "#8c6d31", "#aa4499"
+SERIES = (BLUE, OCHRE, GREEN, VERMILION, MAUVE, STEEL, GREY, BROWN, PLUM)
 DASHES = ("solid", "dash", "dot")
 _NAMED = {
     "red": VERMILION, "green": GREEN, "yellow": OCHRE, "orange": OCHRE, "blue": BLUE,

@@ -151,7 +151,7 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
                     "summary": _summary(drawing),
                 }
             )
-        title = answer.scope.fill_text(row.title)
+        title = answer.scope.fill_text(row.title) if row.has_heading else ""
         is_closed = bool(row.panels) and not entries
         sections.append({"title": title, "is_closed": is_closed, "panels": entries})
     listed = _listed(answer)

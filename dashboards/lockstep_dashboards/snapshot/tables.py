@@ -20,9 +20,8 @@ def draw_table(answer: PanelAnswer, links_base: str | None) -> dict[str, Any]:
     """Headings and rows, in the order that the panel sorts by."""
     panel, rows = answer.panel, _joined(answer)
     labels = _labels(panel, rows)
-    names = [(name, name) for name in labels] + [
-        (_value_name(number), heading) for number, heading in enumerate(panel.value_names)
-    ]
+    values = [(_value_name(n), heading) for n, heading in enumerate(panel.value_names)]
+    names = [*((name, name) for name in labels), *([] if panel.shows_ones else values)]
     wish = next((name for name, heading in names if panel.sorted_by in {name, heading}), "")
     present = [row for row in rows if row.get(wish) is not None]
     present.sort(key=lambda row: _key(row[wish]), reverse=not panel.ascending)
@@ -94,7 +93,8 @@ def _cell(
     if not query.unit or query.unit == panel.unit:
         colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
         color = css_color(colors[-1]) if colors else ""
-    for each in panel.texts:
+    heading = panel.value_names[int(name[1:])]
+    for each in panel.texts if panel.texts_of in {"", heading} else ():
         if value == each.value:
             text, color = each.text, css_color(each.color)
     return cell | {"text": text, "color": color, "is_number": True}

@@ -61,8 +61,9 @@ class Scale:
     def text(self, value: float, decimals: int | None = None) -> str:
         """A value with its unit."""
         number = value / self.divisor
-        sign = _MINUS if number < 0 else ""
-        return f"{sign}{self.prefix}{digits(abs(number), decimals)}{self.suffix}"
+        written = digits(abs(number), decimals)
+        sign = _MINUS if number < 0 and written.strip("0.") else ""
+        return f"{sign}{self.prefix}{written}{self.suffix}"
 
 
 def scale_of(unit: str, magnitude: float) -> Scale:

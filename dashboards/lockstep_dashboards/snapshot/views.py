@@ -93,11 +93,15 @@ def color_of(panel: Panel, value: float) -> str:
 
 
 def _draw_stat(answer: PanelAnswer) -> Drawing:
+    panel, fixed = answer.panel, dict(answer.panel.colors)
     frames = answer.frames[:_MAX_STATS]
     stats = []
     for frame in frames:
-        text, color = reading(answer.panel, frame.last)
-        stats.append({"text": text, "color": color, "name": frame.name if len(frames) > 1 else ""})
+        text, color = reading(panel, frame.last)
+        color = css_color(fixed.get(frame.name, ""), color)
+        # A legend of labels says which of several figures it is, even where the others are absent.
+        has_name = len(frames) > 1 or "{{" in panel.queries[frame.number].legend
+        stats.append({"text": text, "color": color, "name": frame.name if has_name else ""})
     return Drawing(view="stat", content={"stats": stats, "num": len(stats)})
 
 

@@ -125,7 +125,7 @@
     return [bottom, figure.max ?? top + room];
   };
 
-  const axes = (figure, width) => {
+  const axes = (figure, width, height) => {
     const common = { stroke: ink("--ink"), grid: { stroke: ink("--grid"), width: 1 }, ticks: { show: false }, font: "12px sans-serif" };
     const isLong = figure.count * figure.step > 90000;
     const label = (at) => (isLong ? clock(at).slice(0, 11) : clock(at).slice(6, 11));
@@ -136,7 +136,7 @@
       return [time, { ...common, size: 74, incrs, values: (_, splits) => splits.map((at) => text(figure, at)) }];
     }
     const longest = Math.max(...figure.rows.map((name) => name.length));
-    const every = Math.ceil(figure.rows.length / 20);
+    const every = Math.ceil((14 * figure.rows.length) / Math.max(height - 50, 14));
     return [time, {
       ...common,
       grid: { show: false },
@@ -171,7 +171,7 @@
       },
       series: [{}, ...(isLines ? series(figure) : [{ paths: () => null, points: { show: false } }])],
       bands: isLines && figure.stacked ? figure.series.slice(1).map((_, index) => ({ series: [index + 2, index + 1] })) : undefined,
-      axes: axes(figure, box.clientWidth),
+      axes: axes(figure, box.clientWidth, box.clientHeight),
       hooks: {
         init: [(plot) => {
           const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });

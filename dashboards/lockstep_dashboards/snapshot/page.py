@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from lockstep_catalogue.alert_boards import anchor
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
@@ -153,7 +154,14 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
             )
         title = answer.scope.fill_text(row.title) if row.has_heading else ""
         is_closed = bool(row.panels) and not entries
-        sections.append({"title": title, "is_closed": is_closed, "panels": entries})
+        sections.append(
+            {
+                "title": title,
+                "anchor": anchor(row.title),
+                "is_closed": is_closed,
+                "panels": entries,
+            }
+        )
     listed = _listed(answer)
     events = [[x.begin, x.end, css_color(x.color, GREY)] for x in answer.events]
     drawn = {number: figure for number, figure in figures.items() if figure}

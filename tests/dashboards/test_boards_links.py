@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from lockstep_catalogue.alert_boards import ALERT_BOARDS
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
 from lockstep_dashboards.lint.dashboard_json import panels_of
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
+from lockstep_records.shared.alert_boards import ALERT_BOARDS
 
 from .board_answers import answer
 
@@ -122,11 +122,11 @@ def shipped_alerts() -> dict[str, dict[str, str]]:
 def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:
     alerts = {name for name in shipped_alerts() if name not in {"Watchdog", "InfoInhibitor"}}
     assert alerts == ALERT_BOARDS.keys()
-    for name, place in ALERT_BOARDS.items():
-        board = BY_UID[place.board]
-        assert place.row in {row.title for row in board.rows}, name
+    for name, where in ALERT_BOARDS.items():
+        board = BY_UID[where.board]
+        assert where.row in {row.title for row in board.rows}, name
         names = {variable.label.name for variable in board.variables}
-        assert {label.name for label in place.labels} <= names, name
+        assert {label.name for label in where.labels} <= names, name
 
 
 def test_the_address_of_an_alert_has_base_time_labels_and_row() -> None:

@@ -3,20 +3,21 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lockstep_catalogue.alert_boards import anchor
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
 from lockstep_dashboards.snapshot.colors import GREY, css_color
-from lockstep_dashboards.snapshot.views import Drawing, Figure, draw
+from lockstep_dashboards.snapshot.views import draw
+from lockstep_records.shared.alert_boards import anchor
 from lockstep_records.shared.durations import format_time
 
 THEMES = ("light", "dark", "auto")
@@ -129,42 +130,11 @@ def _placed(row: Row) -> list[tuple[Panel, Any]]:
 
 def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
     """Values of the templates."""
-    # Two panels of a board may be equal, so that a panel is found by its identity.
-    answers = {id(each.panel): each for each in answer.panels}
-    drawings = {number: draw(each, options.links_base) for number, each in answers.items()}
-    sections = []
-    figures: dict[str, Figure | None] = {}
-    for row in answer.board.rows:
-        entries = []
-        for panel, position in _placed(row):
-            if id(panel) not in answers:
-                continue
-            drawing, number = drawings[id(panel)], f"p{len(figures)}"
-            figures[number] = drawing.figure
-            entries.append(
-                {
-                    "panel": panel,
-                    "id": number,
-                    "title": answer.scope.fill_text(panel.title),
-                    "position": position,
-                    "answer": answers[id(panel)],
-                    "drawing": drawing,
-                    "summary": _summary(drawing),
-                }
-            )
-        title = answer.scope.fill_text(row.title) if row.has_heading else ""
-        is_closed = bool(row.panels) and not entries
-        sections.append(
-            {
-                "title": title,
-                "anchor": anchor(row.title),
-                "is_closed": is_closed,
-                "panels": entries,
-            }
-        )
-    listed = _listed(answer)
+    sections = list(_sections(answer, options))
+    panels = [entry for section in sections for entry in section["panels"]]
+    drawn = {entry["id"]: x for entry in panels if (x := entry["drawing"].figure)}
     events = [[x.begin, x.end, css_color(x.color, GREY)] for x in answer.events]
-    drawn = {number: figure for number, figure in figures.items() if figure}
+    listed = _listed(answer)
     return {
         "answer": answer,
         "options": options,
@@ -176,10 +146,30 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
     }
 
 
-def _summary(drawing: Drawing) -> str:
-    """A figure in words, for those who do not see it."""
-    entries = [f"{entry.name} {entry.value}".strip() for entry in drawing.legend]
-    return "; ".join(entries)
+def _sections(answer: BoardAnswer, options: PageOptions) -> Iterator[dict[str, Any]]:
+    """The rows, each with those of its panels that were asked for."""
+    # Two panels of a board may be equal, so that a panel is found by its identity.
+    answers = {id(each.panel): each for each in answer.panels}
+    numbers = count()
+    for row in answer.board.rows:
+        entries = [
+            {
+                "panel": panel,
+                "id": f"p{next(numbers)}",
+                "title": answer.scope.fill_text(panel.title),
+                "position": position,
+                "answer": answers[id(panel)],
+                "drawing": draw(answers[id(panel)], options.links_base),
+            }
+            for panel, position in _placed(row)
+            if id(panel) in answers
+        ]
+        yield {
+            "title": answer.scope.fill_text(row.title) if row.has_heading else "",
+            "anchor": anchor(row.title),
+            "is_closed": bool(row.panels) and not entries,
+            "panels": entries,
+        }
 
 
 def _listed(answer: BoardAnswer) -> list[tuple[Event, int]]:

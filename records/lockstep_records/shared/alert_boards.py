@@ -55,9 +55,9 @@ _NAMES: Mapping[AlertBoard, str] = {
         "TrainStragglerRank TrainStragglerRankSlight TrainStragglerNode TrainStragglerNodeSlight"
         " TrainStragglerStage TrainStageUneven TrainJobStalled TrainThroughputLow"
         " TrainStepLatencyRegression TrainJobUnobserved TrainJobDeadlineAtRisk"
-        " TrainJobFailedOnStart TrainJobCrashLoop TrainDataStarved TrainContention TrainNodePressure"
-        " TrainJobNodeFault"
-        " TrainJobNodeLost TrainJobExplained TrainTelemetryMissing TrainMonitorCostly"
+        " TrainJobFailedOnStart TrainJobCrashLoop TrainDataStarved TrainContention"
+        " TrainNodePressure TrainJobNodeFault TrainJobNodeLost TrainJobExplained"
+        " TrainTelemetryMissing TrainMonitorCostly"
     ),
     _job("Checkpoints"): "TrainCheckpointStale TrainCheckpointFailed TrainCheckpointInvalid",
     _job("Learning"): "TrainLossNotFinite TrainLossAnomaly TrainReplicasDiffer",
@@ -91,6 +91,6 @@ _NAMES: Mapping[AlertBoard, str] = {
     ),
 }
 ALERT_BOARDS: Mapping[str, AlertBoard] = {
-    name: place for place, names in _NAMES.items() for name in names.split()
+    name: answer for answer, names in _NAMES.items() for name in names.split()
 }
 """By the name of the alert; Watchdog and InfoInhibitor need no answer."""

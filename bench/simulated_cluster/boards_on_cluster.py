@@ -17,6 +17,7 @@ import httpx
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.queries import Finding, check_board, merge
+from lockstep_dashboards.lint.own import MAX_OPENING_QUERIES
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus
@@ -28,7 +29,7 @@ from .fill import fill
 _ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120
 MAX_QUERY_SECONDS = 1.0
-MAX_OPENING_QUERIES = 40
+
 Chosen = Mapping[str, tuple[str, ...]]
 
 

@@ -15,6 +15,7 @@ from .cluster import Cluster, Values
 from .remote_write import Samples, send
 
 RULES = Path(__file__).parents[2] / "alerts" / "generated"
+_BEGIN = "ALERTS_FOR_STATE"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -88,12 +89,26 @@ def _evaluate(client: httpx.Client, cluster: Cluster, rule: Rule) -> Iterator[Sa
         values = _take_at_scrapes(series["values"], cluster)
         if rule.is_alert:
             values = _firing(values, rule.for_seconds, cluster.scrape_seconds)
-            own = {"__name__": "ALERTS", "alertname": rule.name, "alertstate": "firing"}
-            labels |= own | {k: v for k, v in rule.labels.items() if "{{" not in v}
+            # A template asks whether the job is quiet; the jobs here are not.
+            templated = {k: "critical" for k in rule.labels if "{{" in rule.labels[k]}
+            labels |= {"alertname": rule.name} | rule.labels | templated
+            if not np.isnan(values).all():
+                yield Samples(labels | {"__name__": _BEGIN}, _begins(values, cluster))
+            labels |= {"__name__": "ALERTS", "alertstate": "firing"}
         else:
             labels |= {"__name__": rule.name} | rule.labels
         if not np.isnan(values).all():
             yield Samples(labels, values)
+
+
+def _begins(firing: Values, cluster: Cluster) -> Values:
+    """When an alert that fires began to, at each scrape."""
+    begins = np.full_like(firing, np.nan)
+    for index, value in enumerate(firing):
+        if not np.isnan(value):
+            goes_on = index > 0 and not np.isnan(begins[index - 1])
+            begins[index] = begins[index - 1] if goes_on else cluster.times[index]
+    return begins
 
 
 def _take_at_scrapes(points: list[tuple[float, str]], cluster: Cluster) -> Values:

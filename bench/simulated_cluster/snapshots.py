@@ -9,22 +9,21 @@ import tempfile
 import time
 from pathlib import Path
 
+from lockstep_dashboards.opening import open_board
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot.answers import ask
+from lockstep_dashboards.snapshot.command import POINTS
 from lockstep_dashboards.snapshot.page import PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import take_screenshot
-from lockstep_dashboards.snapshot.shipped import KnownBoard, shipped_boards
-from lockstep_dashboards.snapshot.variables import choose
-from lockstep_dashboards.snapshot.window import Window, parse_time
+from lockstep_dashboards.snapshot.shipped import SHIPPED
 from lockstep_records.shared.prometheus import Prometheus
 
 
-def measure(item: KnownBoard, source: Prometheus, window: Window, job: str | None) -> str:
+def measure(board: Board, source: Prometheus, scope: Scope) -> str:
     """One line on a board."""
-    has_job = any(variable["name"] == "job_id" for variable in item.board.variables)
-    wishes = {"job_id": (job,)} if job and has_job else {}
     started = time.monotonic()
-    choices = choose(item.board, source, window, wishes, strict=True)
-    answer = ask(item.board, list(item.board.panels), choices, source=source, window=window)
+    answer = ask(board, board.panels, open_board(board, scope, source), source)
     answered = time.monotonic()
     page = board_page(answer, PageOptions(address=source.address))
     drawn = time.monotonic()
@@ -33,9 +32,9 @@ def measure(item: KnownBoard, source: Prometheus, window: Window, job: str | Non
         path.write_text(page, encoding="utf-8")
         take_screenshot(path, path.with_suffix(".png"), page_height(answer))
     photographed = time.monotonic()
-    num_empty = sum(panel.is_empty for panel in answer.panels if panel.queries)
+    num_empty = sum(panel.is_empty for panel in answer.queried)
     return (
-        f"{item.name}: {len(answer.panels)} panels, {num_empty} empty, "
+        f"{board.uid}: {len(answer.panels)} panels, {num_empty} empty, "
         f"{answer.num_queries} queries; asked {answered - started:.2f} s, "
         f"drawn {drawn - answered:.2f} s, "
         f"picture {photographed - drawn:.1f} s, page {len(page) / 1e6:.2f} MB"
@@ -51,13 +50,17 @@ def main() -> None:
     parser.add_argument("--job")
     parser.add_argument("--scrape-seconds", type=float, default=15.0)
     options = parser.parse_args()
-    now = time.time()
-    window = Window.of(
-        parse_time(options.begin, now), parse_time(options.end, now), options.scrape_seconds
+    range_seconds, end = parse_range(options.begin, options.end, time.time())
+    scope = Scope(
+        end=end,
+        range_seconds=range_seconds,
+        scrape_seconds=options.scrape_seconds,
+        chosen={"job_id": (options.job,)} if options.job else {},
+        max_points=POINTS,
     )
     with Prometheus(options.prometheus) as source:
-        for item in shipped_boards():
-            print(measure(item, source, window, options.job))
+        for board in SHIPPED.values():
+            print(measure(board, source, scope))
 
 
 if __name__ == "__main__":

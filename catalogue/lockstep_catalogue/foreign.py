@@ -4,7 +4,7 @@ Where the program does not run the series are absent, and the rules that read th
 """
 
 from lockstep_catalogue.gpu import NAMESPACE, POD
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_catalogue.labels import CLUSTER, DEVICE, JOB_ID, NODE, PHASE, RANK, VOLUME
 from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")
@@ -33,6 +33,8 @@ ALERT_SEVERITY = Label(
     name="severity", help="whom an alert wakes", values=("critical", "warning", "info", "none")
 )
 
+# Where an alert is; each has those that its expression has.
+_ALERT_PLACES = (CLUSTER, NODE, JOB_ID, RANK, PHASE, DEVICE, VOLUME)
 _PROMETHEUS, _KUBE = "Prometheus", "kube-state-metrics"
 
 GROUP_DURATION = Foreign(
@@ -61,8 +63,14 @@ RULE_FAILURES = Foreign(
 )
 ALERTS = Foreign(
     name="ALERTS",
-    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, ALERT_CAUSE, CLUSTER, NODE, JOB_ID),
+    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, ALERT_CAUSE, *_ALERT_PLACES),
     help="Alerts that are pending or firing, always 1.",
+    source=_PROMETHEUS,
+)
+ALERTS_FOR_STATE = Foreign(
+    name="ALERTS_FOR_STATE",
+    labels=(ALERT_NAME, ALERT_SEVERITY, *_ALERT_PLACES),
+    help="When an alert that is pending or firing began, in seconds since 1970.",
     source=_PROMETHEUS,
 )
 KUBE_NODE_CONDITION = Foreign(
@@ -102,6 +110,7 @@ FOREIGN = (
     GROUP_MISSED,
     RULE_FAILURES,
     ALERTS,
+    ALERTS_FOR_STATE,
     KUBE_NODE_CONDITION,
     KUBE_NODE,
     KUBE_CORDONED,

@@ -20,7 +20,7 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.series_panels import panel
-from lockstep_records.shared.palette import BLUE, ORANGE, STATE_COLOURS, VERMILION
+from lockstep_records.shared.palette import BLUE, STATE_COLOURS, VERMILION
 
 Fields = dict[str, Any]
 
@@ -33,11 +33,11 @@ _LABELS: dict[str, Label] = {
 }
 _VIEWS = {view.name.lower(): view for view in View}
 # Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
-_NAMED_COLORS = {
+NAMED_COLORS = {
     "good": BLUE.upper(),
-    "warning": ORANGE.upper(),
+    "warning": "#B87A00",  # orange, as dark as a contrast of 3:1 on white needs
     "bad": VERMILION.upper(),
-    "neutral": "#999999",
+    "neutral": "#8C8C8C",
 }
 _GOODPUT_COLORS = tuple((state, color.upper()) for state, color in STATE_COLOURS.items())
 _SIZES = {View.STAT: {"width": 4, "height": 4}}
@@ -46,6 +46,7 @@ _PLAIN_KEYS = frozenset(
     {
         *("title", "note", "good", "otherwise", "unit", "width", "height", "may_be_empty"),
         *("stacked", "minimum", "maximum", "max_points", "shows_windows"),
+        *("texts_of", "no_value", "sort", "ascending", "decimals"),
     }
 )
 
@@ -96,7 +97,7 @@ def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> I
             title=fields["title"],
             expression=restrict(fields["expr"], chosen),
             heading=fields["heading"],
-            color=_NAMED_COLORS[fields["color"]],
+            color=NAMED_COLORS[fields["color"]],
         )
 
 
@@ -117,7 +118,10 @@ def _row(path: Path, fields: Fields, variables: tuple[Variable, ...]) -> Row:
             reason = f"unknown name {error}" if isinstance(error, KeyError) else error
             raise LayoutError(f"{where}: {reason}") from error
     return Row(
-        title=fields["title"], panels=tuple(panels), collapsed=fields.get("collapsed", False)
+        title=fields["title"],
+        panels=tuple(panels),
+        collapsed=fields.get("collapsed", False),
+        has_heading=fields.get("heading", True),
     )
 
 
@@ -129,13 +133,13 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     queries = [_query(each, chosen) for each in _queries(fields)]
     texts = fields.pop("texts", {})
     given: Fields = {
-        "columns": tuple(_LABELS[name] for name in fields.pop("columns", ())),
+        "columns": tuple(_column(name, queries) for name in fields.pop("columns", ())),
         "thresholds": tuple(
-            Threshold(color=_NAMED_COLORS[color], at=None if at == "low" else at)
+            Threshold(color=NAMED_COLORS[color], at=None if at == "low" else at)
             for at, color in fields.pop("thresholds", {}).items()
         ),
         "texts": tuple(
-            ValueText(value=value, text=text, color=_NAMED_COLORS[color])
+            ValueText(value=value, text=text, color=NAMED_COLORS[color])
             for value, (text, color) in texts.items()
         ),
         "colors": _colors(fields.pop("colors", {})),
@@ -143,6 +147,13 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
     for key in fields.keys() - _PLAIN_KEYS:
         raise KeyError(key)
     return panel(view, series, *queries, **{**_SIZES.get(view, {}), **given, **fields})
+
+
+def _column(name: str, queries: Sequence[Query]) -> Label:
+    """A label of the catalogue, or one that the queries write themselves."""
+    if any(f', "{name}", ' in query.expression for query in queries):
+        return Label(name=name, help="written by the query")
+    return _LABELS[name]
 
 
 def _queries(fields: Fields) -> Sequence[Mapping[str, str]]:
@@ -167,6 +178,6 @@ def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
     if isinstance(fields, str):
         return {"goodput": _GOODPUT_COLORS}[fields]
     return tuple(
-        (name, color if color.startswith("#") else _NAMED_COLORS[color])
+        (name, color if color.startswith("#") else NAMED_COLORS[color])
         for name, color in fields.items()
     )

@@ -1,11 +1,14 @@
 """Links between boards: from a job, node, GPU or port to its board, with time and variables."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from lockstep_catalogue import Label
-from lockstep_catalogue.labels import DEVICE, GPU, JOB_ID, NODE
+from lockstep_catalogue.labels import CLUSTER, DEVICE, GPU, JOB_ID, NODE
 from lockstep_dashboards.panel import Panel, View
+from lockstep_dashboards.scope import Scope
 
 JOB_BOARD, NODE_BOARD, FABRIC_BOARD = "lockstep-job", "lockstep-node", "lockstep-fabric"
 
@@ -57,3 +60,15 @@ def _link(label: Label, values: dict[Label, str]) -> dict[str, Any]:
     chosen = [f"var-{each.name}={values[each]}" for each in (*others, label)]
     url = "&".join([f"/d/{board}?{_KEPT}", *chosen])
     return {"title": f"Open this {label.name.removesuffix('_id')}", "url": url}
+
+
+def page_address(label: Label, row: Mapping[str, object], panel: Panel, scope: Scope) -> str:
+    """The address that a cell leads to on a page; empty where its label leads nowhere."""
+    if not _can_lead(label, panel.columns):
+        return ""
+    board, others = _BOARDS[label]
+    window = {"from": f"{scope.start * 1000:.0f}", "to": f"{scope.end * 1000:.0f}"}
+    carried = [(f"var-{name}", value) for name, x in scope.chosen.items() for value in x]
+    clusters = [pair for pair in carried if pair[0] == f"var-{CLUSTER.name}"]
+    chosen = [f"var-{x.name}={quote(str(row.get(x.name, '')), safe='')}" for x in (*others, label)]
+    return "&".join([f"/d/{board}?{urlencode([*window.items(), *clusters])}", *chosen])

@@ -1,52 +1,79 @@
 """Opens a board as Grafana does: a variable of one value takes the first that it offers."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.panel import Board, Variable
 from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus
 
-_MOST_NAMED = 10
+_MOST_NAMED = 8
+_MOST_OFFERED = 500
 
 
-def open_board(board: Board, scope: Scope, server: Prometheus) -> Scope:
-    """The scope with a value for each variable of the board that needs one.
+def open_board(board: Board, scope: Scope, server: Prometheus, *, strict: bool = True) -> Scope:
+    """The scope with what each variable of the board offers, and a value where it needs one.
+
+    ``strict`` refuses a value that nothing has, instead of taking it all the same.
 
     Raises:
         ValueError: a value that was chosen is not offered, or none is.
     """
-    chosen = {
-        name: values
-        for name, values in scope.chosen.items()
-        if name in {variable.name for variable in board.variables}
-    }
+    names = {variable.name for variable in board.variables}
+    chosen = {name: values for name, values in scope.chosen.items() if name in names and values}
+    offered: dict[str, tuple[str, ...]] = {}
     for variable in board.variables:
-        values = chosen.get(variable.name, ())
-        if variable.several and not values:
-            continue
-        offered = offered_values(variable, replace(scope, chosen=chosen), server)
-        for value in values:
-            if value not in offered:
-                raise ValueError(_unknown(variable.title, value, offered))
-        if not values and not offered:
-            raise ValueError(f"{board.title} needs a {variable.title.lower()}, and there is none")
-        chosen[variable.name] = values or (offered[0],)
-    return replace(scope, chosen=chosen)
+        opened = replace(scope, chosen=chosen, offered=offered)
+        values = tuple(offered_values(variable, opened, server)[:_MOST_OFFERED])
+        wishes = chosen.get(variable.name, ())
+        for value in wishes if strict else ():
+            if value not in values:
+                raise ValueError(_unknown(variable, value, values, scope))
+        if not variable.several and not wishes:
+            if not values and strict:
+                raise ValueError(
+                    f"no series has a {variable.title.lower()} {scope.text}; choose another window"
+                )
+            chosen[variable.name] = values[:1] or ("",)
+        offered = {**offered, variable.name: values}
+    return replace(scope, chosen=chosen, offered=offered)
+
+
+def check_names(board: Board, wishes: Iterable[str]) -> None:
+    """Refuses the names of variables that the board lacks.
+
+    Raises:
+        ValueError: it lacks one; the text names those that it has.
+    """
+    names = [variable.name for variable in board.variables]
+    for name in wishes:
+        if name not in names:
+            raise ValueError(
+                f"the board {board.uid} has no variable {name!r}; it has {', '.join(names)}"
+            )
 
 
 def offered_values(variable: Variable, scope: Scope, server: Prometheus) -> list[str]:
-    """The values that a variable offers within the range, the last by name first."""
+    """The values that a variable offers within the range, ascending, node-2 before node-10."""
     selector = scope.fill(variable.source)
     values = server.label_values(variable.label.name, selector, scope.start, scope.end)
-    return sorted(values, reverse=True)
+    return sorted(values, key=natural)
 
 
-def _unknown(title: str, value: str, offered: list[str]) -> str:
-    values = ", ".join(offered[:_MOST_NAMED]) or "none"
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key by which numbers within a text sort as numbers: rank 2 before rank 10."""
+    parts = re.split(r"([0-9]+)", text)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+
+
+def _unknown(variable: Variable, value: str, offered: tuple[str, ...], scope: Scope) -> str:
+    close = get_close_matches(value, offered, n=1)
+    values = ", ".join(dict.fromkeys([*close, *offered[:_MOST_NAMED]])) or "none"
     more = ", ..." if len(offered) > _MOST_NAMED else ""
-    return f"{title.lower()} {value!r} has no series in the range; there are: {values}{more}"
+    return f"no series has the {variable.name} {value!r} {scope.text}; there are: {values}{more}"
 
 
 def read_wishes(

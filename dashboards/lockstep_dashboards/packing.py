@@ -20,14 +20,18 @@ class GridPosition:
 def pack(rows: tuple[Row, ...], *, all_open: bool = True) -> list[tuple[Row | Panel, GridPosition]]:
     """Every heading and panel with its position; a panel that does not fit begins a new line.
 
+    A row without a title has no heading.
+
     ``all_open`` gives collapsed rows their height too, as on a page that cannot open them;
     otherwise what follows a collapsed row stands right below its heading.
     """
     placed: list[tuple[Row | Panel, GridPosition]] = []
     y = 0
     for row in rows:
-        placed.append((row, GridPosition(x=0, y=y, width=COLUMNS, height=_HEADING_HEIGHT)))
-        heading_bottom = y + _HEADING_HEIGHT
+        heading_bottom = y
+        if row.title and row.has_heading:
+            placed.append((row, GridPosition(x=0, y=y, width=COLUMNS, height=_HEADING_HEIGHT)))
+            heading_bottom += _HEADING_HEIGHT
         x, y, line_height = 0, heading_bottom, 0
         for panel in row.panels:
             if x + panel.width > COLUMNS:

@@ -1,5 +1,6 @@
 """The parts of a board as plain values: queries, panels, rows, variables."""
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -7,6 +8,16 @@ from lockstep_catalogue import Label
 
 MAX_SERIES = 50
 COLUMNS = 24
+_HEADINGS = {
+    "percentunit": "share", "s": "time", "bytes": "bytes", "Bps": "per second", "watt": "power",
+    "celsius": "temperature", "hertz": "clock", "short": "number", "dateTimeFromNow": "when",
+}  # fmt: skip
+"""What a column of values is called by its unit, where the layout says nothing."""
+# The largest of an info series, perhaps where it is 1.
+_INFO = re.compile(
+    r"(?:topk|limitk)\(\d+, (?:max|group) by \([^)]*\) \(\w+_info\{[^}]*\}\)(?: > 0)?\)$"
+)
+HIDDEN = ("Time", "cluster", "job_id")
 
 
 class View(Enum):
@@ -71,6 +82,13 @@ class Panel:
         content: Markdown of a text panel.
         max_points: points of each series at most, where a query is costly; 0 leaves it to Grafana.
         shows_windows: whether it shows the fixed windows of an objective, whatever the range.
+        texts_of: heading of the only column that the texts are for; all values where it is empty.
+        no_value: what a stat says where no series has a value now.
+        sort: heading of the column that a table is sorted by; the first value's where it is empty.
+        ascending: whether a table begins with the least, as where less is worse.
+        decimals: digits after the point; as many as the value needs where it is None.
+        hidden: labels that a table leaves out.
+        refusal: why the panel of a dashboard that is not ours cannot be drawn.
     """
 
     view: View
@@ -91,15 +109,40 @@ class Panel:
     content: str = ""
     max_points: int = 0
     shows_windows: bool = False
+    texts_of: str = ""
+    no_value: str = ""
+    sort: str = ""
+    ascending: bool = False
+    decimals: int | None = None
+    hidden: tuple[str, ...] = HIDDEN
+    refusal: str = ""
 
     def __post_init__(self) -> None:
         assert 1 <= self.width <= COLUMNS, self.title
-        assert bool(self.queries) != bool(self.content), self.title
+        assert bool(self.queries) + bool(self.content) + bool(self.refusal) == 1, self.title
 
     @property
     def is_instant(self) -> bool:
         """Whether its queries are evaluated at the end of the range only."""
-        return self.view in {View.TABLE, View.BAR_GAUGE}
+        return self.view in {View.STAT, View.TABLE, View.BAR_GAUGE}
+
+    @property
+    def value_names(self) -> list[str]:
+        """Headings of a table's values."""
+        heading = _HEADINGS.get(self.unit, "value")
+        return [query.heading or heading for query in self.queries]
+
+    @property
+    def shows_ones(self) -> bool:
+        """Whether its values are those of an info series, always 1, and make no column."""
+        is_info = [_INFO.match(query.expression) and not query.heading for query in self.queries]
+        return self.view is View.TABLE and all(is_info)
+
+    @property
+    def sorted_by(self) -> str:
+        """The heading that a table is sorted by."""
+        first = self.columns[0].name if self.shows_ones and self.columns else self.value_names[0]
+        return self.sort or first
 
     @property
     def has_buckets(self) -> bool:
@@ -112,12 +155,15 @@ class Row:
     """Panels under one heading.
 
     Attributes:
+        title: of the heading; a row without one has no heading.
         collapsed: whether the row is closed, and asks nothing, until somebody opens it.
+        has_heading: whether the title is drawn; a first screen has no room for one.
     """
 
     title: str
     panels: tuple[Panel, ...]
     collapsed: bool = False
+    has_heading: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

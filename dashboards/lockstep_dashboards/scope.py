@@ -2,12 +2,24 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lockstep_records.shared.durations import format_time, parse_duration
 
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _SCRAPES_IN_A_RATE = 4
-_MATCHED = re.compile(r'(=~|!~|!=|=)"\$\{?(\w+)\}?"')
+_MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
+_REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
+_RELATIVE = re.compile(r"(?:now)?-(\S+)")
+_EPOCH = re.compile(r"[0-9]{9,14}(?:\.[0-9]{1,9})?")
+# From here on a number of seconds is beyond the year 5000: it was written in milliseconds.
+_FIRST_MILLISECONDS = 1e11
+_REMEDY = (
+    "write now, a time before now such as -15m, a date such as 2026-11-22T21:40:00Z,"
+    " or seconds since 1970"
+)
 
 
 class ScopeError(ValueError):
@@ -23,6 +35,7 @@ class Scope:
         range_seconds: length of the range, which ends at ``end``.
         scrape_seconds: time between scrapes; rates reach over four of them.
         chosen: values of the variables by their names; all values of one that is absent.
+        offered: the values that each variable offers, once the board is opened.
         max_points: points of a series at most.
     """
 
@@ -30,45 +43,134 @@ class Scope:
     range_seconds: float
     scrape_seconds: float
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     max_points: int = _POINTS
 
     @property
     def start(self) -> float:
-        """Seconds since the epoch."""
-        return self.end - self.range_seconds
+        """Seconds since the epoch, a whole number of steps: windows that overlap share points."""
+        return math.floor((self.end - self.range_seconds) / self.step_seconds) * self.step_seconds
 
     @property
     def step_seconds(self) -> float:
-        """Time between two points, at least one scrape."""
-        return max(self.range_seconds / self.max_points, self.scrape_seconds)
+        """Time between two points, whole seconds and at least one scrape."""
+        points_apart = math.ceil(self.range_seconds / self.max_points)
+        return float(max(points_apart, math.ceil(self.scrape_seconds)))
+
+    @property
+    def num_points(self) -> int:
+        """Number of points of a query over the range."""
+        return math.floor((self.end - self.start) / self.step_seconds) + 1
+
+    @property
+    def text(self) -> str:
+        """Begin and end for people."""
+        return f"between {format_time(self.start)} and {format_time(self.end)} UTC"
+
+    @property
+    def built_in(self) -> dict[str, str]:
+        """Grafana's variables of time by their name without the dollar.
+
+        Source: <https://grafana.com/docs/grafana/latest/datasources/prometheus/template-variables/>
+        """
+        step, scrape = self.step_seconds, self.scrape_seconds
+        seconds = math.ceil(self.range_seconds)
+        return {
+            "__rate_interval": f"{math.ceil(max(step + scrape, _SCRAPES_IN_A_RATE * scrape))}s",
+            "__interval": f"{math.ceil(step)}s",
+            "__interval_ms": f"{math.ceil(step * 1000)}",
+            "__range": f"{seconds}s",
+            "__range_s": f"{seconds}",
+            "__range_ms": f"{seconds * 1000}",
+        }
 
     def fill(self, expression: str) -> str:
         """An expression with every variable replaced, as Grafana does.
 
+        A name of nothing stays: ``$1`` belongs to PromQL's ``label_replace``.
+
         Raises:
             ScopeError: a matcher of one value has none to compare with.
         """
-        rate = self.step_seconds + _SCRAPES_IN_A_RATE * self.scrape_seconds
-        built_in = {
-            "$__rate_interval": f"{math.ceil(rate)}s",
-            "$__interval": f"{math.ceil(self.step_seconds)}s",
-            "$__range": f"{math.ceil(self.range_seconds)}s",
-        }
-        for name, value in built_in.items():
-            expression = expression.replace(name, value)
-        return _MATCHED.sub(self._matcher, expression)
+        return self.fill_text(_MATCHER.sub(self._fill_matcher, expression))
 
-    def _matcher(self, found: re.Match[str]) -> str:
-        operator, name = found.groups()
+    def fill_text(self, text: str) -> str:
+        """A title or text in which each variable is replaced by its values."""
+        return self._replace(text, lambda name: ", ".join(self.chosen.get(name, ())) or "all")
+
+    def _replace(self, text: str, value_of: Callable[[str], str]) -> str:
+        """A text whose references are replaced; a name that the board does not know stays."""
+        variables = {**self.offered, **self.chosen}
+
+        def replaced(found: re.Match[str]) -> str:
+            name = found[1] or found[2] or found[3]
+            if name in self.built_in:
+                return self.built_in[name]
+            return value_of(name) if name in variables else found[0]
+
+        return _REFERENCE.sub(replaced, text)
+
+    def _fill_matcher(self, found: re.Match[str]) -> str:
+        operator, inside = found.groups()
+        is_pattern = operator.endswith("~")
+        return f'{operator}"{_REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
+
+    def _value(self, found: re.Match[str], is_pattern: bool) -> str:
+        """A variable's values inside the quotes of a matcher."""
+        name = found[1] or found[2] or found[3]
+        if name in self.built_in:
+            return self.built_in[name]
         values = self.chosen.get(name, ())
-        if operator.endswith("~"):
-            pattern = "|".join(map(re.escape, values)) if values else ".*"
-            return f'{operator}"{quote_text(pattern)}"'
+        if is_pattern:
+            escaped = [quote_text(re.escape(value)) for value in values] or [".*"]
+            return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
         if len(values) != 1:
             raise ScopeError(f"the variable {name} needs one value and has {len(values)}; give it")
-        return f'{operator}"{quote_text(values[0])}"'
+        return quote_text(values[0])
 
 
 def quote_text(text: str) -> str:
     """Text escaped for the quotes of a PromQL string."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def parse_time(text: str, now: float) -> float:
+    """Seconds since the epoch of ``now``, ``-15m``, ``now-15m``, an ISO 8601 date, or a number.
+
+    A date without a zone is in UTC. A number from 100,000,000,000 on is in milliseconds.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    if text == "now":
+        return now
+    if match := _RELATIVE.fullmatch(text):
+        try:
+            return now - parse_duration(match[1])
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time; {_REMEDY}") from None
+    if _EPOCH.fullmatch(text):
+        number = float(text)
+        return number / 1000 if number >= _FIRST_MILLISECONDS else number
+    try:
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a time; {_REMEDY}") from None
+
+
+def parse_range(begin: str, end: str, now: float) -> tuple[float, float]:
+    """Length and end of a range in seconds; it ends now at the latest.
+
+    Raises:
+        ValueError: a text says no time, or the range ends before it begins.
+    """
+    first, last = parse_time(begin, now), min(parse_time(end, now), now)
+    if first >= now:
+        raise ValueError(f"--from {begin} is {format_time(first)} UTC, which is not over yet")
+    if not first < last:
+        raise ValueError(
+            f"the window ends at {format_time(last)} and begins at {format_time(first)};"
+            " it must end later"
+        )
+    return last - first, last

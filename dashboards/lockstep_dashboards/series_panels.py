@@ -62,6 +62,11 @@ class PanelFields(TypedDict, total=False):
     maximum: float | None
     max_points: int
     shows_windows: bool
+    no_value: str
+    texts_of: str
+    sort: str
+    ascending: bool
+    decimals: int | None
 
 
 def panel(

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep_dashboards.opening import open_board
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
-from lockstep_dashboards.snapshot.board_file import GrafanaBoard, read_board
-from lockstep_dashboards.snapshot.variables import choose
-from lockstep_dashboards.snapshot.window import Window
+from lockstep_dashboards.snapshot.foreign import read_dashboard
 
 from .fake_prometheus import FakePrometheus
 
-WINDOW = Window.of(1_795_384_000.0, 1_795_384_800.0, 5.0)
+SCOPE = Scope(end=1_795_384_800.0, range_seconds=800, scrape_seconds=5.0, max_points=240)
 
 
-def answer(board: GrafanaBoard, prometheus: FakePrometheus | None = None) -> BoardAnswer:
+def answer(board: Board, prometheus: FakePrometheus | None = None) -> BoardAnswer:
     with (prometheus or FakePrometheus()).source() as source:
-        choices = choose(board, source, WINDOW, {}, strict=False)
-        return ask(board, list(board.panels), choices, source=source, window=WINDOW)
+        return ask(board, board.panels, open_board(board, SCOPE, source, strict=False), source)
 
 
 def panel(kind: str, *targets: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -25,5 +25,5 @@ def panel(kind: str, *targets: Mapping[str, Any], **fields: Any) -> dict[str, An
     return {"id": 1, "type": kind, "title": "T", "gridPos": grid, "targets": queries} | fields
 
 
-def board_of(*panels: dict[str, Any], **fields: Any) -> GrafanaBoard:
-    return read_board({"uid": "u", "title": "Board", "panels": list(panels)} | fields)
+def board_of(*panels: dict[str, Any], **fields: Any) -> Board:
+    return read_dashboard({"uid": "u", "title": "Board", "panels": list(panels)} | fields)

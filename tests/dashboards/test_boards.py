@@ -105,7 +105,8 @@ def test_a_panel_names_its_series_and_unit_and_queries_the_chosen_source(board: 
 
 @EVERY_BOARD
 def test_variables_are_the_source_then_labels_reloaded_with_the_time(board: Board) -> None:
-    source, cluster, *others = render(board)["templating"]["list"]
+    source, cluster, *others, filters = render(board)["templating"]["list"]
+    assert (source["current"], filters["type"]) == ({}, "adhoc")
     assert (source["name"], source["label"], source["type"]) == (
         "datasource",
         "Data Source",
@@ -124,7 +125,8 @@ def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
     expressions = [query.expression for item in board.panels for query in item.queries]
     expressions += [annotation.expression for annotation in board.annotations]
     rules = [{"record": f"q:{n}", "expr": SCOPE.fill(text)} for n, text in enumerate(expressions)]
-    assert "$" not in json.dumps(rules)
+    # label_replace writes a group of its pattern as $1.
+    assert not re.search(r"\$[a-z_{]", json.dumps(rules))
     path = tmp_path / "rules.yaml"
     path.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
     done = subprocess.run(
@@ -209,8 +211,9 @@ def success(*values: str) -> dict[str, Any]:
 @EVERY_BOARD
 def test_errors_emptiness_and_floods_are_problems(board: Board) -> None:
     assert not any(answering(success("1"), board))
-    assert "empty" in answering(success(), board)
-    assert "empty" in answering(success("NaN"), board)
+    is_excused = all(panel.may_be_empty for panel in board.panels)  # the explorer
+    assert is_excused or "empty" in answering(success(), board)
+    assert is_excused or "empty" in answering(success("NaN"), board)
     assert all(answering({"status": "error", "error": "no such function"}, board))
     assert any("more than 50" in x for x in answering(success(*["1"] * (MAX_SERIES + 1)), board))
 

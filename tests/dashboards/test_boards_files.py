@@ -84,16 +84,18 @@ def offering(*values: str) -> Prometheus:
     return server_that_answers(200, json.dumps(body))
 
 
-def test_a_board_opens_for_the_newest_job_where_none_is_chosen() -> None:
-    with offering("job-1", "job-2") as server:
-        assert open_board(JOB, SCOPE, server).chosen == {"job_id": ("job-2",)}
+def test_a_board_opens_for_the_first_job_where_none_is_chosen() -> None:
+    with offering("job-10", "job-2") as server:
+        opened = open_board(JOB, SCOPE, server)
+    assert opened.chosen == {"job_id": ("job-2",)}
+    assert opened.offered["job_id"] == ("job-2", "job-10")
 
 
 def test_a_job_that_is_not_there_and_a_window_without_any_are_refused() -> None:
     scope = Scope(end=1e9, range_seconds=900, scrape_seconds=15, chosen={"job_id": ("job-3",)})
     with offering("job-1") as server, pytest.raises(ValueError, match="there are: job-1"):
         open_board(JOB, scope, server)
-    with offering() as server, pytest.raises(ValueError, match="and there is none"):
+    with offering() as server, pytest.raises(ValueError, match="no series has a job between"):
         open_board(JOB, SCOPE, server)
 
 

@@ -5,17 +5,22 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
 from lockstep_dashboards.lint.dashboard_json import panels_of
 from lockstep_dashboards.panel import Board
+from lockstep_dashboards.snapshot.page import PageOptions, board_page
+from lockstep_records.shared.alert_boards import ALERT_BOARDS
+
+from .board_answers import answer
 
 REPOSITORY = Path(__file__).parents[2]
 BY_UID = {board.uid: board for board in BOARDS.values()}
 RUNBOOKS = sorted((REPOSITORY / "alerts" / "runbooks").glob("*.md"))
 PAGES = [*RUNBOOKS, *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
-KINDS = "job|node|fabric|executive|on-call"
+KINDS = "job|node|fabric|executive|on-call|monitor|explorer"
 NAMED_BOARD = re.compile(rf"`(lockstep-(?:{KINDS}))`([^`]*)")
 NAMED_ROW = re.compile(r"rows? (\*[^*]+\*(?:(?:, | and )\*[^*]+\*)*)")
 
@@ -101,3 +106,61 @@ def test_a_job_leads_to_its_board_a_node_to_its_own_and_an_adapter_to_the_fabric
         for link in re.findall(r"/d/lockstep-[a-z-]+\?", str(render(board)))
     }
     assert addresses == {"/d/lockstep-job", "/d/lockstep-node", "/d/lockstep-fabric"}
+
+
+def shipped_alerts() -> dict[str, dict[str, str]]:
+    """The labels that the rule of each alert gives it, by its name."""
+    return {
+        rule["alert"]: rule["labels"]
+        for path in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml")
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+
+
+def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:
+    alerts = {name for name in shipped_alerts() if name not in {"Watchdog", "InfoInhibitor"}}
+    assert alerts == ALERT_BOARDS.keys()
+    for name, where in ALERT_BOARDS.items():
+        board = BY_UID[where.board]
+        assert where.row in {row.title for row in board.rows}, name
+        names = {variable.label.name for variable in board.variables}
+        assert {label.name for label in where.labels} <= names, name
+
+
+def test_the_address_of_an_alert_has_base_time_labels_and_row() -> None:
+    address = ALERT_BOARDS["TrainCheckpointStale"].address("https://grafana.example")
+    assert address == (
+        "https://grafana.example/d/lockstep-job?from=now-1h&to=now"
+        "&var-cluster={{ urlquery $labels.cluster }}&var-job_id={{ urlquery $labels.job_id }}"
+        "#checkpoints"
+    )
+    page = board_page(answer(BY_UID["lockstep-job"]), PageOptions(address=""))
+    assert '<section id="checkpoints">' in page
+
+
+CONDITIONS = yaml.safe_load((REPOSITORY / "alerts" / "slos.yaml").read_text(encoding="utf-8"))
+
+
+def declared(alert: str, field: str) -> float:
+    """A limit of an alert, from where the rule has it."""
+    entries = [x for part in CONDITIONS.values() if isinstance(part, list) for x in part]
+    [value] = [entry[field] for entry in entries if entry.get("alert") == alert]
+    return float(value)
+
+
+def test_limits_on_boards_are_those_of_the_rules() -> None:
+    page_at = declared("TrainStragglerRank", "above_ratio")
+    ticket_at = declared("TrainStragglerRankSlight", "above_ratio")
+    [objective] = [x for x in CONDITIONS["objectives"] if x["slo"] == "throughput"]
+    panels = {panel.title: panel for panel in BY_UID["lockstep-job"].panels}
+    limits = [each.at for each in panels["Lateness as a share of the step"].thresholds]
+    assert limits == [None, ticket_at, page_at]
+    assert panels["Lateness, ranks by time"].maximum == page_at
+    for title in ("Who holds it back", "Late ranks"):
+        assert panels[title].thresholds[-1].at == page_at
+        assert f"> {ticket_at})" in panels[title].queries[0].expression or (
+            f"> {ticket_at}" in panels[title].queries[0].expression
+        )
+    assert panels["Throughput against its best"].thresholds[-1].at == objective["min_ratio"]

@@ -108,6 +108,8 @@ def asking(text: str) -> tuple[Query, ...]:
 
 
 NO_CLUSTER = f'max by (node) ({LOSS.name}{{job_id="$job_id"}})'
+STAT_FIRST = BOARDS["on-call.json"]
+REPEATING = (Query(expression="x", heading="rank"),)
 RAW_RANKS = "lockstep_train_steps" + '_total{cluster=~"$cluster"}'
 
 
@@ -121,7 +123,12 @@ RAW_RANKS = "lockstep_train_steps" + '_total{cluster=~"$cluster"}'
         ("explained", with_panel(JOB, description="It is good.")),
         ("no-constants", with_panel(JOB, queries=asking("a or vector(0)"))),
         ("annotated", replace(JOB, annotations=())),
-        ("unique-titles", with_panel(JOB, title="Steps per second")),
+        ("unique-titles", with_panel(JOB, title="Late ranks")),
+        ("no-value", with_panel(STAT_FIRST, no_value="")),
+        ("limits-are-shown", with_panel(JOB, description="Good: below 8 %.", thresholds=())),
+        ("worst-first", with_panel(JOB, queries=asking("bottomk(5, x)"), sort="", columns=())),
+        ("no-repeated-columns", with_panel(JOB, sort="rank", queries=REPEATING)),
+        ("alerts-of-a-severity", with_panel(JOB, queries=asking("count (ALERTS)"))),
         ("bounds", replace(JOB, rows=tuple(replace(row, collapsed=False) for row in JOB.rows))),
     ],
 )
@@ -130,8 +137,21 @@ def test_each_rule_of_our_own_finds_what_it_is_for(rule: str, board: Board) -> N
     assert rule in OWN_RULES
 
 
+def test_more_panels_than_anybody_reads_are_found() -> None:
+    [first, *rows] = JOB.rows
+    many = tuple(
+        replace(panel, title=f"{n} {panel.title}") for n in range(9) for panel in JOB.panels
+    )
+    crowded = replace(JOB, rows=(replace(first, panels=(*first.panels, *many)), *rows))
+    texts = [each.text for each in lint_boards({**BOARDS, "job.json": crowded})]
+    assert any("panels, more than 150" in text for text in texts)
+    assert sum(len(board.panels) for board in BOARDS.values()) <= 150
+    assert len(BOARDS["monitor.json"].panels) == 8
+
+
 def test_a_metric_that_no_board_shows_is_found() -> None:
-    without = {name: board for name, board in BOARDS.items() if board is not NODE}
+    others = {name: board for name, board in BOARDS.items() if name != "explorer.json"}
+    without = {name: board for name, board in others.items() if board is not NODE}
     complaints = [each for each in lint_boards(without) if each.rule == "coverage"]
     assert complaints
     renamed = {"job-of-mine.json": JOB}

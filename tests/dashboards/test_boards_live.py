@@ -203,7 +203,9 @@ def test_no_panel_is_empty_and_none_errs(all_good: Result) -> None:
 @pytest.mark.usefixtures("all_good")
 def test_panels_that_may_be_empty_are_not_when_the_job_tells_all(url: str) -> None:
     found = findings(JOB, url)
-    assert all(found[panel.title].num_series for panel in JOB.opened_panels)
+    empty = {panel.title for panel in JOB.opened_panels if not found[panel.title].num_series}
+    # No rule fires and no deadline is declared here; the two say so.
+    assert empty == {"Causes in the cluster", "To spare before the deadline"}
 
 
 @pytest.mark.usefixtures("all_good")
@@ -223,13 +225,12 @@ def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
 
 
 @pytest.mark.usefixtures("all_good")
-def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
-    [table] = [item for item in JOB.panels if item.title == "Latest ranks"]
+def test_the_late_rank_alone_stands_in_the_table_of_late_ranks(url: str) -> None:
+    [table] = [item for item in JOB.panels if item.title == "Late ranks"]
     scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=60, scrape_seconds=1)
     parameters = {"query": scope.fill(table.queries[0].expression)}
     rows = httpx.post(f"{url}/api/v1/query", data=parameters).json()["data"]["result"]
-    worst = max(rows, key=lambda row: float(row["value"][1]))
-    assert len(rows) == NUM_RANKS
+    [worst] = rows
     assert worst["metric"]["rank"] == str(LATE_RANK)
     assert worst["metric"]["node"] == os.uname().nodename
 
@@ -241,11 +242,12 @@ def test_a_job_that_nobody_knows_is_refused_and_the_known_ones_are_named(
     arguments = ["check", "--prometheus", url, "--board", "job", "--job-id", "never"]
     done = CliRunner().invoke(dashboards, arguments)
     assert done.exit_code == 2
-    assert f"job 'never' has no series in the range; there are: {JOB_ID}" in done.output
+    assert "no series has the job_id 'never'" in done.output
+    assert f"there are: {JOB_ID}" in done.output
 
 
 @pytest.mark.usefixtures("all_good")
-def test_a_snapshot_of_the_running_job_has_its_ranks_the_worst_one_first(
+def test_a_snapshot_of_the_running_job_names_the_late_rank_and_nobody_else(
     url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.html"
@@ -255,8 +257,8 @@ def test_a_snapshot_of_the_running_job_has_its_ranks_the_worst_one_first(
     rows = re.findall(
         r"<td[^>]*>\s*(\d)</td>\s*<td[^>]*>\s*" + os.uname().nodename, path.read_text()
     )
-    assert sorted(rows) == [str(rank) for rank in range(NUM_RANKS)]
-    assert rows[0] == str(LATE_RANK)
+    # Who holds it back, and the late ranks of the last minutes: nobody else is late.
+    assert rows == [str(LATE_RANK)] * 2
 
 
 def value_of(url: str, title: str, **labels: str) -> float:
@@ -276,7 +278,7 @@ def page_of(root: Path, rank: int) -> Page:
 @pytest.mark.usefixtures("all_good")
 def test_values_of_the_board_agree_with_the_rank_pages(url: str, root: Path) -> None:
     before = page_of(root, 0).state["step"]
-    step, loss = value_of(url, "Step"), value_of(url, "Loss")
+    step, loss = value_of(url, "Step"), value_of(url, "Loss over time")
     pages = [page_of(root, rank) for rank in range(NUM_RANKS)]
     assert before - MAX_SCRAPE_STEPS <= step <= pages[0].state["step"]
     assert 1 / (pages[0].state["step"] + 1) <= loss <= 1 / (before - MAX_SCRAPE_STEPS + 1)
@@ -285,8 +287,9 @@ def test_values_of_the_board_agree_with_the_rank_pages(url: str, root: Path) -> 
         mean = sum(of_ranks) / NUM_RANKS
         assert value_of(url, "Phase per step", phase=phase) == pytest.approx(mean, rel=0.05)
     waits = [page.state["phase_seconds"]["sync"] / page.state["steps"] for page in pages]
-    late = value_of(url, "Latest ranks", rank=str(LATE_RANK))
-    assert late == pytest.approx(max(waits) - waits[LATE_RANK], rel=0.05)
+    late = value_of(url, "Who holds it back", rank=str(LATE_RANK))
+    share = (max(waits) - waits[LATE_RANK]) / STEP_SECONDS
+    assert late == pytest.approx(share, rel=0.05)
     exposed = value_of(url, "Exposed collectives per step", kind="all_reduce")
     assert exposed == pytest.approx(sum(waits) / NUM_RANKS, rel=0.05)
-    assert value_of(url, "Ranks by state", state="training") == NUM_RANKS
+    assert value_of(url, "State") == 1  # training

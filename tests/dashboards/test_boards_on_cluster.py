@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from simulated_cluster import fill, simulated
-from simulated_cluster.boards_on_cluster import MAX_OPENING_QUERIES, check_boards
+from simulated_cluster.boards_on_cluster import check_boards
 
 from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.lint.own import MAX_OPENING_QUERIES
 
 pytestmark = [pytest.mark.server, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.completion import ROW_TITLE, complete
+from lockstep_dashboards.explorer import explorer
 from lockstep_dashboards.layout import FOLDER, LayoutError, read_board
 
 HEAD = """\
@@ -58,12 +58,14 @@ def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
     assert reason in str(refused.value)
 
 
-def test_a_metric_that_no_layout_shows_gets_a_panel_in_a_closed_row() -> None:
-    node = BOARDS["node.json"]
-    less = {**BOARDS, "node.json": replace(node, rows=node.rows[:-1])}
-    [*_, row] = complete(less)["node.json"].rows
-    lost = {each.title for each in node.rows[-1].panels}
-    assert (row.title, row.collapsed) == (ROW_TITLE, True)
-    assert 0 < len(row.panels) <= 4 * len(lost)
-    assert all('cluster=~"$cluster"' in each.queries[0].expression for each in row.panels)
-    assert complete(BOARDS) == BOARDS
+def test_what_no_board_shows_is_in_a_closed_row_of_the_explorer() -> None:
+    boards = dict(BOARDS)
+    now = boards.pop("explorer.json")
+    node = boards["node.json"]
+    less = {**boards, "node.json": replace(node, rows=node.rows[:1])}
+    more = explorer(less, now.variables, now.annotations)
+    assert all(row.collapsed and len(row.panels) == 1 for row in more.rows)
+    texts = [panel.queries[0].expression for panel in more.panels]
+    assert sum(map(len, texts)) > sum(len(panel.queries[0].expression) for panel in now.panels)
+    assert all('cluster=~"$cluster"' in text for text in texts)
+    assert explorer(boards, now.variables, now.annotations) == now

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -14,26 +14,22 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.snapshot.board_file import read_board
+from lockstep_dashboards.panel import Board
 from lockstep_dashboards.snapshot.live import LiveBoards
 from lockstep_dashboards.snapshot.server import BoardServer
-from lockstep_dashboards.snapshot.shipped import KnownBoard, shipped_boards
+from lockstep_dashboards.snapshot.shipped import SHIPPED
 
-from .board_answers import panel
+from .board_answers import board_of, panel
 from .fake_prometheus import FakePrometheus
-
-LINK = (
-    "/d/lockstep-job?${__url_time_range}&${cluster:queryparam}&var-job_id=${__data.fields.job_id}"
-)
 
 
 @contextmanager
 def served(
-    prometheus: FakePrometheus, *boards: KnownBoard, **options: Any
+    prometheus: FakePrometheus, board: Board | None = None, **options: Any
 ) -> Iterator[httpx.Client]:
     with prometheus.source() as source:
         settings = {"refresh_seconds": 60.0, "simultaneous": 2} | options
-        live = LiveBoards(list(boards) or shipped_boards(), source, **settings)
+        live = LiveBoards({"own": board} if board else SHIPPED, source, **settings)
         with BoardServer(("127.0.0.1", 0), live) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.05,))
             thread.start()
@@ -46,17 +42,16 @@ def served(
                 thread.join()
 
 
-def board_with(*panels: dict[str, Any]) -> KnownBoard:
-    document = {"uid": "own", "title": "Own", "panels": list(panels)}
-    return KnownBoard(name="own", board=read_board(document), may_be_empty={})
+def board_with(*panels: dict[str, Any]) -> Board:
+    return board_of(*panels, uid="own")
 
 
 def test_the_index_leads_to_every_board() -> None:
     with served(FakePrometheus()) as client:
         index = client.get("/").text
-        for item in shipped_boards():
-            assert f'href="/d/{item.board.uid}"' in index
-            assert client.get(f"/d/{item.board.uid}").status_code == 200
+        for board in SHIPPED.values():
+            assert f'href="/d/{board.uid}"' in index
+            assert client.get(f"/d/{board.uid}").status_code == 200
 
 
 def test_readers_of_one_address_share_one_set_of_queries() -> None:
@@ -188,27 +183,12 @@ def test_the_variables_are_drop_downs_and_the_window_is_kept() -> None:
 
 
 def test_a_link_of_a_table_leads_to_the_other_board_with_time_and_variables() -> None:
-    override = {
-        "matcher": {"id": "byName", "options": "job_id"},
-        "properties": [{"id": "links", "value": [{"title": "Open", "url": LINK}]}],
-    }
-    variables = [x for x in shipped_boards()[0].board.variables if x["name"] == "cluster"]
-    item = board_with(panel("table", {"instant": True}, fieldConfig={"overrides": [override]}))
-    item = replace(item, board=replace(item.board, variables=tuple(variables)))
     fake = FakePrometheus(series=[({"job_id": "a b&c"}, 1.0)])
-    with served(fake, item, clock=lambda: 1_795_384_800.0) as client:
-        page = client.get("/d/own?from=1795384500000&to=1795384800000").text
-    expected = "from=1795384500000&amp;to=1795384800000&amp;var-cluster=%24__all"
+    with served(fake, clock=lambda: 1_795_384_800.0) as client:
+        address = "/d/lockstep-on-call?from=1795384500000&to=1795384800000&var-cluster=c"
+        page = client.get(address).text
+    expected = "from=1795384500000&amp;to=1795384800000&amp;var-cluster=c"
     assert f'href="/d/lockstep-job?{expected}&amp;var-job_id=a%20b%26c"' in page
-
-
-def test_plotly_is_sent_once_and_kept_by_the_browser() -> None:
-    with served(FakePrometheus()) as client:
-        page = client.get("/d/lockstep-job").text
-        path = page.partition('<script src="')[2].partition('"')[0]
-        library = client.get(path)
-    assert "immutable" in library.headers["Cache-Control"]
-    assert len(page) < 1_000_000 < len(library.text)
 
 
 @pytest.mark.parametrize(

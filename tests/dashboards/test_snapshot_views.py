@@ -1,45 +1,39 @@
-"""Each view of a snapshot draws what Grafana draws: scales, buckets, joins, thresholds, reasons."""
+"""Each view of a snapshot draws what Grafana draws: buckets, joins, thresholds, reasons."""
 
 import re
 from typing import Any
 
 import httpx
 
-from lockstep_dashboards.snapshot.page import PageOptions, board_page, draw
-from lockstep_dashboards.snapshot.shipped import shipped_boards
-from lockstep_dashboards.snapshot.views.drawing import Drawing, Scene
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.snapshot.page import PageOptions, board_page
+from lockstep_dashboards.snapshot.views import Drawing, draw
 
-from .board_answers import WINDOW, answer, board_of, panel
+from .board_answers import answer, board_of, panel
 from .fake_prometheus import FakePrometheus
 
 
 def drawing(item: dict[str, Any], prometheus: FakePrometheus) -> Drawing:
-    found = answer(board_of(item), prometheus)
-    return draw(found.panels[0], Scene(window=WINDOW, events=found.events), {})
+    return draw(answer(board_of(item), prometheus).panels[0], None)
 
 
-def test_a_stack_is_filled_and_a_stack_in_percent_sums_to_a_hundred() -> None:
-    stacking = {"custom": {"stacking": {"mode": "percent"}}, "unit": "short"}
+def figure(item: dict[str, Any], prometheus: FakePrometheus) -> dict[str, Any]:
+    drawn = drawing(item, prometheus).figure
+    assert drawn is not None
+    return drawn
+
+
+def test_a_stack_is_filled_and_has_its_limits() -> None:
+    steps = [{"color": "green"}, {"color": "red", "value": 4}]
+    config = {
+        "unit": "short", "custom": {"stacking": {"mode": "normal"}}, "thresholds": {"steps": steps},
+    }  # fmt: skip
     two = FakePrometheus(series=[({"state": "a"}, 1.0), ({"state": "b"}, 2.0)])
-    drawn = drawing(
-        panel("timeseries", {"legendFormat": "{{state}}"}, fieldConfig={"defaults": stacking}), two
-    )
-    assert drawn.figure is not None
-    assert [trace["groupnorm"] for trace in drawn.figure["data"]] == ["percent", "percent"]
-    assert [entry.name for entry in drawn.legend] == ["a", "b"]
-
-
-def test_a_unit_of_its_own_has_an_axis_on_the_right() -> None:
-    override = {
-        "matcher": {"id": "byName", "options": "b"},
-        "properties": [{"id": "unit", "value": "bytes"}],
-    }
-    config = {"defaults": {"unit": "s"}, "overrides": [override]}
-    two = FakePrometheus(series=[({"x": "a"}, 1.0), ({"x": "b"}, 2048.0)])
-    drawn = drawing(panel("timeseries", {"legendFormat": "{{x}}"}, fieldConfig=config), two)
-    assert drawn.figure is not None
-    assert [trace.get("yaxis") for trace in drawn.figure["data"]] == [None, "y2"]
-    assert drawn.figure["layout"]["yaxis2"]["ticksuffix"] == " KiB"
+    item = panel("timeseries", {"legendFormat": "{{state}}"}, fieldConfig={"defaults": config})
+    drawn = figure(item, two)
+    assert (drawn["stacked"], drawn["limits"]) == (True, [[4, "#d55e00"]])
+    assert [series["name"] for series in drawn["series"]] == ["a", "b"]
+    assert drawn["series"][1]["values"][:2] == [2.0, 3.0]
 
 
 def test_a_heat_map_of_a_histogram_shows_what_falls_into_each_bucket_alone() -> None:
@@ -51,20 +45,22 @@ def test_a_heat_map_of_a_histogram_shows_what_falls_into_each_bucket_alone() -> 
             ({"le": "2"}, 7.0),
         ]
     )
-    drawn = drawing(
-        panel("heatmap", {"format": "heatmap"}, fieldConfig={"defaults": {"unit": "s"}}), buckets
-    )
-    assert drawn.figure is not None
-    trace = drawn.figure["data"][0]
-    assert trace["y"] == ["≤ 100 ms", "≤ 500 ms", "≤ 2 s"]
-    assert [cells[0] for cells in trace["z"]] == [2.0, 3.0, 2.0]
+    config = {"fieldConfig": {"defaults": {"unit": "s"}}}
+    drawn = figure(panel("heatmap", {"legendFormat": "{{le}}"}, **config), buckets)
+    assert drawn["rows"] == ["≤ 2 s", "≤ 500 ms", "≤ 100 ms"]
+    assert [cells[0] for cells in drawn["values"]] == [2.0, 3.0, 2.0]
 
 
 def test_a_heat_map_of_ranks_has_them_in_the_order_of_their_numbers() -> None:
     ranks = FakePrometheus(series=[({"rank": str(rank)}, float(rank)) for rank in (10, 2, 0)])
-    drawn = drawing(panel("heatmap", {"legendFormat": "rank {{rank}}"}), ranks)
-    assert drawn.figure is not None
-    assert drawn.figure["data"][0]["y"] == ["rank 0", "rank 2", "rank 10"]
+    drawn = figure(panel("heatmap", {"legendFormat": "rank {{rank}}"}), ranks)
+    assert drawn["rows"] == ["rank 0", "rank 2", "rank 10"]
+
+
+def test_a_heat_map_with_a_scale_of_its_own_keeps_it_whatever_the_data() -> None:
+    small = FakePrometheus(series=[({"rank": "0"}, 0.001)])
+    item = panel("heatmap", {}, fieldConfig={"defaults": {"min": 0, "max": 0.25}})
+    assert (figure(item, small)["min"], figure(item, small)["max"]) == (0, 0.25)
 
 
 def test_a_state_timeline_has_one_bar_for_each_time_in_a_state() -> None:
@@ -76,7 +72,8 @@ def test_a_state_timeline_has_one_bar_for_each_time_in_a_state() -> None:
     )
     assert drawn.figure is not None
     assert drawn.legend[0].name == "up"
-    assert drawn.figure["data"][0]["x"] == [5000.0]
+    assert drawn.figure["states"]["1"] == ("up", "#009e73")
+    assert drawn.figure["bars"][0][0] == [1.0, 0, 0]
 
 
 def test_a_table_joins_queries_by_labels_and_is_sorted_as_the_panel_says() -> None:
@@ -115,7 +112,7 @@ def test_a_cell_that_no_query_fills_is_empty() -> None:
 
     targets = [{"instant": True, "expr": name} for name in ("first", "second")]
     found = answer(board_of(panel("table", *targets)), OneOfTwo())
-    rows = draw(found.panels[0], Scene(window=WINDOW), {}).content["rows"]
+    rows = draw(found.panels[0], None).content["rows"]
     assert [[cell["text"] for cell in row] for row in rows] == [["1", "1", ""], ["2", "", "1"]]
     assert board_page(found, PageOptions(address="")).count("<td") == 6
 
@@ -136,28 +133,16 @@ def test_a_bar_is_as_long_as_its_part_of_the_range() -> None:
 
 
 def test_an_empty_panel_says_why() -> None:
-    found = answer(shipped_boards()[0].board, FakePrometheus(series=()))
-    reasons = shipped_boards()[0].may_be_empty
-    scene = Scene(window=WINDOW)
-    for each in found.panels:
-        text = draw(each, scene, reasons).content["text"]
-        assert "No data in this window" in text
-        assert reasons.get(each.panel.title, "") in text
+    for found in answer(BOARDS["executive.json"], FakePrometheus(series=())).panels:
+        text = draw(found, None).content["text"]
+        assert text == found.panel.no_value or "No data in this window" in text
+        assert found.panel.no_value or found.panel.may_be_empty in text
 
 
-def test_a_view_that_only_grafana_has_says_so() -> None:
-    drawn = drawing(panel("geomap", {}), FakePrometheus())
-    assert drawn.content["text"] == "Only Grafana draws the view 'geomap'."
-
-
-def test_alerts_that_overlap_are_one_region_and_equal_ones_one_line_of_the_list() -> None:
+def test_equal_alerts_are_one_line_of_the_list() -> None:
     names = [{"alertname": "A", "node": str(n)} for n in range(20)] + [{"alertname": "B"}]
-    annotation = {"name": "Alerts", "expr": "ALERTS", "titleFormat": "{{alertname}}"}
+    annotation = {"name": "Alerts", "target": {"expr": "ALERTS"}, "titleFormat": "{{alertname}}"}
     board = board_of(panel("timeseries", {}), annotations={"list": [annotation]})
-    found = answer(board, FakePrometheus(events=names))
-    drawn = draw(found.panels[0], Scene(window=WINDOW, events=found.events), {})
-    assert drawn.figure is not None
-    kinds = [shape["type"] for shape in drawn.figure["layout"]["shapes"]]
-    assert sorted(kinds) == ["line", "rect"]
-    page = board_page(found, PageOptions(address=""))
+    page = board_page(answer(board, FakePrometheus(events=names)), PageOptions(address=""))
     assert re.findall(r"</b> (A|B)\b", page) == ["A", "B"]
+    assert "\N{MULTIPLICATION SIGN}20" in page

@@ -34,7 +34,7 @@ def render(board: Board) -> dict[str, Any]:
         time=core.Time(f"now-{board.range}", "now"),
         timezone="browser",
         templating=core.Templating(
-            list=[_source_variable(), *map(_label_variable, board.variables)]
+            list=[_source_variable(), *map(_label_variable, board.variables), _filters()]
         ),
         annotations=core.Annotations(list=list(map(_annotation, board.annotations))),
         links=[
@@ -73,15 +73,22 @@ def _panels(board: Board) -> list[core.RowPanel | dict[str, Any]]:
     return items
 
 
-def _source_variable() -> core.Template:
-    """The variable that chooses a Prometheus data source."""
-    return core.Template(
+def _source_variable() -> dict[str, Any]:
+    """The variable that chooses a Prometheus data source: the one that is Grafana's default."""
+    template = core.Template(
         name="datasource", label="Data Source", type="datasource", query="prometheus"
     )
+    written: dict[str, Any] = template.to_json_data()
+    return written | {"current": {}}
+
+
+def _filters() -> dict[str, Any]:
+    """The variable that restricts every query to labels of the reader's choice."""
+    return {"name": "filters", "label": "Filters", "type": "adhoc", "datasource": SOURCE}
 
 
 def _label_variable(variable: Variable) -> dict[str, Any]:
-    """The variable that chooses among the values of a label; the newest job ids come first."""
+    """The variable that chooses among the values of a label, ascending."""
     definition = f"label_values({variable.source}, {variable.label.name})"
     template = core.Template(
         name=variable.name,
@@ -92,7 +99,7 @@ def _label_variable(variable: Variable) -> dict[str, Any]:
         multi=variable.several,
         allValue=".*" if variable.several else None,
         refresh=2,  # with the time range: a job that ended is still found in its window
-        sort=2,
+        sort=1,
     )
     everything = {"selected": True, "text": ["All"], "value": ["$__all"]}
     written: dict[str, Any] = template.to_json_data()
@@ -109,9 +116,14 @@ def _annotation(definition: Annotation) -> dict[str, Any]:
         "name": definition.title,
         "datasource": SOURCE,
         "enable": True,
-        "expr": definition.expression,
+        "expr": definition.expression,  # read by Grafana 10; later ones read the target
         "iconColor": definition.color,
-        "step": "15s",
+        "target": {
+            "datasource": SOURCE,
+            "expr": definition.expression,
+            "refId": "Anno",
+            "legendFormat": definition.heading,
+        },
         "titleFormat": definition.heading,
     }
 

@@ -10,7 +10,6 @@ from lockstep_dashboards.packing import GridPosition
 from lockstep_dashboards.panel import Panel, Query, View
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_HIDDEN_COLUMNS = ("Time", "cluster", "job_id")
 
 
 def panel_json(panel: Panel, position: GridPosition, number: int) -> dict[str, Any]:
@@ -90,7 +89,9 @@ def _field_config(panel: Panel) -> dict[str, Any]:
         "color": {"mode": parts_of_view(panel).color_mode},
         "custom": parts_of_view(panel).custom,
         "links": series_links(panel),
-        "mappings": _mappings(panel),
+        "mappings": [] if panel.texts_of else _mappings(panel),
+        "decimals": panel.decimals,
+        "noValue": panel.no_value or None,
         "min": panel.minimum,
         "max": panel.maximum,
     }
@@ -126,7 +127,8 @@ def _overrides(panel: Panel) -> list[dict[str, Any]]:
         for query in panel.queries
         if query.heading and query.unit
     ]
-    return [*colors, *(links if panel.view is View.TABLE else []), *units]
+    texts = [_override(panel.texts_of, "mappings", _mappings(panel))] if panel.texts_of else []
+    return [*colors, *texts, *(links if panel.view is View.TABLE else []), *units]
 
 
 def _columns(panel: Panel) -> list[dict[str, Any]]:
@@ -135,12 +137,12 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
     several = len(panel.queries) > 1
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
     values = [f"Value #{letter}" if several else "Value" for letter in _ref_ids(panel)]
-    headings = [query.heading or panel.title for query in panel.queries]
+    excluded = [*panel.hidden, *(values if panel.shows_ones else ())]
     organize = {
-        "excludeByName": {name: True for name in _HIDDEN_COLUMNS if name not in order},
+        "excludeByName": {name: True for name in excluded if name not in order},
         "includeByName": {},
         "indexByName": order | {value: len(order) + n for n, value in enumerate(values)},
-        "renameByName": dict(zip(values, headings, strict=True)),
+        "renameByName": dict(zip(values, panel.value_names, strict=True)),
     }
     merged = [{"id": "merge", "options": {}}] if several else []
     return [*merged, {"id": "organize", "options": organize}]

@@ -7,6 +7,7 @@ from typing import Any
 from grafanalib import core
 
 from lockstep_dashboards.panel import Panel, View
+from lockstep_records.shared.palette import VERMILION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,12 @@ class _GenericPanel(core.Panel):  # type: ignore[misc]  # grafanalib has no type
         return self.panel_json({})
 
 
-_LEGEND = {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
+_LEGEND = {
+    "calcs": ["lastNotNull"],
+    "displayMode": "list",
+    "placement": "bottom",
+    "showLegend": True,
+}
 _LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 _BAR_GAUGE = ViewParts(
     grafanalib_class=_GenericPanel,
@@ -80,8 +86,9 @@ def _write_stat(panel: Panel) -> ViewParts:
         grafanalib_class=core.Stat,
         arguments={
             "colorMode": "value" if panel.thresholds or panel.texts else "none",
+            "graphMode": "none",
             "reduceCalc": "lastNotNull",
-            "noValue": None,
+            "noValue": panel.no_value or None,
         },
     )
 
@@ -103,10 +110,9 @@ def _write_time_series(panel: Panel) -> ViewParts:
 
 
 def _write_table(panel: Panel) -> ViewParts:
-    heading = panel.queries[0].heading or panel.title
     return ViewParts(
         grafanalib_class=core.Table,
-        arguments={"sortBy": [core.TableSortByField(heading, desc=True)]},
+        arguments={"sortBy": [core.TableSortByField(panel.sorted_by, desc=not panel.ascending)]},
         custom={"cellOptions": {"type": "auto"}, "inspect": False},
         options={
             "cellHeight": "sm",
@@ -121,11 +127,11 @@ def _write_heat_map(panel: Panel) -> ViewParts:
         "cellGap": 1,
         "color": {
             "exponent": 0.5,
-            "fill": "dark-orange",
-            "mode": "scheme",
-            "reverse": False,
+            "fill": VERMILION,
+            "max": panel.maximum,
+            "min": panel.minimum,
+            "mode": "opacity",  # schemes turn round on a dark ground, and mean the contrary there
             "scale": "exponential",
-            "scheme": "Oranges",
             "steps": 64,
         },
         "exemplars": {"color": "rgba(255,0,255,0.7)"},

@@ -1,20 +1,28 @@
 """The project's own rules: bounds, recorded series, explanations, links, coverage."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
 from lockstep_catalogue import METRICS, RECORDED, Series
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
-from lockstep_dashboards.lint.promql_text import selectors
+from lockstep_dashboards.lint.promql_text import SERIES, selectors
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Board, Panel, View
 
 MAX_OPEN_PANELS = 25
-MAX_OPENING_QUERIES = 40
-_ANNOTATIONS = ("Alerts", "Restarts", "Job events")
+MAX_OPENING_QUERIES = 25
+MAX_PANELS = 150
+_ANNOTATIONS = ("Critical alerts", "Restarts")
 _ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 _SERIES = {each.name: each for each in _ALL}
 _SUFFIXES = ("_bucket", "_sum", "_count")
+# A limit in words, such as "below 8 %", in what a description says is good.
+_LIMIT = re.compile(
+    r"Good: [^.]*\b(?:below|under|above|over|at least|at most|within|younger than|more than) [0-9]"
+)
+_ALERTS = re.compile(r"\bALERTS(?:_FOR_STATE)?\b(?:\{([^}]*)\})?")
+_LEAST_FIRST = re.compile(r"^bottomk\(")
 NOT_ON_A_BOARD: Mapping[str, str] = {}
 """Metrics that no board shows, and why."""
 
@@ -111,6 +119,57 @@ def _titles(board: Board) -> Iterator[str]:
         yield f"has two panels that are called {title}"
 
 
+def _instant(board: Board) -> Iterator[str]:
+    """A figure of now that is a query over a range shows the last value there was."""
+    for panel in board.panels:
+        if panel.view in {View.STAT, View.TABLE, View.BAR_GAUGE} and not panel.is_instant:
+            yield f"{panel.title}: shows a value of now by a query over the range"
+
+
+def _no_value(board: Board) -> Iterator[str]:
+    for panel in board.panels:
+        if panel.view is View.STAT and not panel.no_value:
+            yield f"{panel.title}: says nothing where no series has a value"
+
+
+def _limits(board: Board) -> Iterator[str]:
+    for panel in board.panels:
+        if _LIMIT.search(panel.description) and not panel.thresholds:
+            yield f"{panel.title}: states a limit in words and shows none"
+
+
+def _sorted(board: Board) -> Iterator[str]:
+    """A table of the least begins with the least, and one of the most with the most."""
+    for panel in board.panels:
+        if panel.view is not View.TABLE:
+            continue
+        first = (
+            panel.queries[panel.value_names.index(panel.sorted_by)]
+            if (panel.sorted_by in panel.value_names)
+            else panel.queries[0]
+        )
+        if _LEAST_FIRST.match(first.expression) and not panel.ascending:
+            yield f"{panel.title}: shows the least and begins with the most"
+
+
+def _columns(board: Board) -> Iterator[str]:
+    for panel in board.panels:
+        if panel.view is View.TABLE and not panel.shows_ones:
+            names = [*(label.name for label in panel.columns), *panel.value_names]
+            if panel.title in names or len(set(names)) < len(names):
+                yield f"{panel.title}: a column repeats the title or another column"
+
+
+def _alerts(board: Board) -> Iterator[str]:
+    """Watchdog always fires, and alerts of no severity only keep others quiet."""
+    expressions = [expression for _, expression in _queries(board)]
+    expressions += [annotation.expression for annotation in board.annotations]
+    for expression in expressions:
+        for found in _ALERTS.finditer(expression):
+            if "severity" not in (found[1] or ""):
+                yield f"reads alerts of any severity, Watchdog too: {expression}"
+
+
 OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "bounds": _bounds,
     "chosen-cluster": _cluster,
@@ -121,22 +180,36 @@ OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "annotated": _annotated,
     "no-overlap": _grid,
     "unique-titles": _titles,
+    "instant": _instant,
+    "no-value": _no_value,
+    "limits-are-shown": _limits,
+    "worst-first": _sorted,
+    "no-repeated-columns": _columns,
+    "alerts-of-a-severity": _alerts,
 }
 
 
 def uncovered(boards: Mapping[str, Board]) -> Iterator[str]:
     """Metrics of the catalogue that no board shows, and exceptions that are none."""
+    # The explorer names metrics in a matcher, so that words count and not selectors alone.
     on_boards = {
         _series(name)
         for board in boards.values()
         for _, expression in _queries(board)
-        for name, _ in selectors(expression)
+        for name in SERIES.findall(expression)
     }
     for metric in METRICS:
         if metric.name not in on_boards and metric.name not in NOT_ON_A_BOARD:
             yield f"{metric.name} is on no board"
         if metric.name in on_boards and metric.name in NOT_ON_A_BOARD:
             yield f"{metric.name} is on a board and excused from it"
+
+
+def too_many(boards: Mapping[str, Board]) -> Iterator[str]:
+    """More panels than anybody reads."""
+    number = sum(len(board.panels) for board in boards.values())
+    if number > MAX_PANELS:
+        yield f"{number} panels, more than {MAX_PANELS}"
 
 
 def bad_uids(boards: Mapping[str, Board]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def counters_without_rate(expression: str) -> Iterator[str]:
 
     The count itself is meant where a query says so: its last or highest value over a range.
     """
-    for found in _COUNTER.finditer(expression):
+    for found in _COUNTER.finditer(_STRING.sub(_blank_metric_names, expression)):
         before = expression[: found.start()]
         if not _RATE.search(before[-_LONGEST:]) and not _OVER_ITS_LIFE.search(before):
             yield found[1]

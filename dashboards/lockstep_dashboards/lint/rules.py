@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lockstep_dashboards.grafana import render
 from lockstep_dashboards.lint.dashboard_json import Json
-from lockstep_dashboards.lint.own import OWN_RULES, bad_uids, uncovered
+from lockstep_dashboards.lint.own import OWN_RULES, bad_uids, too_many, uncovered
 from lockstep_dashboards.lint.upstream import EXCLUDED, RULES
 from lockstep_dashboards.panel import Board
 
@@ -42,4 +42,5 @@ def lint_boards(boards: Mapping[str, Board]) -> list[Complaint]:
     of_boards = [complaint for board in boards.values() for complaint in lint_board(board)]
     of_all = [Complaint("all boards", "coverage", text) for text in uncovered(boards)]
     uids = [Complaint("all boards", "stable-uids", text) for text in bad_uids(boards)]
-    return [*of_boards, *of_all, *uids]
+    number = [Complaint("all boards", "bounds", text) for text in too_many(boards)]
+    return [*of_boards, *of_all, *uids, *number]

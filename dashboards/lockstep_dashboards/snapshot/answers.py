@@ -4,11 +4,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lockstep_dashboards.snapshot.board_file import GrafanaBoard, GrafanaPanel, Target
-from lockstep_dashboards.snapshot.variables import Choice, fill
-from lockstep_dashboards.snapshot.window import Window
+from lockstep_dashboards.check.queries import run_query
+from lockstep_dashboards.panel import Annotation, Board, Panel, Query
+from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
 
 _SIMULTANEOUS = 4
@@ -21,18 +21,19 @@ class Frame:
     """One series of a panel.
 
     Attributes:
+        number: of the panel's query.
         name: as in the legend.
-        values: one for each point of the window; a single one of an instant query.
+        values: one for each point of the range; a single one of an instant query.
     """
 
-    target: Target
+    number: int
     name: str
     labels: dict[str, str]
     values: tuple[float | None, ...]
 
     @property
     def last(self) -> float | None:
-        """The last value of the window, or None when there is none."""
+        """The last value of the range, or None when there is none."""
         return next((value for value in reversed(self.values) if value is not None), None)
 
 
@@ -41,12 +42,14 @@ class PanelAnswer:
     """What the queries of a panel yield.
 
     Attributes:
+        scope: its range, with the points of this panel.
         queries: PromQL with every variable replaced.
         problem: Prometheus' reason where it refuses a query; empty where there is none.
         num_omitted: series beyond the bound, which are not drawn.
     """
 
-    panel: GrafanaPanel
+    panel: Panel
+    scope: Scope
     frames: tuple[Frame, ...]
     queries: tuple[str, ...]
     problem: str = ""
@@ -73,12 +76,20 @@ class Event:
 class BoardAnswer:
     """Everything that a page of a board is drawn from."""
 
-    board: GrafanaBoard
-    window: Window
-    choices: tuple[Choice, ...]
+    board: Board
+    scope: Scope
     panels: tuple[PanelAnswer, ...]
     events: tuple[Event, ...]
-    num_queries: int
+
+    @property
+    def queried(self) -> list[PanelAnswer]:
+        """The panels that ask Prometheus."""
+        return [answer for answer in self.panels if answer.queries]
+
+    @property
+    def num_queries(self) -> int:
+        """Number of queries of panels and annotations."""
+        return sum(len(x.queries) for x in self.panels) + len(self.board.annotations)
 
 
 Progress = Callable[[Iterable[PanelAnswer], int], Iterable[PanelAnswer]]
@@ -91,31 +102,20 @@ def _silent(answers: Iterable[PanelAnswer], count: int) -> Iterable[PanelAnswer]
 
 
 def ask(
-    board: GrafanaBoard,
-    panels: Sequence[GrafanaPanel],
-    choices: tuple[Choice, ...],
-    *,
+    board: Board,
+    panels: Sequence[Panel],
+    scope: Scope,
     source: Prometheus,
-    window: Window,
     progress: Progress = _silent,
 ) -> BoardAnswer:
     """The answers to all queries of some panels of a board, and its annotations.
 
-    Args:
-        board: the dashboard.
-        panels: those of its panels that are drawn.
-        choices: the values of its variables.
-        source: the Prometheus.
-        window: from when to when.
-        progress: follows the answers as they arrive.
-
     Raises:
         PrometheusError: the server does not answer, or is not a Prometheus.
     """
-    annotations = [x for x in board.annotations if x.get("expr") and x.get("enable", True)]
     with ThreadPoolExecutor(_SIMULTANEOUS) as pool:
-        futures = [pool.submit(_ask_panel, panel, choices, source, window) for panel in panels]
-        annotated = [pool.submit(_events, x, choices, source, window) for x in annotations]
+        futures = [pool.submit(_ask_panel, panel, scope, source) for panel in panels]
+        annotated = [pool.submit(_events, x, scope, source) for x in board.annotations]
         try:
             answers = tuple(progress((future.result() for future in futures), len(futures)))
             events = [event for future in annotated for event in future.result()]
@@ -123,68 +123,47 @@ def ask(
             # One sentence is enough: the queries that wait would meet the same error.
             pool.shutdown(wait=False, cancel_futures=True)
     events.sort(key=lambda event: event.begin)
-    return BoardAnswer(
-        board=board, window=window, choices=choices, panels=answers, events=tuple(events),
-        num_queries=sum(len(answer.queries) for answer in answers) + len(annotations),
-    )  # fmt: skip
+    return BoardAnswer(board=board, scope=scope, panels=answers, events=tuple(events))
 
 
-def _ask_panel(
-    panel: GrafanaPanel, choices: tuple[Choice, ...], source: Prometheus, window: Window
-) -> PanelAnswer:
+def _ask_panel(panel: Panel, scope: Scope, source: Prometheus) -> PanelAnswer:
+    if panel.max_points:
+        scope = replace(scope, max_points=panel.max_points)
     frames: list[Frame] = []
-    problems, queries = [], []
-    for target in panel.targets:
-        query = fill(target.expression, choices, window.built_in)
-        queries.append(query)
+    problems = []
+    for number, query in enumerate(panel.queries):
         try:
-            answers = (
-                source.instant(query, window.end)
-                if target.is_instant
-                else _ask_over(query, source, window)
-            )
+            answers = run_query(panel, query, scope, source)
         except QueryError as error:
             problems.append(str(error))
             continue
-        names = _legends(target, answers)
-        frames += [
-            Frame(
-                target=target,
-                name=name,
-                labels=answer.labels,
-                values=_values(answer, None if target.is_instant else window),
-            )
-            for name, answer in zip(names, answers, strict=True)
-        ]
+        for name, answer in zip(_legends(query, answers), answers, strict=True):
+            values = _values(answer, None if panel.is_instant else scope)
+            frames.append(Frame(number=number, name=name, labels=answer.labels, values=values))
     return PanelAnswer(
         panel=panel,
+        scope=scope,
         frames=tuple(frames[:MAX_SERIES]),
-        queries=tuple(queries),
+        queries=tuple(scope.fill(query.expression) for query in panel.queries),
         problem="; ".join(problems),
         num_omitted=max(0, len(frames) - MAX_SERIES),
     )
 
 
-def _ask_over(query: str, source: Prometheus, window: Window) -> list[Series]:
-    return source.over(query, window.begin, window.end, window.step_seconds)
-
-
-def _values(series: Series, window: Window | None) -> tuple[float | None, ...]:
-    """The value at each point of a window, or the last one alone; what cannot be drawn is None."""
-    values: list[float | None] = [None] * (window.num_points if window else 1)
+def _values(series: Series, scope: Scope | None) -> tuple[float | None, ...]:
+    """The value at each point of a range, or the last one alone; what cannot be drawn is None."""
+    values: list[float | None] = [None] * (scope.num_points if scope else 1)
     for seconds, value in series.points:
-        index = window.index(seconds) if window else 0
+        index = round((seconds - scope.start) / scope.step_seconds) if scope else 0
         if 0 <= index < len(values):
             values[index] = value if math.isfinite(value) else None
     return tuple(values)
 
 
-def _legends(target: Target, answers: Sequence[Series]) -> list[str]:
+def _legends(query: Query, answers: Sequence[Series]) -> list[str]:
     """Names of the series: by the legend, or by the labels in which they differ."""
-    if target.legend:
-        return [legend(target.legend, answer.labels) for answer in answers]
-    if len(answers) == 1:
-        return [answers[0].labels.get("__name__") or target.ref_id]
+    if query.legend:
+        return [legend(query.legend, answer.labels) for answer in answers]
     common = set.intersection(*(set(x.labels.items()) for x in answers)) if answers else set()
     return [
         ", ".join(pair[1] for pair in sorted(x.labels.items()) if pair not in common)
@@ -197,38 +176,32 @@ def legend(template: str, labels: dict[str, str]) -> str:
     return _REFERENCE.sub(lambda match: labels.get(match[1], ""), template)
 
 
-def _events(
-    fields: dict[str, object], choices: tuple[Choice, ...], source: Prometheus, window: Window
-) -> list[Event]:
+def _events(annotation: Annotation, scope: Scope, source: Prometheus) -> list[Event]:
     """One event for each time without a gap in which a series of an annotation has a value."""
+    step, expression = scope.step_seconds, scope.fill(annotation.expression)
     try:
-        answers = _ask_over(fill(str(fields["expr"]), choices, window.built_in), source, window)
+        answers = source.over(expression, scope.start, scope.end, step)
     except QueryError:
         return []
-    events = []
-    for answer in answers[:MAX_SERIES]:
-        heading = legend(str(fields.get("titleFormat") or fields.get("name", "")), answer.labels)
-        for first, last in _stretches(_values(answer, window)):
-            events.append(
-                Event(
-                    name=str(fields.get("name", "")),
-                    heading=heading,
-                    color=str(fields.get("iconColor", "blue")),
-                    begin=window.begin + first * window.step_seconds,
-                    end=window.begin + last * window.step_seconds,
-                )
-            )
-    return events
+    return [
+        Event(
+            name=annotation.title,
+            heading=legend(annotation.heading, answer.labels),
+            color=annotation.color,
+            begin=scope.start + first * step,
+            end=scope.start + last * step,
+        )
+        for answer in answers[:MAX_SERIES]
+        for first, last in stretches([bool(value) for value in _values(answer, scope)])
+    ]
 
 
-def _stretches(values: Sequence[float | None]) -> list[tuple[int, int]]:
-    """First and last index of each stretch of values; a zero is none."""
-    stretches: list[tuple[int, int]] = []
-    for index, value in enumerate(values):
-        if not value:
-            continue
-        if stretches and stretches[-1][1] == index - 1:
-            stretches[-1] = (stretches[-1][0], index)
-        else:
-            stretches.append((index, index))
-    return stretches
+def stretches(values: Sequence[bool]) -> list[tuple[int, int]]:
+    """First and last index of each stretch of points at which something holds."""
+    found: list[tuple[int, int]] = []
+    for index, holds in enumerate(values):
+        if holds and found and found[-1][1] == index - 1:
+            found[-1] = (found[-1][0], index)
+        elif holds:
+            found.append((index, index))
+    return found

@@ -8,19 +8,19 @@ import click
 from rich.console import Console
 from rich.progress import track
 
-from lockstep_dashboards.opening import read_wishes
+from lockstep_dashboards.opening import check_names, open_board, read_wishes
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
-from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
-from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
-from lockstep_dashboards.snapshot.window import Window, parse_time
+from lockstep_dashboards.snapshot.shipped import find_board
 from lockstep_records.file_access.atomic_file import write_atomically
-from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.options import DurationRange
 from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
 JOB = "job_id"
+POINTS = 240  # a panel is 300 to 1,400 pixels wide
 _MAX_NAMED_JOBS = 8
 
 
@@ -58,6 +58,13 @@ _MAX_NAMED_JOBS = 8
     help="Colours; auto takes the reader's.",
 )
 @click.option(
+    "--links",
+    "links_base",
+    default=None,
+    metavar="URL",
+    help="Where links to other boards lead: a Grafana, or lockstep dashboards serve.",
+)
+@click.option(
     "--scrape-interval",
     "scrape_seconds",
     type=DurationRange(0.1),
@@ -76,6 +83,7 @@ def snapshot(
     out: Path | None,
     png: bool,
     theme: str,
+    links_base: str | None,
     scrape_seconds: float | None,
 ) -> int:
     """Write a board with its data as one HTML page, which works offline.
@@ -84,15 +92,15 @@ def snapshot(
     Prometheus. Exits with 1 when a query failed; the panel shows why.
     """
     try:
-        chosen = find_board(board)
-        path = out or Path(f"{chosen.name}.html")
+        name, chosen = find_board(board)
+        path = out or Path(f"{name}.html")
         _check_folder(path)
         wishes = read_wishes(variables, job, cluster)
         with Prometheus(url) as source:
-            times = (begin or chosen.board.range_begin, end)
+            times = (begin or f"-{chosen.range}", end)
             answer = answer_board(chosen, source, times, wishes, scrape_seconds)
             options = PageOptions(
-                address=source.address, theme=theme, may_be_empty=chosen.may_be_empty
+                address=source.address, theme=theme, links_base=read_base(links_base)
             )
         write_atomically(path, board_page(answer, options))
     except OSError as error:
@@ -110,8 +118,19 @@ def _check_folder(path: Path) -> None:
         raise ValueError(f"--out {path}: folder {path.parent} does not exist; create it")
 
 
+def read_base(url: str | None) -> str | None:
+    """An address that links begin with.
+
+    Raises:
+        ValueError: it is not of a page.
+    """
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ValueError(f"--links {url!r} must begin with http:// or https://")
+    return None if url is None else url.rstrip("/")
+
+
 def answer_board(
-    chosen: KnownBoard,
+    board: Board,
     source: Prometheus,
     times: tuple[str, str],
     wishes: dict[str, tuple[str, ...]],
@@ -123,40 +142,35 @@ def answer_board(
         ValueError: the times are wrong, a value of a variable does not exist, the server does not
             answer, or the window holds nothing.
     """
-    now = time.time()
-    begin, end = parse_time(times[0], now), min(parse_time(times[1], now), now)
-    if begin >= now:
-        raise ValueError(f"--from {times[0]} is {format_time(begin)} UTC, which is not over yet")
-    window = Window.of(begin, end, scrape_seconds or source.scrape_seconds())
-    choices = choose(chosen.board, source, window, wishes, strict=True)
-    for choice in choices:
-        if choice.name == JOB and JOB not in wishes:
-            _check_one_job(choice, window, source)
-    panels = list(chosen.board.panels)
-    answer = ask(chosen.board, panels, choices, source=source, window=window, progress=_progress)
+    range_seconds, end_seconds = parse_range(*times, time.time())
+    scope = Scope(
+        end=end_seconds,
+        range_seconds=range_seconds,
+        scrape_seconds=scrape_seconds or source.scrape_seconds(),
+        chosen=wishes,
+        max_points=POINTS,
+    )
+    check_names(board, wishes)
+    scope = open_board(board, scope, source)
+    jobs = scope.offered.get(JOB, ())
+    # A page of the wrong job is worse than none: of several, none is taken.
+    if len(jobs) > 1 and JOB not in wishes and JOB in scope.chosen:
+        listed = ", ".join(jobs[:_MAX_NAMED_JOBS])
+        where = f"{scope.text} at {source.address}"
+        raise ValueError(f"several jobs have series {where}; name one by --job: {listed}")
+    answer = ask(board, board.panels, scope, source, _progress)
     _check_some_data(answer, source)
     return answer
 
 
-def _check_one_job(choice: Choice, window: Window, source: Prometheus) -> None:
-    """A page of the wrong job is worse than none: of several, none is taken."""
-    where = f"{window.text} at {source.address}"
-    if not choice.choices:
-        raise VariableError(f"no series has a job {where}; choose another window")
-    if len(choice.choices) > 1:
-        jobs = ", ".join(choice.choices[:_MAX_NAMED_JOBS])
-        raise VariableError(f"several jobs have series {where}; name one by --job: {jobs}")
-
-
 def _check_some_data(answer: BoardAnswer, source: Prometheus) -> None:
-    asked_panels = [panel for panel in answer.panels if panel.queries]
-    if not asked_panels or not all(panel.is_empty for panel in asked_panels):
+    if not answer.queried or not all(panel.is_empty for panel in answer.queried):
         return
-    problems = [panel.problem for panel in asked_panels if panel.problem]
+    problems = [panel.problem for panel in answer.queried if panel.problem]
     if problems:
         raise PrometheusError(f"{source.address} refuses every query: {problems[0]}")
     raise PrometheusError(
-        f"no panel of {answer.board.title!r} has data {answer.window.text} at {source.address};"
+        f"no panel of {answer.board.title!r} has data {answer.scope.text} at {source.address};"
         " choose another window"
     )
 
@@ -189,11 +203,14 @@ def _write_picture(path: Path, height_pixels: int) -> None:
 
 def _report(answer: BoardAnswer) -> int:
     """Prints what the page holds; exit status 1 where a query failed."""
-    panels = [panel for panel in answer.panels if panel.queries]
+    panels = answer.queried
     empty = sum(panel.is_empty for panel in panels)
     click.echo(
         f"{len(panels)} panels, {answer.num_queries} queries, {empty} panels without data", err=True
     )
+    for each in answer.board.panels:
+        if each.refusal:
+            click.echo(f"panel {each.title!r} is not drawn: {each.refusal}", err=True)
     for panel in panels:
         if panel.problem:
             click.echo(f"panel {panel.panel.title!r}: {panel.problem}", err=True)

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlencode
 
+from lockstep_dashboards.opening import open_board
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
+from lockstep_dashboards.snapshot.command import POINTS
 from lockstep_dashboards.snapshot.page import (
     Controls,
     PageOptions,
@@ -17,9 +21,6 @@ from lockstep_dashboards.snapshot.page import (
     environment,
     page_style,
 )
-from lockstep_dashboards.snapshot.shipped import KnownBoard
-from lockstep_dashboards.snapshot.variables import choose
-from lockstep_dashboards.snapshot.window import Window, parse_time
 from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
@@ -34,7 +35,7 @@ RANGES = (
 )
 _MAX_CACHED = 32
 _MAX_PARAMETERS = 64
-_VARIABLE = "var-"
+_VARIABLE, _ALL = "var-", "$__all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Request:
     is_part: bool
 
     @classmethod
-    def of(cls, query: str, board: KnownBoard) -> "Request":
+    def of(cls, query: str, board: Board) -> "Request":
         """A request from the part of an address behind the question mark.
 
         Raises:
@@ -58,10 +59,10 @@ class Request:
         wishes = tuple(
             (name.removeprefix(_VARIABLE), tuple(values))
             for name, values in sorted(parameters.items())
-            if name.startswith(_VARIABLE)
+            if name.startswith(_VARIABLE) and _ALL not in values
         )
         return cls(
-            begin=parameters.get("from", [board.board.range_begin])[0],
+            begin=parameters.get("from", [f"now-{board.range}"])[0],
             end=parameters.get("to", ["now"])[0],
             wishes=wishes,
             is_open="open" in parameters,
@@ -93,7 +94,7 @@ class LiveBoards:
     """Boards over one Prometheus.
 
     Args:
-        boards: those that are served.
+        boards: those that are served, by their short names.
         source: the Prometheus.
         refresh_seconds: how long an answer serves all readers of the same address.
         simultaneous: addresses that are asked for at a time; others wait.
@@ -103,7 +104,7 @@ class LiveBoards:
 
     def __init__(
         self,
-        boards: list[KnownBoard],
+        boards: Mapping[str, Board],
         source: Prometheus,
         *,
         refresh_seconds: float,
@@ -126,19 +127,16 @@ class LiveBoards:
             .render(
                 style=page_style(),
                 address=self._source.address,
-                boards=[
-                    {"board": item.board, "purpose": _purpose(item.board.description)}
-                    for item in self.boards
-                ],
+                boards=list(self.boards.values()),
             )
         )
 
     def board(self, name: str, query: str) -> tuple[HTTPStatus, str]:
         """Status and page of a board, by its uid or its short name."""
-        for item in self.boards:
-            if name in {item.board.uid, item.name}:
-                return self._page(item, query)
-        names = ", ".join(item.board.uid for item in self.boards)
+        for short, board in self.boards.items():
+            if name in {board.uid, short}:
+                return self._page(board, query)
+        names = ", ".join(board.uid for board in self.boards.values())
         text = f"Board {name!r} does not exist; the boards are {names}."
         return HTTPStatus.NOT_FOUND, self.message("No such board", text)
 
@@ -155,27 +153,28 @@ class LiveBoards:
             )
         )
 
-    def _page(self, item: KnownBoard, query: str) -> tuple[HTTPStatus, str]:
+    def _page(self, board: Board, query: str) -> tuple[HTTPStatus, str]:
         try:
-            request = Request.of(query, item)
-            answer = self._answer(item, request)
+            request = Request.of(query, board)
+            answer = self._answer(board, request)
         except PrometheusError as error:
-            page = self.message(item.board.title, f"{error}.", refreshes=True)
+            page = self.message(board.title, f"{error}.", refreshes=True)
             return HTTPStatus.BAD_GATEWAY, page
         except ValueError as error:
-            return HTTPStatus.BAD_REQUEST, self.message(item.board.title, f"{error}.")
+            return HTTPStatus.BAD_REQUEST, self.message(board.title, f"{error}.")
         options = PageOptions(
             address=self._source.address,
-            may_be_empty=item.may_be_empty,
-            refresh_seconds=self._refresh_seconds if request.is_live else 0.0,
-            controls=_controls(request, answer.window),
+            links_base="",
+            controls=_controls(
+                request, answer.scope, self._refresh_seconds if request.is_live else 0.0
+            ),
         )
         return HTTPStatus.OK, (board_part if request.is_part else board_page)(answer, options)
 
-    def _answer(self, item: KnownBoard, request: Request) -> BoardAnswer:
+    def _answer(self, board: Board, request: Request) -> BoardAnswer:
         """The answer to an address, which all who ask for it within a refresh share."""
         key = (
-            item.board.uid,
+            board.uid,
             Request(request.begin, request.end, request.wishes, request.is_open, is_part=False),
         )
         with self._lock:
@@ -185,47 +184,46 @@ class LiveBoards:
                 self._entries.popitem(last=False)
         with entry.lock:
             if self._clock() >= entry.expires_seconds:
-                self._fill(entry, item, request)
+                self._fill(entry, board, request)
             if entry.answer is None:
                 raise PrometheusError(entry.problem)
             return entry.answer
 
-    def _fill(self, entry: _Entry, item: KnownBoard, request: Request) -> None:
+    def _fill(self, entry: _Entry, board: Board, request: Request) -> None:
         """Asks Prometheus; that it is away holds for a refresh too, or each reader would wait."""
         with self._slots:
             try:
-                entry.answer, entry.problem = self._ask(item, request), ""
+                entry.answer, entry.problem = self._ask(board, request), ""
             except PrometheusError as error:
                 entry.answer, entry.problem = None, str(error)
         entry.expires_seconds = self._clock() + self._refresh_seconds
 
-    def _ask(self, item: KnownBoard, request: Request) -> BoardAnswer:
+    def _ask(self, board: Board, request: Request) -> BoardAnswer:
         now = self._clock()
         if self._scrape_seconds is None:
             self._scrape_seconds = self._source.scrape_seconds()
-        begin, end = parse_time(request.begin, now), min(parse_time(request.end, now), now)
-        window = Window.of(begin, end, self._scrape_seconds)
-        wishes: Mapping[str, tuple[str, ...]] = dict(request.wishes)
-        choices = choose(item.board, self._source, window, wishes, strict=False)
-        panels = [
-            panel
-            for section in item.board.sections
-            if request.is_open or not section.is_collapsed
-            for panel in section.panels
-        ]
-        return ask(item.board, panels, choices, source=self._source, window=window)
+        range_seconds, end = parse_range(request.begin, request.end, now)
+        scope = Scope(
+            end=end,
+            range_seconds=range_seconds,
+            scrape_seconds=self._scrape_seconds,
+            chosen=dict(request.wishes),
+            max_points=POINTS,
+        )
+        scope = open_board(board, scope, self._source, strict=False)
+        panels = board.panels if request.is_open else board.opened_panels
+        return ask(board, panels, scope, self._source)
 
 
-def _controls(request: Request, window: Window) -> Controls:
+def _controls(request: Request, scope: Scope, refresh_seconds: float) -> Controls:
     ranges: tuple[tuple[str, str], ...] = RANGES
     if request.begin not in {begin for begin, _ in RANGES} or not request.is_live:
-        text = f"{format_time(window.begin)} to {format_time(window.end)}"
+        text = f"{format_time(scope.start)} to {format_time(scope.end)}"
         ranges = ((request.begin, text), *(pair for pair in RANGES if pair[0] != request.begin))
     return Controls(
-        begin=request.begin, ranges=ranges, end=request.end, open_query=request.query(open="all")
+        begin=request.begin,
+        ranges=ranges,
+        end=request.end,
+        open_query=request.query(open="all"),
+        refresh_seconds=refresh_seconds,
     )
-
-
-def _purpose(description: str) -> str:
-    """A board's description without the note on how it is generated."""
-    return description.partition("not this file.")[2].strip() or description

@@ -1,41 +1,30 @@
-"""The page of a board: the grid of its panels as HTML, with plotly for what has an axis of time."""
+"""The page of a board: the grid of its panels as HTML, with uPlot for what has an axis of time."""
 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markdown_it import MarkdownIt
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from lockstep_dashboards.snapshot.answers import BoardAnswer, Event, PanelAnswer
-from lockstep_dashboards.snapshot.board_file import GrafanaPanel, Section
-from lockstep_dashboards.snapshot.colors import css_color
-from lockstep_dashboards.snapshot.variables import fill
-from lockstep_dashboards.snapshot.views import heat_map, stat, state_timeline, table, time_series
-from lockstep_dashboards.snapshot.views.drawing import Drawing, Scene, message
+from lockstep_dashboards.packing import pack
+from lockstep_dashboards.panel import Panel, Row
+from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
+from lockstep_dashboards.snapshot.colors import GREY, css_color
+from lockstep_dashboards.snapshot.views import draw
+from lockstep_records.shared.alert_boards import anchor
 from lockstep_records.shared.durations import format_time
 
 THEMES = ("light", "dark", "auto")
-_TEMPLATES = Path(__file__).parent / "templates"
+_HERE = Path(__file__).parent
 _MAX_LISTED_EVENTS = 18
+_MAX_DRAWN_EVENTS = 100
 _HEADER_PIXELS, _HEADING_PIXELS, _LINE_PIXELS, _ROW_PIXELS = 90, 46, 20, 38
-_VIEWS: Mapping[str, Callable[[PanelAnswer, Scene], Drawing]] = {
-    "timeseries": time_series.draw,
-    "heatmap": heat_map.draw,
-    "state-timeline": state_timeline.draw,
-    "status-history": state_timeline.draw,
-    "stat": stat.draw,
-    "gauge": stat.draw_bars,
-    "bargauge": stat.draw_bars,
-    "table": table.draw,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,12 +36,14 @@ class Controls:
         ranges: begins that may be chosen, each with its name.
         end: the end of the window as the address has it.
         open_query: parameters of the address that opens the collapsed rows too.
+        refresh_seconds: time after which the page asks again; 0 where its window stands still.
     """
 
     begin: str
     ranges: tuple[tuple[str, str], ...]
     end: str
     open_query: str
+    refresh_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,46 +51,30 @@ class PageOptions:
     """How a page is drawn.
 
     Attributes:
-        theme: ``light``, ``dark``, or ``auto`` for the reader's own.
-        may_be_empty: why a panel may have no data, by its title.
-        refresh_seconds: time after which a served page asks again; None for a file.
-        controls: the times and boards that a served page offers.
         address: of the Prometheus, without a password.
+        theme: ``light``, ``dark``, or ``auto`` for the reader's own.
+        links_base: where links to other boards begin; None where they would lead nowhere.
+        controls: what a served page offers; None for a file.
     """
 
     address: str
     theme: str = "auto"
-    may_be_empty: Mapping[str, str] = field(default_factory=dict)
-    refresh_seconds: float | None = None
+    links_base: str | None = None
     controls: Controls | None = None
-
-    @property
-    def is_served(self) -> bool:
-        """Whether a server answers the page's links."""
-        return self.refresh_seconds is not None
-
-
-@cache
-def plotly_script() -> str:
-    """The plotly library; a file contains it once, a server sends it as a file of its own."""
-    return str(get_plotlyjs())
-
-
-def plotly_version() -> str:
-    """The version of the plotly library."""
-    return str(get_plotlyjs_version())
 
 
 @cache
 def page_script() -> str:
-    """What draws the figures, follows the legend, and refreshes a served page."""
-    return (_TEMPLATES / "board.js").read_text(encoding="utf-8")
+    """uPlot, and what draws by it, follows the legend, and refreshes a served page."""
+    library = (_HERE / "vendor" / "uPlot.iife.min.js").read_text(encoding="utf-8")
+    return library + (_HERE / "templates" / "board.js").read_text(encoding="utf-8")
 
 
 @cache
 def page_style() -> str:
     """The style sheet of all pages."""
-    return (_TEMPLATES / "board.css").read_text(encoding="utf-8")
+    library = (_HERE / "vendor" / "uPlot.min.css").read_text(encoding="utf-8")
+    return library + (_HERE / "templates" / "board.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -119,7 +94,6 @@ def environment() -> Environment:
 
 def board_page(answer: BoardAnswer, options: PageOptions) -> str:
     """The whole page; as a file it needs no network and no other file."""
-    scripts = {} if options.is_served else {"plotly": plotly_script()}
     return (
         environment()
         .get_template("board.html.j2")
@@ -127,9 +101,7 @@ def board_page(answer: BoardAnswer, options: PageOptions) -> str:
             **page_content(answer, options),
             style=page_style(),
             script=page_script(),
-            scripts=scripts,
-            plotly_version=plotly_version(),
-            policy=content_policy(is_served=options.is_served),
+            policy=content_policy(is_served=options.controls is not None),
         )
     )
 
@@ -141,49 +113,69 @@ def board_part(answer: BoardAnswer, options: PageOptions) -> str:
 
 def page_height(answer: BoardAnswer) -> int:
     """Pixels that a page of usual width is high; a little more rather than less."""
-    rows = 0
-    for section in answer.board.sections:
-        top = min((panel.y for panel in section.panels), default=0)
-        rows += max((panel.y + panel.height - top for panel in section.panels), default=0)
-    lines = -(-min(len(_listed(answer.events)), _MAX_LISTED_EVENTS) // 3)
-    heading = _HEADING_PIXELS * (1 + len(answer.board.sections))
-    return _HEADER_PIXELS + _LINE_PIXELS * lines + heading + _ROW_PIXELS * rows
+    bottoms = [
+        max((position.y + position.height for _, position in _placed(row)), default=0)
+        for row in answer.board.rows
+    ]
+    lines = -(-min(len(_listed(answer)), _MAX_LISTED_EVENTS) // 3)
+    heading = _HEADING_PIXELS * (1 + len(bottoms))
+    return _HEADER_PIXELS + _LINE_PIXELS * lines + heading + _ROW_PIXELS * sum(bottoms)
+
+
+def _placed(row: Row) -> list[tuple[Panel, Any]]:
+    """The panels of a row with their places in a grid of its own."""
+    placed = pack((replace(row, title=""),))
+    return [(item, position) for item, position in placed if isinstance(item, Panel)]
 
 
 def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
     """Values of the templates."""
-    scene = Scene(
-        window=answer.window,
-        events=answer.events,
-        choices=answer.choices,
-        has_links=options.is_served,
-    )
-    by_panel = {panel_answer.panel.number: panel_answer for panel_answer in answer.panels}
-    drawings = {
-        number: draw(panel_answer, scene, options.may_be_empty)
-        for number, panel_answer in by_panel.items()
-    }
-    figures = {
-        str(number): drawing.figure for number, drawing in drawings.items() if drawing.figure
-    }
-    listed = _listed(answer.events)
+    sections = list(_sections(answer, options))
+    panels = [entry for section in sections for entry in section["panels"]]
+    drawn = {entry["id"]: x for entry in panels if (x := entry["drawing"].figure)}
+    events = [[x.begin, x.end, css_color(x.color, GREY)] for x in answer.events]
+    listed = _listed(answer)
     return {
         "answer": answer,
         "options": options,
-        "sections": [
-            _section(section, by_panel, drawings, answer) for section in answer.board.sections
-        ],
-        "figures": script_json(figures),
+        "sections": sections,
+        "figures": script_json({"panels": drawn, "events": events[:_MAX_DRAWN_EVENTS]}),
         "events": listed[:_MAX_LISTED_EVENTS],
         "num_more_events": max(0, len(listed) - _MAX_LISTED_EVENTS),
         "notes": _notes(answer),
     }
 
 
-def _listed(events: Iterable[Event]) -> list[tuple[Event, int]]:
+def _sections(answer: BoardAnswer, options: PageOptions) -> Iterator[dict[str, Any]]:
+    """The rows, each with those of its panels that were asked for."""
+    # Two panels of a board may be equal, so that a panel is found by its identity.
+    answers = {id(each.panel): each for each in answer.panels}
+    numbers = count()
+    for row in answer.board.rows:
+        entries = [
+            {
+                "panel": panel,
+                "id": f"p{next(numbers)}",
+                "title": answer.scope.fill_text(panel.title),
+                "position": position,
+                "answer": answers[id(panel)],
+                "drawing": draw(answers[id(panel)], options.links_base),
+            }
+            for panel, position in _placed(row)
+            if id(panel) in answers
+        ]
+        yield {
+            "title": answer.scope.fill_text(row.title) if row.has_heading else "",
+            "anchor": anchor(row.title),
+            "is_closed": bool(row.panels) and not entries,
+            "panels": entries,
+        }
+
+
+def _listed(answer: BoardAnswer) -> list[tuple[Event, int]]:
     """Events as a list has them: equal ones once, from the first to the last, and their number."""
     groups: dict[tuple[str, str], tuple[Event, int]] = {}
-    for event in events:
+    for event in answer.events:
         first, count = groups.get((event.name, event.heading), (event, 0))
         longest = replace(first, end=max(first.end, event.end))
         groups[event.name, event.heading] = (longest, count + 1)
@@ -192,61 +184,21 @@ def _listed(events: Iterable[Event]) -> list[tuple[Event, int]]:
 
 def _notes(answer: BoardAnswer) -> list[str]:
     """Sentences on why a page may be empty."""
-    notes = [choice.missing for choice in answer.choices if choice.missing]
-    queried = [panel for panel in answer.panels if panel.queries]
-    if not notes and queried and all(panel.is_empty for panel in queried):
+    offered: Mapping[str, tuple[str, ...]] = answer.scope.offered
+    notes = []
+    for name, values in answer.scope.chosen.items():
+        lost = [value for value in values if value not in offered.get(name, ())]
+        if lost and any(lost):
+            offers = ", ".join(offered.get(name, ())[:8]) or "none"
+            lost_values = ", ".join(lost)
+            notes.append(
+                f"In this window no series has the {name} {lost_values}; there is {offers}."
+            )
+        elif lost:
+            notes.append(f"No series has a {name} in this window.")
+    if not notes and answer.queried and all(panel.is_empty for panel in answer.queried):
         notes.append("No panel has data in this window; choose another one.")
     return notes
-
-
-def draw(answer: PanelAnswer, scene: Scene, may_be_empty: Mapping[str, str]) -> Drawing:
-    """One panel; a panel without data says why it has none."""
-    panel = answer.panel
-    if panel.kind == "text":
-        return _text(panel, scene)
-    view = _VIEWS.get(panel.kind)
-    if view is None:
-        return message(f"Only Grafana draws the view {panel.kind!r}.")
-    if answer.is_empty:
-        if answer.problem:
-            return message(answer.problem)
-        reason = may_be_empty.get(panel.title, "")
-        return message("No data in this window" + (f": {reason}." if reason else "."))
-    return view(answer, scene)
-
-
-def _text(panel: GrafanaPanel, scene: Scene) -> Drawing:
-    content = fill(str(panel.options.get("content", "")), scene.choices, scene.window.built_in)
-    # Without HTML in it, what Markdown yields is safe: it refuses javascript: links too.
-    rendered = MarkdownIt("commonmark", {"html": False}).render(content)
-    return Drawing(view="text", content={"html": Markup(rendered)})  # noqa: S704  # see above
-
-
-def _section(
-    section: Section,
-    by_panel: Mapping[int, PanelAnswer],
-    drawings: Mapping[int, Drawing],
-    answer: BoardAnswer,
-) -> dict[str, Any]:
-    """A heading and the panels that were asked for; their rows are counted from its own first."""
-    top = min((panel.y for panel in section.panels), default=0)
-    built_in = answer.window.built_in
-    panels = [
-        {
-            "panel": panel,
-            "title": fill(panel.title, answer.choices, built_in),
-            "row": panel.y - top + 1,
-            "answer": by_panel[panel.number],
-            "drawing": drawings[panel.number],
-        }
-        for panel in section.panels
-        if panel.number in drawings
-    ]
-    return {
-        "title": fill(section.title, answer.choices, built_in),
-        "is_closed": bool(section.panels) and not panels,
-        "panels": panels,
-    }
 
 
 def script_json(value: Any) -> str:
@@ -257,12 +209,10 @@ def script_json(value: Any) -> str:
 
 @cache
 def content_policy(*, is_served: bool) -> str:
-    """What the browser lets the page do: run these scripts, and ask nobody else for anything."""
-    allowed = [page_script()] if is_served else [plotly_script(), page_script()]
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in allowed]
-    scripts = " ".join([*(["'self'"] if is_served else []), *(f"'sha256-{x}'" for x in hashes)])
+    """What the browser lets the page do: run its script, and ask nobody else for anything."""
+    digest = base64.b64encode(hashlib.sha256(page_script().encode()).digest()).decode()
     connect = "connect-src 'self'; " if is_served else ""
     return (
-        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; {connect}"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; {connect}"
         "img-src data: blob:; base-uri 'none'; form-action 'self'"
     )

@@ -10,13 +10,12 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from lockstep_dashboards.snapshot.live import LiveBoards
-from lockstep_dashboards.snapshot.page import content_policy, plotly_script, plotly_version
-from lockstep_dashboards.snapshot.shipped import shipped_boards
+from lockstep_dashboards.snapshot.page import content_policy
+from lockstep_dashboards.snapshot.shipped import SHIPPED
 from lockstep_records.shared.options import DurationRange, read_address
 from lockstep_records.shared.prometheus import Prometheus
 
-_TEXT, _HTML, _SCRIPT = "text/plain", "text/html", "text/javascript"
-_SECONDS_OF_A_YEAR = 31_536_000
+_TEXT, _HTML = "text/plain", "text/html"
 
 
 class BoardServer(ThreadingHTTPServer):
@@ -51,8 +50,6 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[0] == "d" and len(parts) > 1:
             # Grafana's addresses have a slug behind the uid, which says nothing.
             self._answer(*self.server.boards.board(parts[1], address.query), _HTML)
-        elif parts == [f"plotly-{plotly_version()}.js"]:
-            self._answer(HTTPStatus.OK, plotly_script(), _SCRIPT)
         elif parts == ["healthz"]:
             self._answer(HTTPStatus.OK, "ok\n", _TEXT)
         else:
@@ -64,12 +61,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: HTTPStatus, text: str, kind: str) -> None:
         body = text.encode()
-        is_script = kind == _SCRIPT
-        cache = f"public, max-age={_SECONDS_OF_A_YEAR}, immutable" if is_script else "no-store"
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", cache)
+        self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Security-Policy", content_policy(is_served=True))
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
@@ -124,7 +119,7 @@ def serve(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     boards = LiveBoards(
-        shipped_boards(),
+        SHIPPED,
         source,
         refresh_seconds=refresh_seconds,
         simultaneous=concurrency,

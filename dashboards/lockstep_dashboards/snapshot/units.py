@@ -3,72 +3,51 @@
 import math
 from dataclasses import dataclass
 
-_MINUTE, _HOUR, _DAY, _WEEK, _YEAR = 60.0, 3600.0, 86400.0, 604_800.0, 31_557_600.0
+_DAY, _WEEK = 86400.0, 604_800.0
 _TIME = (
-    (1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (_MINUTE, "min"), (_HOUR, "h"),
-    (_DAY, "days"), (_WEEK, "weeks"), (_YEAR, "years"),
+    (1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"),
+    (_DAY, "days"), (_WEEK, "weeks"), (31_557_600.0, "years"),
 )  # fmt: skip
 _COUNTS = ((1.0, ""), (1e3, "K"), (1e6, "Mil"), (1e9, "Bil"), (1e12, "Tri"))
 _DIGITS = 4
 _LEAST_WEEKS = 8  # below it, days are read more easily
 _MINUS = "\N{MINUS SIGN}"
 
-
-def _decimal(unit: str) -> tuple[tuple[float, str], ...]:
-    prefixes = ("", "k", "M", "G", "T", "P", "E")
-    return tuple((1000.0**power, f"{prefix}{unit}") for power, prefix in enumerate(prefixes))
+Steps = tuple[tuple[float, str], ...]
 
 
-def _small_too(unit: str) -> tuple[tuple[float, str], ...]:
-    prefixes = ("n", "µ", "m", "", "k", "M", "G", "T", "P")
-    return tuple((1000.0 ** (n - 3), f"{prefix}{unit}") for n, prefix in enumerate(prefixes))
+def _prefixed(unit: str, base: float, prefixes: str, first: int = 0) -> Steps:
+    names = prefixes.split(",")
+    return tuple((base ** (n + first), f"{prefix}{unit}") for n, prefix in enumerate(names))
 
 
-def _binary(unit: str) -> tuple[tuple[float, str], ...]:
-    prefixes = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-    return tuple((1024.0**power, f"{prefix}{unit}") for power, prefix in enumerate(prefixes))
+def _decimal(unit: str) -> Steps:
+    return _prefixed(unit, 1000.0, ",k,M,G,T,P,E")
 
 
-def _counted(unit: str) -> tuple[tuple[float, str], ...]:
+def _small_too(unit: str) -> Steps:
+    return _prefixed(unit, 1000.0, "n,µ,m,,k,M,G,T,P", first=-3)
+
+
+def _binary(unit: str) -> Steps:
+    return _prefixed(unit, 1024.0, ",Ki,Mi,Gi,Ti,Pi,Ei")
+
+
+def _counted(unit: str) -> Steps:
     return tuple((factor, f"{prefix} {unit}".strip()) for factor, prefix in _COUNTS)
 
 
-_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
-    "none": ((1.0, ""),),
-    "short": _COUNTS,
-    "locale": ((1.0, ""),),
-    "s": _TIME,
-    "bytes": _binary("B"),
-    "decbytes": _decimal("B"),
-    "bits": _binary("b"),
-    "decbits": _decimal("b"),
-    "Bps": _decimal("B/s"),
-    "binBps": _binary("B/s"),
-    "bps": _decimal("b/s"),
-    "binbps": _binary("b/s"),
-    "percentunit": ((0.01, "%"),),
-    "percent": ((1.0, "%"),),
-    "hertz": _decimal("Hz"),
-    "watt": _small_too("W"),
-    "kwatt": ((1.0, "kW"), (1e3, "MW")),
-    "joule": _small_too("J"),
-    "kwatth": ((1.0, "kWh"), (1e3, "MWh")),
-    "watth": _decimal("Wh"),
-    "celsius": ((1.0, "°C"),),
-    "flops": _decimal("FLOP/s"),
-    "cps": _counted("c/s"),
-    "ops": _counted("ops/s"),
-    "reqps": _counted("req/s"),
-    "rps": _counted("rd/s"),
-    "wps": _counted("wr/s"),
-    "pps": _decimal("p/s"),
-    "cpm": _counted("c/min"),
-}
-_TIMES = {
-    "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "m": _MINUTE, "h": _HOUR, "d": _DAY, "clocks": 1.0,
-    "dtdurations": 1.0, "dtdurationms": 1e-3, "dthms": 1.0,
+_SCALES: dict[str, Steps] = {
+    "none": ((1.0, ""),), "short": _COUNTS, "locale": ((1.0, ""),), "s": _TIME,
+    "bytes": _binary("B"), "decbytes": _decimal("B"), "bits": _binary("b"),
+    "decbits": _decimal("b"), "Bps": _decimal("B/s"), "bps": _decimal("b/s"),
+    "percentunit": ((0.01, "%"),), "percent": ((1.0, "%"),), "hertz": _decimal("Hz"),
+    "watt": _small_too("W"), "joule": _small_too("J"), "kwatth": ((1.0, "kWh"), (1e3, "MWh")),
+    "celsius": ((1.0, "°C"),), "flops": _decimal("FLOP/s"), "cps": _counted("c/s"),
+    "ops": _counted("ops/s"), "reqps": _counted("req/s"), "pps": _decimal("p/s"),
 }  # fmt: skip
-_CURRENCIES = {"currencyUSD": "$", "currencyEUR": "€", "currencyGBP": "£", "currencyJPY": "¥"}
+_TIMES = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "m": 60.0, "h": 3600.0, "d": _DAY}
+_CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,25 +61,25 @@ class Scale:
     def text(self, value: float, decimals: int | None = None) -> str:
         """A value with its unit."""
         number = value / self.divisor
-        sign = _MINUS if number < 0 else ""
-        return f"{sign}{self.prefix}{digits(abs(number), decimals)}{self.suffix}"
+        written = digits(abs(number), decimals)
+        sign = _MINUS if number < 0 and written.strip("0.") else ""
+        return f"{sign}{self.prefix}{written}{self.suffix}"
 
 
 def scale_of(unit: str, magnitude: float) -> Scale:
     """The scale in which values of a magnitude are read most easily."""
-    size = abs(magnitude)
-    if unit in _CURRENCIES or unit.startswith("currency"):
-        symbol = _CURRENCIES.get(unit, f"{unit.removeprefix('currency')} ")
-        step = _best(_COUNTS, size)
-        return Scale(divisor=step[0], prefix=symbol, suffix=_spaced(step[1]))
-    if unit in _TIMES:
-        step = _best(_TIME, size * _TIMES[unit])
-        return Scale(divisor=step[0] / _TIMES[unit], prefix="", suffix=_spaced(step[1]))
-    if unit.startswith("prefix:"):
-        return Scale(divisor=1.0, prefix=unit.removeprefix("prefix:"), suffix="")
-    own = unit.removeprefix("suffix:").removeprefix("short:")
-    divisor, name = _best(_SCALES.get(unit or "short", ((1.0, own),)), size)
-    return Scale(divisor=divisor, prefix="", suffix=_spaced(name))
+    size, prefix, factor = abs(magnitude), "", 1.0
+    own = unit.removeprefix("suffix:")
+    steps: Steps = _SCALES.get(unit or "short", ((1.0, own),))
+    if unit.startswith("currency"):
+        name = unit.removeprefix("currency")
+        steps, prefix = _COUNTS, _CURRENCIES.get(name, f"{name} ")
+    elif unit in _TIMES:
+        steps, factor = _TIME, _TIMES[unit]
+    elif unit.startswith("prefix:"):
+        steps, prefix = ((1.0, ""),), unit.removeprefix("prefix:")
+    divisor, name = _best(steps, size * factor)
+    return Scale(divisor=divisor / factor, prefix=prefix, suffix=f" {name}" if name else "")
 
 
 def value_text(value: float, unit: str, decimals: int | None = None) -> str:
@@ -108,7 +87,7 @@ def value_text(value: float, unit: str, decimals: int | None = None) -> str:
     return scale_of(unit, value).text(value, decimals)
 
 
-def _best(scales: tuple[tuple[float, str], ...], size: float) -> tuple[float, str]:
+def _best(scales: Steps, size: float) -> tuple[float, str]:
     """The largest scale in which the size is 1 or more; for 0 and tiny sizes the natural one."""
     if size == 0:
         return min(scales, key=lambda scale: abs(math.log(scale[0])))
@@ -117,10 +96,6 @@ def _best(scales: tuple[tuple[float, str], ...], size: float) -> tuple[float, st
     # Rounding must not show 1000 ms where 1 s is meant.
     fitting = [scale for scale in scales if size * (1 + 1e-9) >= scale[0]]
     return fitting[-1] if fitting else scales[0]
-
-
-def _spaced(name: str) -> str:
-    return f" {name}" if name else ""
 
 
 def digits(number: float, decimals: int | None = None) -> str:

@@ -1,0 +1,100 @@
+"""Tables: a row for each set of labels, with the values of all queries."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep_catalogue import Label
+from lockstep_dashboards.links import page_address
+from lockstep_dashboards.opening import natural
+from lockstep_dashboards.panel import Panel
+from lockstep_dashboards.snapshot.answers import PanelAnswer
+from lockstep_dashboards.snapshot.colors import css_color
+from lockstep_dashboards.snapshot.units import value_text
+
+MAX_ROWS = 100
+
+Cells = dict[str, float | str | None]
+
+
+def draw_table(answer: PanelAnswer, links_base: str | None) -> dict[str, Any]:
+    """Headings and rows, in the order that the panel sorts by."""
+    panel, rows = answer.panel, _joined(answer)
+    labels = _labels(panel, rows)
+    values = [(_value_name(n), heading) for n, heading in enumerate(panel.value_names)]
+    names = [*((name, name) for name in labels), *([] if panel.shows_ones else values)]
+    wish = next((name for name, heading in names if panel.sorted_by in {name, heading}), "")
+    present = [row for row in rows if row.get(wish) is not None]
+    present.sort(key=lambda row: _key(row[wish]), reverse=not panel.ascending)
+    rows = [*present, *(row for row in rows if row.get(wish) is None)]
+    links = {label.name: label for label in panel.columns} if links_base is not None else {}
+    return {
+        "headings": [{"text": heading, "is_number": name not in labels} for name, heading in names],
+        "rows": [
+            [_cell(name, row, answer, links.get(name), links_base or "") for name, _ in names]
+            for row in rows[:MAX_ROWS]
+        ],
+        "num_omitted": max(0, len(rows) - MAX_ROWS) + answer.num_omitted,
+    }
+
+
+def _value_name(number: int) -> str:
+    """The name of a query's column; labels have no such letters."""
+    return f"#{number}"
+
+
+def _joined(answer: PanelAnswer) -> list[Cells]:
+    """Rows of all queries; those that agree in the labels all queries have become one row.
+
+    So does Grafana's transformation ``merge``: an info series brings its labels to the values.
+    """
+    by_query: dict[int, set[str]] = {}
+    for frame in answer.frames:
+        by_query.setdefault(frame.number, set()).update(frame.labels)
+    shared = sorted(set.intersection(*by_query.values()) - {"__name__"}) if by_query else []
+    rows: dict[tuple[str | None, ...], list[Cells]] = {}
+    for frame in answer.frames:
+        cells: Cells = {name: text for name, text in frame.labels.items() if name != "__name__"}
+        cells[_value_name(frame.number)] = frame.last
+        group = rows.setdefault(tuple(frame.labels.get(name) for name in shared), [])
+        fitting = (row for row in group if all(row.get(x, y) == y for x, y in cells.items()))
+        if (row := next(fitting, None)) is None:
+            group.append(cells)
+        else:
+            row |= cells
+    return [row for group in rows.values() for row in group]
+
+
+def _labels(panel: Panel, rows: Sequence[Cells]) -> list[str]:
+    """The panel's labels in their order, then those that it does not hide."""
+    own = [label.name for label in panel.columns]
+    hidden = {*own, *panel.hidden}
+    others = {name for row in rows for name in row if name[0] != "#" and name not in hidden}
+    return [*own, *sorted(others)]
+
+
+def _key(value: float | str | None) -> tuple[float, list[tuple[int, str]]]:
+    return (value, []) if isinstance(value, int | float) else (0.0, natural(str(value)))
+
+
+def _cell(
+    name: str, row: Cells, answer: PanelAnswer, link: Label | None, links_base: str
+) -> dict[str, Any]:
+    """Text, colour and address of a cell; colours are of values with the panel's own unit."""
+    value, panel = row.get(name), answer.panel
+    cell = {"text": "", "color": "", "is_number": False, "link": ""}
+    if value is None:
+        return cell
+    if isinstance(value, str):
+        address = page_address(link, row, panel, answer.scope) if link else ""
+        return cell | {"text": value, "link": links_base + address if address else ""}
+    query = panel.queries[int(name[1:])]
+    text = value_text(value, query.unit or panel.unit, panel.decimals)
+    color = ""
+    if not query.unit or query.unit == panel.unit:
+        colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
+        color = css_color(colors[-1]) if colors else ""
+    heading = panel.value_names[int(name[1:])]
+    for each in panel.texts if panel.texts_of in {"", heading} else ():
+        if value == each.value:
+            text, color = each.text, css_color(each.color)
+    return cell | {"text": text, "color": color, "is_number": True}

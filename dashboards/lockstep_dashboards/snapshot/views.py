@@ -1,0 +1,232 @@
+"""What is drawn of a panel's answers: values for a template, or series for the page's script."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep_dashboards.opening import natural
+from lockstep_dashboards.panel import Panel, View
+from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer, stretches
+from lockstep_dashboards.snapshot.colors import GREY, INK, css_color, series_styles
+from lockstep_dashboards.snapshot.tables import draw_table
+from lockstep_dashboards.snapshot.units import scale_of, value_text
+
+_MAX_STATS, _MAX_BARS = 12, 50
+_DIGITS = 6
+_EMPTY = 1e-9  # a bucket below it counts as empty, as in Grafana's own heat maps
+_EXPONENT = 0.5  # small values get more of the heat map's colours
+
+Figure = dict[str, Any]
+Row = tuple[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LegendEntry:
+    """A series in the legend: its name, its style and its last value."""
+
+    name: str
+    color: str
+    dash: str = "solid"
+    value: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """How a panel is drawn.
+
+    Attributes:
+        view: the template's part: figure, stat, table, bars, text or message.
+        content: values for that part.
+        figure: what the page's script draws, or None.
+        has_toggles: whether entries of the legend are series that can be hidden.
+    """
+
+    view: str
+    content: Mapping[str, Any] = field(default_factory=dict)
+    figure: Figure | None = None
+    legend: tuple[LegendEntry, ...] = ()
+    has_toggles: bool = False
+
+
+def draw(answer: PanelAnswer, links_base: str | None) -> Drawing:
+    """A panel; one without data, or that cannot be drawn, says why.
+
+    ``links_base`` is where links of cells begin, or None where they would lead nowhere.
+    """
+    panel = answer.panel
+    if panel.refusal:
+        return message(f"This panel is not drawn: {panel.refusal}.")
+    if panel.content:
+        return Drawing(view="text", content={"text": answer.scope.fill_text(panel.content)})
+    if answer.is_empty:
+        return message(answer.problem or panel.no_value or _emptiness(panel))
+    if panel.view is View.TABLE:
+        return Drawing(view="table", content=draw_table(answer, links_base))
+    return _VIEWS[panel.view](answer)
+
+
+def message(text: str) -> Drawing:
+    """A sentence in place of a drawing."""
+    return Drawing(view="message", content={"text": text})
+
+
+def _emptiness(panel: Panel) -> str:
+    reason = panel.may_be_empty
+    return "No data in this window" + (f": {reason}." if reason else ".")
+
+
+def reading(panel: Panel, value: float | None) -> tuple[str, str]:
+    """Text and CSS colour of a value: by a text of its own, or by unit and thresholds."""
+    for each in panel.texts:
+        if value == each.value:
+            return each.text, css_color(each.color)
+    if value is None:
+        return panel.no_value or "no data", "var(--soft)"
+    return value_text(value, panel.unit, panel.decimals), color_of(panel, value)
+
+
+def color_of(panel: Panel, value: float) -> str:
+    """The CSS colour of a value by the thresholds; of ink where they set none."""
+    colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
+    return css_color(colors[-1]) if colors else INK
+
+
+def _draw_stat(answer: PanelAnswer) -> Drawing:
+    panel, fixed = answer.panel, dict(answer.panel.colors)
+    frames = answer.frames[:_MAX_STATS]
+    stats = []
+    for frame in frames:
+        text, color = reading(panel, frame.last)
+        color = css_color(fixed.get(frame.name, ""), color)
+        # A legend of labels says which of several figures it is, even where the others are absent.
+        has_name = len(frames) > 1 or "{{" in panel.queries[frame.number].legend
+        stats.append({"text": text, "color": color, "name": frame.name if has_name else ""})
+    return Drawing(view="stat", content={"stats": stats, "num": len(stats)})
+
+
+def _draw_bars(answer: PanelAnswer) -> Drawing:
+    panel, fixed = answer.panel, dict(answer.panel.colors)
+    frames = sorted(
+        answer.frames, key=lambda frame: frame.last or 0.0, reverse=not panel.ascending
+    )[:_MAX_BARS]
+    low = panel.minimum or 0.0
+    highest = max((frame.last or 0.0 for frame in frames), default=1.0)
+    high = highest if panel.maximum is None else panel.maximum
+    bars = []
+    for frame in frames:
+        text, color = reading(panel, frame.last)
+        part = ((frame.last or 0.0) - low) / (high - low) if high > low else 0.0
+        color = css_color(fixed.get(frame.name, color), "var(--accent)")
+        percent = round(100 * min(max(part, 0.0), 1.0), 2)
+        bars.append({"name": frame.name, "text": text, "color": color, "percent": percent})
+    return Drawing(view="bars", content={"bars": bars})
+
+
+def _draw_lines(answer: PanelAnswer) -> Drawing:
+    """A line a series, or stacked areas; limits are lines in the colour of their threshold."""
+    panel = answer.panel
+    frames = [frame for frame in answer.frames if frame.last is not None]
+    fixed = dict(panel.colors)
+    legend = []
+    for frame, (color, dash) in zip(frames, series_styles(len(frames)), strict=True):
+        value = value_text(frame.last or 0.0, panel.unit, panel.decimals)
+        own = css_color(fixed.get(frame.name, color), GREY)
+        legend.append(LegendEntry(name=frame.name, color=own, dash=dash, value=value))
+    present = [value for frame in frames for value in frame.values if value is not None]
+    series = [
+        {"name": entry.name, "color": entry.color, "dash": entry.dash, "values": _short(x.values)}
+        for x, entry in zip(frames, legend, strict=True)
+    ]
+    limits = [[x.at, css_color(x.color, GREY)] for x in panel.thresholds if x.at is not None]
+    figure = _figure(answer, max(map(abs, present), default=0.0), kind="lines", series=series)
+    figure |= {"stacked": panel.stacked, "limits": limits}
+    return Drawing(view="figure", figure=figure, legend=tuple(legend), has_toggles=True)
+
+
+def _figure(answer: PanelAnswer, magnitude: float, **more: Any) -> Figure:
+    """What all figures have: the points of time, the unit, the ends of the axis."""
+    scope, panel = answer.scope, answer.panel
+    scale = scale_of("short" if panel.has_buckets else panel.unit, magnitude)
+    return {
+        "begin": scope.start,
+        "step": scope.step_seconds,
+        "count": scope.num_points,
+        "scale": [scale.divisor, scale.prefix, scale.suffix],
+        "min": panel.minimum,
+        "max": panel.maximum,
+        **more,
+    }
+
+
+def _short(values: Sequence[float | None]) -> list[float | None]:
+    """Values with six significant digits: more than a line shows, in half the bytes."""
+    return [None if value is None else float(f"{value:.{_DIGITS}g}") for value in values]
+
+
+def _draw_heat_map(answer: PanelAnswer) -> Drawing:
+    """Rows of cells, more opaque where there is more; the first rank is at the top."""
+    frames = [frame for frame in answer.frames if frame.last is not None]
+    rows = _buckets(frames, answer.panel.unit) if answer.panel.has_buckets else _rows(frames)
+    present = [value for _, values in rows for value in values if value is not None]
+    if not present:
+        return message("Every bucket is empty in this window.")
+    panel, highest = answer.panel, max(present)
+    figure = _figure(answer, highest, kind="grid", rows=[name for name, _ in rows])
+    low = (0.0 if min(present) >= 0 else min(present)) if panel.minimum is None else panel.minimum
+    high = highest if panel.maximum is None else panel.maximum
+    figure |= {"values": [_short(values) for _, values in rows], "exponent": _EXPONENT}
+    figure |= {"min": low, "max": high if high > low else low + 1.0}
+    ends = [value_text(x, "short" if panel.has_buckets else panel.unit) for x in (low, high)]
+    legend = (LegendEntry(name=f"from {ends[0]} (faint) to {ends[1]} (strong)", color="heat"),)
+    return Drawing(view="figure", figure=figure, legend=legend)
+
+
+def _rows(frames: Sequence[Frame]) -> list[Row]:
+    return sorted(((x.name, x.values) for x in frames), key=lambda row: natural(row[0]))
+
+
+def _buckets(frames: Sequence[Frame], unit: str) -> list[Row]:
+    """What falls into each bucket alone, from the cumulative counts; empty outer ones left out."""
+    ordered = sorted(frames, key=lambda frame: float(frame.labels["le"]))
+    rows: list[Row] = []
+    below: Sequence[float | None] = ()
+    for frame in ordered:
+        bound = float(frame.labels["le"])
+        name = "more" if math.isinf(bound) else f"≤ {value_text(bound, unit)}"
+        counts = [
+            None if value is None else value - (below[index] or 0.0 if below else 0.0)
+            for index, value in enumerate(frame.values)
+        ]
+        rows.append((name, [count if count and count > _EMPTY else None for count in counts]))
+        below = frame.values
+    filled = [number for number, (_, cells) in enumerate(rows) if any(cells)]
+    # The largest bucket is at the top.
+    return rows[filled[0] : filled[-1] + 1][::-1] if filled else []
+
+
+def _draw_states(answer: PanelAnswer) -> Drawing:
+    """A row of bars a series, in the colours of its states."""
+    rows = _rows([frame for frame in answer.frames if frame.last is not None])
+    states: dict[float, tuple[str, str]] = {}
+    for value in sorted({value for _, cells in rows for value in cells if value is not None}):
+        text, color = reading(answer.panel, value)
+        styles = series_styles(len(states) + 1)
+        states[value] = (text, styles[-1][0] if color == INK else color)
+    bars = [
+        [[value, *ends] for value in states for ends in stretches([x == value for x in cells])]
+        for _, cells in rows
+    ]
+    figure = _figure(answer, 1.0, kind="states", rows=[name for name, _ in rows], bars=bars)
+    figure |= {"states": {f"{value:g}": state for value, state in states.items()}}
+    legend = tuple(LegendEntry(name=text, color=color) for text, color in states.values())
+    return Drawing(view="figure", figure=figure, legend=legend)
+
+
+_VIEWS: Mapping[View, Callable[[PanelAnswer], Drawing]] = {
+    View.STAT: _draw_stat,
+    View.BAR_GAUGE: _draw_bars,
+    View.TIME_SERIES: _draw_lines,
+    View.HEAT_MAP: _draw_heat_map,
+    View.STATE_TIMELINE: _draw_states,
+}

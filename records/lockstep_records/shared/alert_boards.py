@@ -1,0 +1,96 @@
+"""The board and row that answer each alert: alerts can link to them, and the boards have them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_catalogue.metric import Label
+
+_BASE_RANGE = "from=now-1h&to=now"
+_MONTH_RANGE = "from=now-28d&to=now"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertBoard:
+    """Where the answer is.
+
+    Attributes:
+        board: uid of the board.
+        row: title of its row.
+        labels: labels of the alert that the board has as variables.
+        window: range of time, as parameters of an address.
+    """
+
+    board: str
+    row: str
+    labels: tuple[Label, ...] = (CLUSTER,)
+    window: str = _BASE_RANGE
+
+    def address(self, base: str = "") -> str:
+        """The address of the board, with the alert's labels as templates of Prometheus."""
+        variables = [f"var-{x.name}={{{{ urlquery $labels.{x.name} }}}}" for x in self.labels]
+        return f"{base}/d/{self.board}?{'&'.join([self.window, *variables])}#{anchor(self.row)}"
+
+
+def anchor(row: str) -> str:
+    """The name of a row in the address of a page."""
+    return re.sub(r"[^a-z0-9]+", "-", row.lower()).strip("-")
+
+
+def _job(row: str) -> AlertBoard:
+    return AlertBoard("lockstep-job", row, (CLUSTER, JOB_ID))
+
+
+def _node(row: str) -> AlertBoard:
+    return AlertBoard("lockstep-node", row, (CLUSTER, NODE))
+
+
+def _executive(row: str) -> AlertBoard:
+    return AlertBoard("lockstep-executive", row, window=_MONTH_RANGE)
+
+
+_NAMES: Mapping[AlertBoard, str] = {
+    _job("Progress"): (
+        "TrainStragglerRank TrainStragglerRankSlight TrainStragglerNode TrainStragglerNodeSlight"
+        " TrainStragglerStage TrainStageUneven TrainJobStalled TrainThroughputLow"
+        " TrainStepLatencyRegression TrainJobUnobserved TrainJobDeadlineAtRisk"
+        " TrainJobFailedOnStart TrainJobCrashLoop TrainDataStarved TrainContention"
+        " TrainNodePressure TrainJobNodeFault TrainJobNodeLost TrainJobExplained"
+        " TrainTelemetryMissing TrainMonitorCostly"
+    ),
+    _job("Checkpoints"): "TrainCheckpointStale TrainCheckpointFailed TrainCheckpointInvalid",
+    _job("Learning"): "TrainLossNotFinite TrainLossAnomaly TrainReplicasDiffer",
+    _job("Memory and data"): "TrainRankOutOfMemory TrainOutOfMemoryLoop TrainDataSkew",
+    _job("Collectives"): "TrainBusBandwidthLow TrainGradSyncSlow TrainPortFault TrainPacketsLost",
+    _job("Nodes of the job"): (
+        "GpuAllocatedIdle TrainJobGpuDegraded TrainMixedModels TrainTopologyWrong"
+    ),
+    _node("Errors"): "TrainNodeFault GpuNodeFatalError",
+    _node("Saturation"): "GpuThrottled",
+    _node("NVLink and PCIe"): "GpuLinkDegraded",
+    AlertBoard("lockstep-on-call", "Now"): (
+        "TrainNodesLost TrainPowerCapped TrainPodEvicted TrainRuleEvaluationSlow"
+    ),
+    AlertBoard("lockstep-fabric", "Ports now"): "TrainFabricDegraded",
+    AlertBoard("lockstep-fabric", "Storage"): "TrainStorageDegraded",
+    AlertBoard("lockstep-monitor", "The agent itself"): (
+        "TrainAgentDown TrainAgentsDown TrainAgentImpaired TrainClockOff"
+    ),
+    AlertBoard("lockstep-monitor", "The ledger itself"): (
+        "TrainLedgerImpaired TrainLedgerStale TrainSchedulerFeedBehind"
+    ),
+    _executive("Objectives"): (
+        "TrainSLOJobSuccessBurn TrainSLOJobSuccessSlow TrainSLODeadlinesMissed"
+        " TrainSLOPreemptionLoss TrainSLOGoodputBurn TrainSLOGoodputSlow TrainSLOBudgetSpent"
+        " TrainCheckpointsFailing TrainResumeFailing"
+    ),
+    _executive("Jobs"): "TrainSLOQueueWait TrainQueueWaitHigh",
+    _executive("Restarts and recovery"): (
+        "TrainRequeueRateHigh TrainPreemptionLossHigh TrainResumeOldCheckpoint"
+    ),
+}
+ALERT_BOARDS: Mapping[str, AlertBoard] = {
+    name: answer for answer, names in _NAMES.items() for name in names.split()
+}
+"""By the name of the alert; Watchdog and InfoInhibitor need no answer."""

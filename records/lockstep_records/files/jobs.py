@@ -1,5 +1,6 @@
 """Paths of the pages and events of jobs: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
 
+import hashlib
 import os
 import re
 import secrets
@@ -14,7 +15,8 @@ from lockstep_records.file_access.foreign_files import folder_user, scan_foreign
 
 # Folder names and label values at once: no slash, no leading dot, no control character. Slurm
 # writes 4242+1 for a component of a heterogeneous job.
-JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_MAX_CHARACTERS = 100
+JOB_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MAX_CHARACTERS - 1}}}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 _MAX_NAMED_JOBS = 5
@@ -52,9 +54,19 @@ def check_job_id(job_id: str) -> str:
     return job_id
 
 
+def fit_job_id(text: str) -> str:
+    """An id out of names of others; what an id cannot hold is a dash, and a digest tells apart."""
+    job_id = re.sub(r"[^A-Za-z0-9._+-]", "-", text).lstrip("._+-") or "x"
+    if job_id == text and JOB_ID.fullmatch(job_id):
+        return job_id
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return f"{job_id[: _MAX_CHARACTERS - len(digest) - 1]}-{digest}"
+
+
 def new_job_id() -> str:
-    """A fresh id that sorts by time, such as ``20261120-184512-3fa9``."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+    """A fresh id that sorts by time, such as ``20261120-184512-3fa97b21``."""
+    # Thousands of pods may start in one second.
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
 def job_folder(root: Path, job_id: str) -> Path:

@@ -3,8 +3,7 @@
 Where the program does not run the series are absent, and the rules that read them stay silent.
 """
 
-from lockstep_catalogue.gpu import NAMESPACE, POD
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NAMESPACE, NODE, POD
 from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")

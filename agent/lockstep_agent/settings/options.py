@@ -14,7 +14,7 @@ from lockstep_agent.settings.option_fields import Command, click_option, option
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.files.jobs import find_root
+from lockstep_records.files.jobs import Roots, find_root
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.shared.options import DurationRange
 
@@ -40,14 +40,22 @@ class Options:
         callback=checks.check_listen,
         help="Address to listen on; port 0 takes any free one.",
     )
-    root: Path = option(
+    root: Roots = option(
         find_root,
         "--dir",
         metavar="ROOT",
         type=_PATH,
-        callback=checks.check_root,
-        help="Folder that holds jobs/; it may be created later.  "
-        "[default: LOCKSTEP_DIR, /run/lockstep]",
+        multiple=True,
+        callback=checks.check_roots,
+        help="Folder that holds jobs/, which may be created later; repeatable, and a star in it "
+        "stands for the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
+    )
+    pod_logs: Path = option(
+        Path("/var/log/pods"),
+        "--pod-logs",
+        metavar="FOLDER",
+        type=_PATH,
+        help="The kubelet's folder of the logs of pods, which names them; it need not exist.",
     )
     cluster: str = option(
         "local",

@@ -251,3 +251,36 @@ def test_the_charts_schema_and_values_are_those_of_the_settings() -> None:
     assert committed == {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
     values = yaml.safe_load((TREE / "values.yaml").read_text())
     assert values == msgspec.to_builtins(Settings())
+
+
+EXAMPLES = sorted((TREE / "examples").glob("*.yaml"))
+
+
+def pod_specs(document: Any) -> list[dict[str, Any]]:
+    """Every pod that a document of any kind describes."""
+    if isinstance(document, list):
+        return [found for each in document for found in pod_specs(each)]
+    if not isinstance(document, dict):
+        return []
+    own = [document] if "containers" in document else []
+    return own + [found for each in document.values() for found in pod_specs(each)]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_mounts_the_volumes_and_is_restricted(path: Path) -> None:
+    documents = list(yaml.safe_load_all(path.read_text()))
+    pods = pod_specs(documents)
+    assert pods or path.name == "trainjob.yaml"
+    for pod in pods:
+        [pages] = [each for each in pod["volumes"] if each["name"] == "lockstep"]
+        assert pages["emptyDir"]["medium"] == "Memory"
+        [container] = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounts == {"lockstep": "/run/lockstep", "lockstep-pod": "/etc/lockstep/pod"}
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert not any("hostPath" in volume for volume in pod["volumes"])
+        assert pod["terminationGracePeriodSeconds"] > 30
+    for document in documents:
+        if document["apiVersion"] in {"v1", "batch/v1"}:
+            kubernetes_validate.validate(document, "1.34", strict=True)

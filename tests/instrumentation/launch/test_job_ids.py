@@ -1,6 +1,9 @@
 """The id of a job: one over all its ranks and nodes, and never that of another job."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +158,48 @@ def test_the_first_process_of_a_container_is_its_own_launcher(
 ) -> None:
     monkeypatch.setattr(os, "getppid", lambda: 0)
     assert identity_from(PLAIN).job_id == local_job_id(os.getpid())
+
+
+_UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--mount")
+# The shell is process 1 of its namespace and the launcher of two ranks, as torchrun is in a pod.
+_POD = '"$0" -c "$1" & "$0" -c "$1" & wait'
+_RANK = """
+import os
+import shutil
+import subprocess
+import sys
+from lockstep.identity.rank_identity import identity_from
+assert os.getppid() == 1
+os.write(1, f"{identity_from(dict(os.environ)).job_id}\n".encode())  # both write at once
+"""
+
+
+def _may_unshare() -> bool:
+    tool = shutil.which("unshare")
+    return tool is not None and subprocess.run([*_UNSHARE, "true"], check=False).returncode == 0
+
+
+def ids_in_pod(environment: dict[str, str]) -> list[str]:
+    done = subprocess.run(
+        [*_UNSHARE, "sh", "-c", _POD, sys.executable, _RANK],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not _may_unshare(), reason="no namespaces here")
+def test_two_plain_jobs_in_pods_on_one_node_are_two_and_all_ranks_of_one_agree() -> None:
+    ids = [ids_in_pod(PLAIN) for _ in range(2)]
+    assert [len(of_pod) for of_pod in ids] == [2, 2]
+    assert [len(set(of_pod)) for of_pod in ids] == [1, 1]
+    assert ids[0][0] != ids[1][0]
+    assert all(job_id.startswith("local-1-") for of_pod in ids for job_id in of_pod)
+
+
+@pytest.mark.skipif(not _may_unshare(), reason="no namespaces here")
+def test_two_pods_of_one_job_are_one_by_their_address() -> None:
+    nodes = PLAIN | {"WORLD_SIZE": "4", "MASTER_ADDR": "llm-0.llm", "LOCKSTEP_NAMESPACE": "vision"}
+    assert {job_id for _ in range(2) for job_id in ids_in_pod(nodes)} == {"vision.llm-0.llm.29500"}

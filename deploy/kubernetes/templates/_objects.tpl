@@ -7,7 +7,7 @@
 {{- $text = regexReplaceAll "(?m)image: (lockstep-[a-z]+):.*$" $text (printf "image: %s${1}:%s" $registry $values.tag) }}
 {{- $objects := .objects }}
 {{- range splitList "\n---\n" $text }}
-{{- $object := fromYaml . }}
+{{- $object := printf "%s\n" . | fromYaml }}
 {{- $_ := set $objects (printf "%s %s" $object.kind $object.metadata.name) $object }}
 {{- end }}
 {{- end }}

@@ -39,8 +39,8 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [image] = [path for path in IMAGES if path.name.startswith("agent")]
     folder = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    wanted = f"{REPOSITORY}[{extras_of(image)}]"
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-cache-dir", wanted]
+    requirement = f"{REPOSITORY}[{extras_of(image)}]"
+    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-cache-dir", requirement]
     subprocess.run(pip, check=True, timeout=900)
     return folder
 

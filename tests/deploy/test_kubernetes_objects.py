@@ -153,7 +153,7 @@ def test_ledger_feed_and_access_are_restricted_as_podsecurity_says() -> None:
 
 def test_all_that_a_pod_mounts_of_the_secret_the_job_makes() -> None:
     found = built(write(TREE / "ci" / "operator-values.yaml"))
-    made = missing_keys({}, "lockstep").keys()
+    of_job = missing_keys({}, "lockstep").keys()
     used = set()
     for each in found.values():
         pod = each.get("spec", {}).get("template", {}).get("spec", {})
@@ -162,7 +162,7 @@ def test_all_that_a_pod_mounts_of_the_secret_the_job_makes() -> None:
                 used |= {item["key"] for item in volume["secret"]["items"]}
     text = json.dumps([each for key, each in found.items() if key[0].endswith("Monitor")])
     assert '"name": "lockstep-access", "key": "scrape"' in text or "scrape" in text
-    assert used | {"reader"} <= made
+    assert used | {"reader"} <= of_job
     role = found["Role", "lockstep-access"]
     assert role["rules"] == [
         {

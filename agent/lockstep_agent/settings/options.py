@@ -39,8 +39,8 @@ class Options:
     )
     root: Roots = option(
         find_root,
-        "Folder that holds jobs/, which may be created later; repeatable, and a star in it "
-        "stands for the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
+        "Folder that holds jobs/, which may be created later; repeatable, and with a star in "
+        "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
         "ROOT",
         checks.check_roots,
         flag="--dir",

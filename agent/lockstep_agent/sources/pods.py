@@ -43,10 +43,10 @@ class PodNames:
 
     def pod_of(self, volume: Path) -> Pod:
         """The pod that a volume belongs to."""
-        known = self._pods.get(volume, Pod())
+        pod = self._pods.get(volume, Pod())
         # A container that starts late has its folder late.
-        if known.container or not (uid := _UID.search(str(volume))):
-            return known
+        if pod.container or not (uid := _UID.search(str(volume))):
+            return pod
         self._pods[volume] = self._find(uid[1])
         return self._pods[volume]
 

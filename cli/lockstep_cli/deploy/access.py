@@ -54,15 +54,15 @@ def missing_keys(
     tokens = {
         name: held[name].decode() if name in held else secrets.token_hex(32) for name in _TOKENS
     }
-    wanted = tokens | {
+    contents = tokens | {
         "writers": f"{tokens['agent']} scope=agent\n{tokens['scheduler']} scope=scheduler\n",
         "readers": f"{tokens['reader']} scope=reader\n",
     }
     if not tokens_only and not {"tls.crt", "tls.key", "ca.crt"} <= held.keys():
-        return {key: text for key, text in wanted.items() if key not in held} | _certificate(
+        return {key: text for key, text in contents.items() if key not in held} | _certificate(
             namespace
         )
-    return {key: text for key, text in wanted.items() if key not in held}
+    return {key: text for key, text in contents.items() if key not in held}
 
 
 def _certificate(namespace: str) -> dict[str, str]:

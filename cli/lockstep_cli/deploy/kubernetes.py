@@ -48,11 +48,13 @@ def read_settings(path: Path) -> Settings:
     except (OSError, ValueError, yaml.YAMLError) as error:
         text = " ".join(str(error).split())
         raise click.UsageError(f"--settings {path}: {text}; see values.yaml") from None
-    known = sorted(each.name for each in (shipped_folder("kubernetes") / "components").iterdir())
+    components = sorted(
+        each.name for each in (shipped_folder("kubernetes") / "components").iterdir()
+    )
     for name in settings.components:
-        if name not in known:
+        if name not in components:
             raise click.UsageError(
-                f"--settings {path}: components: {name!r} is none of {', '.join(known)}"
+                f"--settings {path}: components: {name!r} is none of {', '.join(components)}"
             )
     return settings
 

@@ -150,13 +150,8 @@ def rendezvous_fields(
         if nnodes > 1:
             raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")
         endpoint = ""
-    address, port = options["master_addr"], options["master_port"]
-    # As for torchrun, what Kubeflow sets for every job yields to what the job says.
-    is_default = address == environment.get("PET_MASTER_ADDR", "")
-    if (address or port) and not options["standalone"] and not (endpoint and is_default):
-        if endpoint:
-            raise ValueError("--master-addr and --endpoint name the same; leave one out")
-        endpoint = f"{address or 'localhost'}:{port or _DEFAULT_PORT}"
+    else:
+        endpoint = _endpoint(options, endpoint, environment)
     settings = _settings(options["rdzv_conf"])
     if options["node_rank"] is not None:
         settings["is_host"] = str(options["node_rank"] == 0)
@@ -170,6 +165,18 @@ def rendezvous_fields(
         "local_address": options["local_addr"],
         "log_folder": options["log_dir"],
     }
+
+
+def _endpoint(options: Mapping[str, Any], endpoint: str, environment: Mapping[str, str]) -> str:
+    """Where the nodes meet, by --endpoint or by the address of the node of rank 0."""
+    address, port = options["master_addr"], options["master_port"]
+    # As for torchrun, what Kubeflow sets for every job yields to what the job says.
+    is_default = address == environment.get("PET_MASTER_ADDR")
+    if not (address or port) or (endpoint and is_default):
+        return endpoint
+    if endpoint:
+        raise ValueError("--master-addr and --endpoint name the same; leave one out")
+    return f"{address or 'localhost'}:{port or _DEFAULT_PORT}"
 
 
 def _settings(text: str) -> dict[str, str]:

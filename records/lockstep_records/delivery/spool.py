@@ -5,7 +5,6 @@ two would lose events or send them twice. A file is its user's word on one job: 
 the kernel says, and of which node and cluster the events are, the delivery says.
 """
 
-import contextlib
 import logging
 import sqlite3
 import time
@@ -144,9 +143,8 @@ class EventSpool:
             added = []
             for event in events:
                 folders = (root / "jobs" / event.job_id for root in list_roots(self._root))
-                owner = next((each for each in map(_owner_of, folders) if each is not None), NOBODY)
-                key = (owner, event.job_id)
-                added += self._store(key, [line_of(event)])
+                users = [each for each in map(_owner_of, folders) if each is not None]
+                added += self._store(((*users, NOBODY)[0], event.job_id), [line_of(event)])
         self._count(added)
         if added:
             self._drop_excess()
@@ -259,9 +257,10 @@ class EventSpool:
 
 
 def _owner_of(folder: Path) -> int | None:
-    with contextlib.suppress(OSError):
+    try:
         return owner_of(folder)
-    return None
+    except OSError:
+        return None
 
 
 def _open(path: Path | None) -> sqlite3.Connection:

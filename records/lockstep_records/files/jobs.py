@@ -25,7 +25,7 @@ MAX_ENTRIES = 1 << 20
 """
 MAX_JOBS_PER_USER = 1024
 Roots = Path | tuple[Path, ...]
-"""One folder of jobs or several; a star in one stands for the folders of many pods."""
+"""One folder of jobs or several; one with a star is the folders of many pods."""
 MAX_ATTEMPTS = 4096
 MAX_PAGES = 1 << 16
 """Pages of an attempt, of all ranks of a large cluster in an archive; a node has far fewer."""

@@ -6,9 +6,9 @@ from itertools import product
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.reading import (
     Values,
-    by_label,
     gpu_collector,
     present,
+    read_by_label,
     unscoped,
 )
 from lockstep_agent.sources.nvml import Gpu
@@ -74,8 +74,8 @@ def fault_locations(gpu: Gpu, _: Values) -> Iterator[Reading]:
     """Counts by kind, scope and location."""
     # H100 and H200 answer for DRAM and SRAM only, older chips for others too
     for kind, scope, name in product(_KINDS, _SCOPES, _LOCATIONS):
-        place = _KINDS[kind], _SCOPES[scope], _LOCATIONS[name]
-        count = gpu.query("nvmlDeviceGetMemoryErrorCounter", *place)
+        numbers = _KINDS[kind], _SCOPES[scope], _LOCATIONS[name]
+        count = gpu.query("nvmlDeviceGetMemoryErrorCounter", *numbers)
         labels = (*gpu.labels, kind, scope, name)
         yield from present(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
@@ -94,7 +94,7 @@ def lifetime_faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
             count = getattr(sram, _BUCKETS[unit])
             yield Reading(metrics.GPU_SRAM_UNCORRECTED, (*gpu.labels, unit), count)
     # GPUs before Ampere retire pages; later ones remap rows
-    yield from by_label(metrics.GPU_RETIRED_PAGES, gpu.labels, _RETIRED, values)
+    yield from read_by_label(metrics.GPU_RETIRED_PAGES, gpu.labels, _RETIRED, values)
     if (_RETIRED_PENDING, 0) in values:
         pending = 1 if values[_RETIRED_PENDING, 0] else 0
         yield Reading(metrics.GPU_RETIRED_PENDING, gpu.labels, pending)

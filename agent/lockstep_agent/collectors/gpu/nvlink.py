@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu.reading import Values, by_label, gpu_collector, present
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, present, read_by_label
 from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
 from lockstep_catalogue import gpu as metrics
 
@@ -40,7 +40,9 @@ _RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
 @gpu_collector("nvlink_bytes", Tier.EVERY_TICK, ((each, ALL_LINKS) for each in _BYTES.values()))
 def nvlink_bytes(gpu: Gpu, values: Values) -> Iterator[Reading]:
     """Payload bytes by direction, summed over all links."""
-    return by_label(metrics.NVLINK_BYTES, gpu.labels, _BYTES, values, factor=_KIB, scope=ALL_LINKS)
+    return read_by_label(
+        metrics.NVLINK_BYTES, gpu.labels, _BYTES, values, factor=_KIB, scope=ALL_LINKS
+    )
 
 
 def _each_link(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.reading import (
     Values,
-    by_label,
     gpu_collector,
     present,
+    read_by_label,
     unscoped,
 )
 from lockstep_agent.sources.nvml import Gpu
@@ -36,7 +36,7 @@ _MAXIMA = {
 @gpu_collector("gpu_pcie_bytes", Tier.EVERY_TICK, unscoped(*_BYTES.values()))
 def pcie_bytes(gpu: Gpu, values: Values) -> Iterator[Reading]:
     """Bytes by direction, seen from the GPU."""
-    return by_label(metrics.GPU_PCIE_BYTES, gpu.labels, _BYTES, values)
+    return read_by_label(metrics.GPU_PCIE_BYTES, gpu.labels, _BYTES, values)
 
 
 @gpu_collector("gpu_pcie_link", Tier.TEN_SECONDS)
@@ -49,7 +49,7 @@ def pcie_link(gpu: Gpu, _: Values) -> Iterator[Reading]:
 @gpu_collector("gpu_pcie_errors", Tier.TEN_SECONDS, unscoped(*_ERRORS.values()))
 def pcie_errors(gpu: Gpu, values: Values) -> Iterator[Reading]:
     """Errors by kind since the driver was loaded."""
-    return by_label(metrics.GPU_PCIE_ERRORS, gpu.labels, _ERRORS, values)
+    return read_by_label(metrics.GPU_PCIE_ERRORS, gpu.labels, _ERRORS, values)
 
 
 @gpu_collector("gpu_pcie_limits", Tier.MINUTE)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.reading import (
     Values,
-    by_label,
     gpu_collector,
     present,
+    read_by_label,
     unscoped,
 )
 from lockstep_agent.sources.nvml import Gpu
@@ -81,7 +81,7 @@ def limits(gpu: Gpu, values: Values) -> Iterator[Reading]:
     if state is not None and 0 <= state <= 15:  # noqa: PLR2004  # 32 is unknown
         yield Reading(metrics.GPU_PSTATE, gpu.labels, state)
     # margins where the driver reports margins, else temperatures
-    margins = [*by_label(metrics.GPU_TEMPERATURE_LIMIT_MARGIN, gpu.labels, _MARGINS, values)]
+    margins = [*read_by_label(metrics.GPU_TEMPERATURE_LIMIT_MARGIN, gpu.labels, _MARGINS, values)]
     yield from margins
     for name, number in _THRESHOLDS.items() if not margins else ():
         celsius = gpu.query("nvmlDeviceGetTemperatureThreshold", number)

@@ -53,7 +53,7 @@ def present(
         yield Reading(metric, labels, value * factor)
 
 
-def by_label(
+def read_by_label(
     metric: Metric,
     labels: tuple[str, ...],
     fields: Mapping[str, int],

@@ -1,6 +1,6 @@
-"""How Prometheus scrapes the agents: its configuration, and the operator's PodMonitor.
+"""How a Prometheus without an operator scrapes the agents; deploy/kubernetes has the monitors.
 
-Both keep the agent's labels where they meet those of the target: owners of GPUs have the labels
+It keeps the agent's labels where they meet those of the target: owners of GPUs have the labels
 ``namespace``, ``pod`` and ``container``; without ``honor_labels`` they would be the agent's own.
 """
 
@@ -14,12 +14,10 @@ import yaml
 from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_NAME = "lockstep-agent"
 LEDGERS_FILE = "ledgers.json"
-_MAX_TIMEOUT_SECONDS = 10
 _SAMPLE_LIMIT = 10_000
 _HEAD = (
     "# Written by `make generate` from alerts/slos.yaml and alerts/lockstep_alerts/scrapes.py.\n"
@@ -33,9 +31,6 @@ _NATIVE_HEAD = f"""{_HEAD}# As prometheus.yaml, with histograms as native ones t
 # The rules for it: lockstep alerts generate --histograms native
 """
 _NATIVE = {"convert_classic_histograms_to_nhcb": True, "always_scrape_classic_histograms": True}
-_POD_MONITOR_HEAD = f"""{_HEAD}# Tells the Prometheus operator to scrape every agent: kubectl apply -f deploy/kubernetes/podmonitor.yaml
-# Needs the operator's PodMonitor resource; a Prometheus without it takes deploy/prometheus/prometheus.yaml.
-"""  # noqa: E501  # a command in one line
 
 
 def scrape_config(targets_file: str) -> dict[str, object]:
@@ -86,45 +81,6 @@ def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "scrape_configs": scrapes}
 
 
-def pod_monitor(windows: ScrapeWindows) -> dict[str, object]:
-    """The PodMonitor of the agents of ``deploy/kubernetes/agent.yaml``."""
-    node = "__meta_kubernetes_pod_node_name"
-    relabelings = [
-        # Also series that are not the agent's, such as `up`, name the node.
-        {"sourceLabels": [node], "targetLabel": NODE.name},
-        # A node keeps its series when its agent gets another address or another name of a pod.
-        {"sourceLabels": [node], "targetLabel": "instance"},
-        {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
-    ]
-    endpoint = {
-        "port": "metrics",
-        "path": "/metrics",
-        "interval": spelled(windows.scrape_seconds),
-        "scrapeTimeout": spelled(min(windows.scrape_seconds, _MAX_TIMEOUT_SECONDS)),
-        "honorLabels": True,
-        "honorTimestamps": False,
-        "authorization": {
-            "type": "Bearer",
-            "credentials": {"name": "lockstep-agent-scrape", "key": "token"},
-        },
-        "relabelings": relabelings,
-    }
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PodMonitor",
-        "metadata": {
-            "name": JOB_NAME,
-            "namespace": "lockstep",
-            "labels": {"app.kubernetes.io/part-of": "lockstep"},
-        },
-        "spec": {
-            "selector": {"matchLabels": {"app.kubernetes.io/name": JOB_NAME}},
-            "podMetricsEndpoints": [endpoint],
-            "sampleLimit": _SAMPLE_LIMIT,
-        },
-    }
-
-
 def render(windows: ScrapeWindows) -> dict[str, str]:
     """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
     prometheus = prometheus_config(
@@ -135,7 +91,6 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
         prometheus="127.0.0.1:9090",
     )
     return {
-        "kubernetes/podmonitor.yaml": _POD_MONITOR_HEAD + _to_yaml(pod_monitor(windows)),
         "prometheus/prometheus.yaml": _PROMETHEUS_HEAD + _to_yaml(prometheus),
         "prometheus/prometheus-native.yaml": (
             _NATIVE_HEAD + _to_yaml(with_native_histograms(prometheus))

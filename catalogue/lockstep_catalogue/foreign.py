@@ -3,8 +3,17 @@
 Where the program does not run the series are absent, and the rules that read them stay silent.
 """
 
-from lockstep_catalogue.gpu import NAMESPACE, POD
-from lockstep_catalogue.labels import CLUSTER, DEVICE, JOB_ID, NODE, PHASE, RANK, VOLUME
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    DEVICE,
+    JOB_ID,
+    NAMESPACE,
+    NODE,
+    PHASE,
+    POD,
+    RANK,
+    VOLUME,
+)
 from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")

@@ -9,6 +9,7 @@ from lockstep_catalogue.labels import (
     BER,
     CHECK,
     CLIQUE,
+    CONTAINER,
     COUNTED_BY,
     CUDA,
     DEVICE,
@@ -29,10 +30,12 @@ from lockstep_catalogue.labels import (
     MIG_UUID,
     MINOR,
     MODEL,
+    NAMESPACE,
     OF_GPU,
     PCI_BUS_ID,
     PCIE_ERROR,
     PIPE,
+    POD,
     RANK,
     RETIRED_BY,
     SENSOR,
@@ -383,9 +386,6 @@ GPU_RECOVERY_ACTION = _of_gpu(
 
 SLURM_JOB = Label(name="slurm_job", help="id of the Slurm job")
 SLURM_STEP = Label(name="slurm_step", help="step of the Slurm job")
-NAMESPACE = Label(name="namespace", help="namespace of the pod")
-POD = Label(name="pod", help="name of the pod")
-CONTAINER = Label(name="container", help="name of the container in the pod")
 CLAIM = Label(name="claim", help="name of the resource claim, empty for a device of a plugin")
 
 GPU_OWNER_INFO = _of_gpu(

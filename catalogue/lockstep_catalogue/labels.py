@@ -470,3 +470,6 @@ OPERATION = Label(
     help="kind of request to storage",
     values=("read", "write", "commit", "metadata"),
 )
+NAMESPACE = Label(name="namespace", help="namespace of the pod")
+POD = Label(name="pod", help="name of the pod")
+CONTAINER = Label(name="container", help="name of the container in the pod")

@@ -23,7 +23,7 @@ from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.process_exit import record_last_error, wait_for_gloo
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.files.jobs import find_root, page_path
-from lockstep_records.page.layout import DEFAULT_ROWS
+from lockstep_records.page.new_file import rows_for
 from lockstep_records.page.writer import NoPageError, PageWriter
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
 
@@ -47,7 +47,7 @@ def attach(
     mesh: Mapping[str, int] | None = None,
     root: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
-    rows: int = DEFAULT_ROWS,
+    rows: int | None = None,
 ) -> Monitor:
     """Creates the monitor of this rank and hooks it to its model and optimizers.
 
@@ -62,7 +62,7 @@ def attach(
         root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.
         environment: RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like; LOCKSTEP=off turns everything
             off.
-        rows: number of steps in the page's ring.
+        rows: number of steps in the page's ring; by the room of its tmpfs where left out.
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
@@ -125,7 +125,7 @@ class _PageRequest(NamedTuple):
     schedule: "_PipelineSchedule | None"
     root: str | Path | None
     environment: Mapping[str, str]
-    rows: int
+    rows: int | None
 
 
 def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonitor:
@@ -145,7 +145,7 @@ def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonito
     environment = {**environment, FIRST_ATTEMPT: str(first_attempt)}
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     check_page_is_free(path, identity)
-    page = PageWriter(path, identity, rows)
+    page = PageWriter(path, identity, rows or rows_for(folder, environment))
     if not is_launched and (position.launcher or slurm_job_of(environment)):
         announce_job(path.parents[1], identity, is_default_root=root is None)
     # 0 turns the watch off, and steps are still judged by the default.

@@ -11,7 +11,7 @@ from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
 from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-DOCUMENTS = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "feed.yaml").read_text()))
+DOCUMENTS = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "feed.yaml").read_text()))
 ON_DEMAND = {"deployments.apps", "replicasets.apps", "statefulsets.apps", "pods"}
 
 

@@ -14,7 +14,7 @@ from lockstep_ledger.web.access import OPEN_TO_ALL
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCUMENTS = {
     part["kind"]: part
-    for part in yaml.safe_load_all((DEPLOY / "kubernetes" / "ledger.yaml").read_text())
+    for part in yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "ledger.yaml").read_text())
 }
 UNIT = (DEPLOY / "systemd" / "lockstep-ledger.service").read_text()
 IMAGE = (DEPLOY / "container" / "ledger.Containerfile").read_text()

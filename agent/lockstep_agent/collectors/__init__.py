@@ -6,20 +6,15 @@ from dataclasses import dataclass
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.gpu.activity import GpuActivity, MigActivity
 from lockstep_agent.collectors.gpu.events import GpuEvents
-from lockstep_agent.collectors.gpu.fabric import GpuFabric
-from lockstep_agent.collectors.gpu.faults import GpuFaultLocations, GpuFaults, GpuLifetimeFaults
-from lockstep_agent.collectors.gpu.identity import GpuIdentity
-from lockstep_agent.collectors.gpu.load import GpuLoad
-from lockstep_agent.collectors.gpu.nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
-from lockstep_agent.collectors.gpu.pcie import (
-    GpuPcieBytes,
-    GpuPcieErrors,
-    GpuPcieLimits,
-    GpuPcieLink,
-)
-from lockstep_agent.collectors.gpu.power import GpuLimits, GpuPower
-from lockstep_agent.collectors.gpu.processes import GpuProcesses
-from lockstep_agent.collectors.gpu.throttle import GpuThrottle, GpuThrottleSeconds
+from lockstep_agent.collectors.gpu.fabric import fabric
+from lockstep_agent.collectors.gpu.faults import fault_locations, faults, lifetime_faults
+from lockstep_agent.collectors.gpu.identity import identity
+from lockstep_agent.collectors.gpu.load import load
+from lockstep_agent.collectors.gpu.nvlink import Nvlinks, nvlink_bytes, nvlink_quality
+from lockstep_agent.collectors.gpu.pcie import pcie_bytes, pcie_errors, pcie_limits, pcie_link
+from lockstep_agent.collectors.gpu.power import limits, power
+from lockstep_agent.collectors.gpu.processes import processes
+from lockstep_agent.collectors.gpu.throttle import throttle_reasons, throttle_seconds
 from lockstep_agent.collectors.gpu.window import GpuWindows
 from lockstep_agent.collectors.jobs.bus import Bus
 from lockstep_agent.collectors.jobs.hangs import Hangs
@@ -126,33 +121,28 @@ _NODE_COLLECTORS: tuple[Callable[[NodeSources], Collector], ...] = (
 )
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
-_GPU_COLLECTORS: tuple[Callable[[Gpu, float], Collector], ...] = (
-    lambda gpu, _: GpuEvents(gpu),
-    lambda gpu, _: GpuLoad(gpu),
-    lambda gpu, _: GpuPower(gpu),
-    lambda gpu, _: GpuThrottle(gpu),
-    GpuWindows,
-    GpuActivity,
-    lambda gpu, _: NvlinkBytes(gpu),
-    lambda gpu, _: GpuPcieBytes(gpu),
-    lambda gpu, _: GpuThrottleSeconds(gpu),
-    lambda gpu, _: GpuFaults(gpu),
-    lambda gpu, _: Nvlinks(gpu),
-    lambda gpu, _: GpuPcieLink(gpu),
-    lambda gpu, _: GpuFabric(gpu),
-    lambda gpu, _: GpuProcesses(gpu),
-    lambda gpu, _: MigActivity(gpu),
-    lambda gpu, _: GpuIdentity(gpu),
-    lambda gpu, _: GpuLimits(gpu),
-    lambda gpu, _: GpuLifetimeFaults(gpu),
-    lambda gpu, _: GpuPcieLimits(gpu),
-    lambda gpu, _: NvlinkQuality(gpu),
+_GPU_COLLECTORS: tuple[Callable[[Gpu], Collector], ...] = (
+    GpuEvents,
+    load,
+    power,
+    throttle_reasons,
+    nvlink_bytes,
+    pcie_bytes,
+    throttle_seconds,
+    faults,
+    Nvlinks,
+    pcie_link,
+    fabric,
+    processes,
+    MigActivity,
+    identity,
+    limits,
+    lifetime_faults,
+    pcie_limits,
+    nvlink_quality,
 )
 # Counters by kind and place: their series would take a node of eight GPUs over its 2,000 series.
-_GPU_DETAIL_COLLECTORS: tuple[Callable[[Gpu, float], Collector], ...] = (
-    lambda gpu, _: GpuFaultLocations(gpu),
-    lambda gpu, _: GpuPcieErrors(gpu),
-)
+_GPU_DETAIL_COLLECTORS = (fault_locations, pcie_errors)
 
 
 def node_collectors(node: NodeSources) -> tuple[Collector, ...]:
@@ -170,5 +160,6 @@ def gpu_collectors(
         window_seconds: window for minimum, mean and maximum.
         detail: includes rare counters.
     """
-    builders = (*_GPU_COLLECTORS, *_GPU_DETAIL_COLLECTORS) if detail else _GPU_COLLECTORS
-    return tuple(build(gpu, window_seconds) for build in builders)
+    windows = (GpuWindows(gpu, window_seconds), GpuActivity(gpu, window_seconds))
+    builders = (*_GPU_COLLECTORS, *(_GPU_DETAIL_COLLECTORS if detail else ()))
+    return (*(build(gpu) for build in builders), *windows)

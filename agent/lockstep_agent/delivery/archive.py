@@ -1,8 +1,8 @@
 """Copies pages and events of jobs to an archive, in a child process that cannot hold up the agent.
 
-The child is ``python -m lockstep_agent.delivery.archive ROOT URL``. It ends with the agent, because
-the end of the agent closes its stdin. It writes URL/jobs/JOB_ID/ATTEMPT/rank-00003.page, the layout
-of the node, so that ``lockstep report`` reads a job's folder in the archive like one on the node.
+The child is ``python -m lockstep_agent.delivery.archive URL ROOT...``. It ends with the agent,
+because the end of the agent closes its stdin. It writes URL/jobs/JOB_ID/ATTEMPT/rank-00003.page,
+the layout of the node, so that ``lockstep report`` reads a job there like one on the node.
 """
 
 import json
@@ -18,6 +18,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.delivery.copier import Copier
 from lockstep_catalogue import agent
+from lockstep_records.files.jobs import Roots
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Archive:
     """Runs the child process, restarts it when it ended, and reports its counts.
 
     Args:
-        root: folder that holds ``jobs/``.
+        root: folder that holds ``jobs/``, or several.
         url: of the archive; None archives nothing.
         silent_seconds: a child that reports nothing for so long waits for storage that does not
             answer, which is logged once. No second child is started: it would wait there too.
@@ -42,7 +43,7 @@ class Archive:
     tier = Tier.TEN_SECONDS
 
     def __init__(
-        self, root: Path, url: str | None, *, silent_seconds: float = _SILENT_SECONDS
+        self, root: Roots, url: str | None, *, silent_seconds: float = _SILENT_SECONDS
     ) -> None:
         self._silent_seconds = silent_seconds
         self._reported_seconds = 0.0
@@ -51,8 +52,8 @@ class Archive:
             sys.executable,
             "-m",
             "lockstep_agent.delivery.archive",
-            str(root),
             url or "",
+            *map(str, (root,) if isinstance(root, Path) else root),
         ]
         self._url = url
         self._child: subprocess.Popen[bytes] | None = None
@@ -116,7 +117,7 @@ def _print_counts(counts: dict[str, int]) -> None:
     print(json.dumps(counts), flush=True)  # noqa: T201  # the agent reads it
 
 
-def _main(root: str, url: str) -> None:
+def _main(url: str, *roots: str) -> None:
     import fsspec  # noqa: PLC0415  # only the child needs it
 
     os.nice(_NICE)
@@ -127,7 +128,7 @@ def _main(root: str, url: str) -> None:
         sys.exit(_BAD_ADDRESS)
     # The copier itself prints what is refused, with the job.
     logging.getLogger("lockstep_records").addHandler(logging.NullHandler())
-    copier = Copier(Path(root), files, target, report=_print_counts)
+    copier = Copier(tuple(map(Path, roots)), files, target, report=_print_counts)
     _print_counts(copier.counts)
     while True:
         copier.copy()

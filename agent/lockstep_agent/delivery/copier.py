@@ -27,7 +27,13 @@ from lockstep_records.file_access.foreign_files import (
     scan_foreign,
 )
 from lockstep_records.files.job_retention import note_archive
-from lockstep_records.files.jobs import MAX_ENTRIES, list_attempts, list_jobs
+from lockstep_records.files.jobs import (
+    MAX_ENTRIES,
+    Roots,
+    list_attempts,
+    list_jobs,
+    plain_roots,
+)
 from lockstep_records.page.reader import PageError, read_page
 
 MAX_FILE_BYTES = 256 << 20
@@ -69,7 +75,7 @@ class Copier:
     """Copies what changed: ended pages and events at once, pages of running ranks every 5 minutes.
 
     Args:
-        root: folder that holds ``jobs/``.
+        root: folder that holds ``jobs/``, or several.
         files: an fsspec file system.
         target: path in it.
         clock: monotonic, in seconds.
@@ -81,7 +87,7 @@ class Copier:
 
     def __init__(
         self,
-        root: Path,
+        root: Roots,
         files: Any,
         target: str,
         clock: Callable[[], float] = time.monotonic,
@@ -104,22 +110,23 @@ class Copier:
         self._owners = {job: self._owners[job] for job in jobs if job in self._owners}
         self._error_seconds = {
             job: self._error_seconds[job]
-            for job in (*jobs, self._root)
+            for job in (*jobs, *plain_roots(self._root))
             if job in self._error_seconds
         }
         self._round_bytes = defaultdict(int)
         for job in jobs:
             try:
                 if self._copy_job(job, owner_of(job)):
-                    archived.append(job.name)
+                    archived.append(job)
             except OSError as error:  # it is being removed, or was replaced by a link
                 self._print_error(job, str(error))
         # Launchers remove no job that is not in the archive yet.
-        try:
-            note_archive(self._root, archived)
-        except OSError as error:
-            reason = f"{error}; ended jobs may go before they are archived"
-            self._print_error(self._root, reason)
+        for root in plain_roots(self._root):
+            try:
+                note_archive(root, [job.name for job in archived if job.parents[1] == root])
+            except OSError as error:
+                reason = f"{error}; ended jobs may go before they are archived"
+                self._print_error(root, reason)
 
     def _copy_job(self, job: Path, owner: int) -> bool:
         """Copies the files of a job that are due; whether the job is over and in the archive."""
@@ -134,7 +141,7 @@ class Copier:
             try:
                 is_due = last is None or not (last.is_final or self._clock() < last.due_seconds)
                 if is_due:
-                    last = self._copy(path, owner, last, MAX_JOB_BYTES - job_bytes, is_over=is_over)
+                    last = self._copy(job, path, last, MAX_JOB_BYTES - job_bytes, is_over=is_over)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -165,9 +172,9 @@ class Copier:
             raise ForeignFileError(job, f"{reason}, not {owner}; it is not copied")
 
     def _copy(
-        self, path: Path, owner: int, last: _Copy | None, job_bytes: int, *, is_over: bool
+        self, job: Path, path: Path, last: _Copy | None, job_bytes: int, *, is_over: bool
     ) -> _Copy:
-        is_page = path.suffix == ".page"
+        owner, is_page = self._owners[job], path.suffix == ".page"
         # Asked before the page is read: one that ends in between is copied once more.
         is_final = is_page and _has_ended(path)
         with open_foreign(path, owner=owner) as descriptor:
@@ -182,7 +189,7 @@ class Copier:
                 digest.update(chunk)
             if last is None or digest.digest() != last.digest:
                 os.lseek(descriptor, 0, os.SEEK_SET)
-                target = f"{self._target}/{path.relative_to(self._root).as_posix()}"
+                target = f"{self._target}/jobs/{path.relative_to(job.parent).as_posix()}"
                 self._put(target, read_chunks(descriptor, size), size)
                 self.counts["copied"] += 1
                 self._report(self.counts)

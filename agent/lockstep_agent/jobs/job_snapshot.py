@@ -2,10 +2,11 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lockstep_agent.jobs.listing import ListedJob
+from lockstep_agent.sources.pods import Pod
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, PageReader
 
@@ -20,16 +21,24 @@ class JobSnapshot:
     behind that no collector needs every second.
 
     Attributes:
-        folder: of the job; its name is the job id.
+        folder: of the job; its name is the job id. Of several pods the first one's.
+        folders: of all its pods.
+        pods: whose volume each folder is in.
         owner: user id of the folder; files of another user are not read.
         cluster: of the agent; that in a page is not trusted.
         attempts: paths of the pages of each attempt, oldest attempt first; one may be empty.
     """
 
     def __init__(
-        self, listed: ListedJob, cluster: str, readers: dict[Path, PageReader], procfs: Path
+        self,
+        listed: ListedJob,
+        cluster: str,
+        readers: dict[Path, PageReader],
+        procfs: Path,
+        pods: Mapping[Path, Pod] | None = None,
     ) -> None:
         self.folder, self.owner, self.attempts = listed.folder, listed.owner, listed.attempts
+        self.folders, self.pods = listed.folders, pods or {}
         self.cluster, self._readers, self._procfs = cluster, readers, procfs
         self._lock = threading.Lock()
         self._results: dict[Path, Page | _Refusal] = {}

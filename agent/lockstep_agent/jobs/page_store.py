@@ -14,8 +14,10 @@ from typing import TypeVar
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.jobs.job_guard import JobGuard
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
-from lockstep_agent.jobs.listing import list_node
+from lockstep_agent.jobs.listing import ListedJob, list_node, merge_folders
+from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import agent
+from lockstep_records.files.jobs import Roots
 from lockstep_records.page.reader import PageReader
 
 _Result = TypeVar("_Result")
@@ -28,12 +30,13 @@ class PageStore:
     """Hands out the jobs of the node; the first request of a tick lists them again.
 
     Args:
-        root: folder that holds ``jobs/``; it may be created later.
+        root: folder that holds ``jobs/``, or several; they may be created later.
         procfs: where /proc is mounted.
         max_age_seconds: how long a list of jobs serves, half a tick in an agent: longer than the
             collectors of one tick are apart, shorter than the pause to the next. 0 always reads.
         clock: monotonic, in seconds.
         cluster: of the agent.
+        pods: names of the pods in whose volumes jobs are; None for none.
 
     Attributes:
         guard: contains what a job's files do to a collector.
@@ -41,12 +44,13 @@ class PageStore:
 
     def __init__(
         self,
-        root: Path,
+        root: Roots,
         procfs: Path,
         max_age_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         *,
         cluster: str = "local",
+        pods: PodNames | None = None,
     ) -> None:
         self._root, self._procfs, self._cluster = root, procfs, cluster
         self._max_age_seconds, self._clock = max_age_seconds, clock
@@ -54,6 +58,8 @@ class PageStore:
         self._readers: dict[Path, PageReader] = {}
         self._jobs: tuple[JobSnapshot, ...] = ()
         self._owners: dict[str, int] = {}
+        self._pods = pods or PodNames(Path())
+        self._folders: frozenset[Path] = frozenset()
         self._num_cut: Counter[str] = Counter()
         self._expires_seconds = clock()
         self.guard = JobGuard(clock)
@@ -101,13 +107,40 @@ class PageStore:
         return self._owners.get(job_id)
 
     def _list(self) -> tuple[JobSnapshot, ...]:
-        listed, self._num_cut = list_node(self._root)
+        folders, self._num_cut = list_node(self._root)
+        self._pods.forget_others({job.folder.parents[1] for job in folders})
+        listed = self._merge(folders)
         paths = {path for job in listed for pages in job.attempts for path in pages}
         # A reader remembers the bytes of the last time; that of a page that is gone is let go.
         self._readers = {path: each for path, each in self._readers.items() if path in paths}
         self._owners = {job.folder.name: job.owner for job in listed}
-        jobs = tuple(JobSnapshot(job, self._cluster, self._readers, self._procfs) for job in listed)
+        self._folders = frozenset(folder for job in listed for folder in job.folders)
+        jobs = tuple(self._snapshot(job) for job in listed)
         for job, snapshot in zip(listed, jobs, strict=True):
             if job.bound:
                 self.guard.log(snapshot, f"more {job.bound} than a user may have; it is cut")
         return jobs
+
+    def _snapshot(self, job: ListedJob) -> JobSnapshot:
+        pods = {folder: self._pods.pod_of(folder) for folder in job.folders}
+        return JobSnapshot(job, self._cluster, self._readers, self._procfs, pods)
+
+    def _merge(self, folders: list[ListedJob]) -> list[ListedJob]:
+        """Jobs out of folders: those of one id, user and namespace are one job.
+
+        An id is of those who had it first; another user's or namespace's job of it is left out.
+        """
+        by_id: dict[str, list[ListedJob]] = {}
+        for each in sorted(folders, key=lambda job: job.folder not in self._folders):
+            by_id.setdefault(each.folder.name, []).append(each)
+        jobs = []
+        for same_id in by_id.values():
+            own = [job for job in same_id if self._party(job) == self._party(same_id[0])]
+            jobs.append(merge_folders(own) if len(own) > 1 else own[0])
+            for job in same_id:
+                if job not in own:
+                    self.guard.log(self._snapshot(job), "another user or namespace has this job id")
+        return sorted(jobs, key=lambda job: job.folder.name)
+
+    def _party(self, job: ListedJob) -> tuple[int, str]:
+        return job.owner, self._pods.pod_of(job.folder).namespace

@@ -23,7 +23,6 @@ class JobPages:
     over the pages never fall.
 
     Args:
-        folder: of the job.
         linger_seconds: how long the series of the job stay after its end.
 
     Attributes:
@@ -33,13 +32,12 @@ class JobPages:
         has_left: whether the job ended so long ago that its series are no longer served.
     """
 
-    def __init__(self, folder: Path, linger_seconds: float) -> None:
-        self.folder = folder
+    def __init__(self, linger_seconds: float) -> None:
         self._linger_seconds = linger_seconds
         self._pages: dict[Path, Page] = {}
         self._listed: list[Path] = []
-        self._events_signature: tuple[int, int] | None = None
-        self._finished_seconds: float | None = None
+        # By folder: what its file of events was when it was read, and when it says the job ended.
+        self._events: dict[Path, tuple[tuple[int, int], float | None]] = {}
         self._silent_since_seconds: float | None = None
         self._was_running = False
         self.running: frozenset[Path] = frozenset()
@@ -59,7 +57,9 @@ class JobPages:
             job: the job at this tick.
             now_seconds: wall clock.
         """
-        self._read_events(job.owner)
+        self._events = {path: each for path, each in self._events.items() if path in job.folders}
+        for folder in job.folders:
+            self._read_events(folder, job.owner)
         paths = job.paths
         # The pages of a job that has left are not read again, unless an attempt was added.
         if self.has_left and self._is_over(now_seconds) and paths == self._listed:
@@ -88,21 +88,21 @@ class JobPages:
             )
         self._pages[path] = page
 
-    def _read_events(self, owner: int) -> None:
-        path = self.folder / FILE_NAME
+    def _read_events(self, folder: Path, owner: int) -> None:
+        path = folder / FILE_NAME
         try:
             status = path.lstat()
             signature = (status.st_mtime_ns, status.st_size)
-            if signature != self._events_signature:
-                self._finished_seconds = finish_time(last_events(path, owner))
-                self._events_signature = signature
+            if signature != self._events.get(folder, (None,))[0]:
+                self._events[folder] = (signature, finish_time(last_events(path, owner)))
         except OSError:
             return  # no file yet, or the folder is being removed
 
     def _is_over(self, now_seconds: float) -> bool:
         """Whether the job ended long enough ago, by its launcher's event or by its silent ranks."""
-        if self._finished_seconds is not None:
-            return now_seconds >= self._finished_seconds + self._linger_seconds
+        ends = [end for _, end in self._events.values() if end is not None]
+        if ends and len(ends) == len(self._events):  # of every pod here that has a launcher
+            return now_seconds >= max(ends) + self._linger_seconds
         if self.running or not self._pages:
             self._was_running = self._was_running or bool(self.running)
             self._silent_since_seconds = None
@@ -112,7 +112,7 @@ class JobPages:
             last = max(page.progress_wall_seconds for page in self.pages)
             self._silent_since_seconds = now_seconds if self._was_running else last
         wait_seconds = self._linger_seconds
-        if self._events_signature is not None:
+        if self._events:
             wait_seconds = max(wait_seconds, _SILENT_LAUNCHER_SECONDS)
         return now_seconds >= self._silent_since_seconds + wait_seconds
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Rea
 from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
 from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.state_readings import state_now, state_totals
+from lockstep_agent.sources.pods import Pod
 from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
@@ -43,6 +44,7 @@ class JobView:
         pages: of all attempts; at least one.
         running: paths of the pages whose process still runs.
         exemplars: slow steps, one a bucket of the step histogram or None; or none at all.
+        pods: by the job's folders in their volumes.
     """
 
     cluster: str
@@ -50,6 +52,7 @@ class JobView:
     node: str
     pages: list[Page]
     running: frozenset[Path]
+    pods: Mapping[Path, Pod]
     exemplars: tuple[Exemplar | None, ...] = ()
 
 
@@ -112,12 +115,15 @@ def _rank_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading
 
 
 def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Reading]:
-    fields = page.identity
+    fields, pod = page.identity, view.pods.get(page.path.parents[1], Pod())
     identity = (
         fields["project"],
         view.node,
         *(str(fields[name]) for name in ("local_rank", "world_size", "attempt")),
         fields["gpu_uuid"],
+        pod.namespace,
+        pod.name,
+        pod.container,
         page.clock,
         *(str(fields["mesh"].get(axis.name, "")) for axis in MESH),
     )

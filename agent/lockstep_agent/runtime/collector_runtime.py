@@ -18,10 +18,12 @@ from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
+from lockstep_agent.sources.pods import PodNames
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.delivery.unreported import UnreportedJobs
+from lockstep_records.files.jobs import plain_roots
 
 # A page older than this would add to the idle time that a hang is judged by.
 _MAX_PAGE_AGE_SECONDS = 1.0
@@ -59,7 +61,13 @@ class CollectorRuntime:
 
     def _node_collectors(self, options: Options) -> Iterator[Collector]:
         max_age_seconds = min(options.tick / 2, _MAX_PAGE_AGE_SECONDS)
-        pages = PageStore(options.root, options.procfs, max_age_seconds, cluster=options.cluster)
+        pages = PageStore(
+            options.root,
+            options.procfs,
+            max_age_seconds,
+            cluster=options.cluster,
+            pods=PodNames(options.pod_logs),
+        )
         self.owner_of = pages.owner_of
         adapters: dict[str, tuple[str, ...]] = {}
         sources = NodeSources(
@@ -102,6 +110,12 @@ def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
     return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)
 
 
+def _duty(options: Options) -> DeliveryDuty | None:
+    """The lock by which launchers of this machine know that its agent delivers."""
+    roots = plain_roots(options.root)
+    return DeliveryDuty(roots[0], is_agent=True) if roots else None
+
+
 def _delivery(options: Options, sources: Sequence[EventSource]) -> Delivery:
     """The delivery of events; without a ledger it keeps nothing."""
     origin = (options.cluster, options.node)
@@ -116,5 +130,5 @@ def _delivery(options: Options, sources: Sequence[EventSource]) -> Delivery:
         address,
         origin,
         sources=sources,
-        duty=DeliveryDuty(options.root, is_agent=True),
+        duty=_duty(options),
     )

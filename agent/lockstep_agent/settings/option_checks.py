@@ -8,7 +8,7 @@ import click
 
 from lockstep_agent.health.expected import ExpectedPort, read_port
 from lockstep_agent.sources.dcgm import EMBEDDED
-from lockstep_records.files.jobs import find_root
+from lockstep_records.files.jobs import find_root, plain_roots
 from lockstep_records.shared.distribution import install_hint
 from lockstep_records.shared.options import read_address
 
@@ -26,14 +26,17 @@ def check_listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -
         raise click.BadParameter(str(error)) from error
 
 
-def check_root(_ctx: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    """The folder of jobs, which need not exist yet; its parent must."""
-    root = value or find_root()
-    if not root.parent.is_dir() or (root.exists() and not root.is_dir()):
-        raise click.BadParameter(
-            f"{root} cannot hold jobs; give a folder whose parent folder exists"
-        )
-    return root
+def check_roots(
+    _ctx: click.Context, _parameter: click.Parameter, value: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """The folders of jobs, which need not exist yet; the parent of one that has no star must."""
+    roots = tuple(dict.fromkeys(root.absolute() for root in value)) or (find_root(),)
+    for root in plain_roots(roots):
+        if not root.parent.is_dir() or (root.exists() and not root.is_dir()):
+            raise click.BadParameter(
+                f"{root} cannot hold jobs; give a folder whose parent folder exists"
+            )
+    return roots
 
 
 def check_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:

@@ -8,22 +8,67 @@ from typing import Any, TypeVar
 import click
 
 from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.options import DurationRange
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTION = "option"
+_DAY_SECONDS = 86_400.0
+_ANY_PATH = click.Path(path_type=Path)
 
 
-def option(default: Any, flag: str, /, **settings: Any) -> Any:
-    """A field with its default, or what gives it, and with the option that sets it."""
-    metadata = {_OPTION: (flag, settings)}
+def option(
+    default: Any,
+    help_text: str,
+    metavar: str | None = None,
+    callback: Callable[..., Any] | None = None,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field with its default, or what gives it, and with the option that sets it.
+
+    Args:
+        default: of the field.
+        help_text: of the option.
+        metavar: what the option's value is called.
+        callback: checks and converts the value.
+        settings: others of click's; ``flag`` where it is not the field's name.
+    """
+    metadata = {_OPTION: settings | {"help": help_text, "metavar": metavar, "callback": callback}}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
+def path(
+    default: str | None,
+    help_text: str,
+    metavar: str | None = "PATH",
+    kind: click.Path = _ANY_PATH,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field and option that is a path."""
+    value = None if default is None else Path(default)
+    return option(value, help_text, metavar, type=kind, **settings)
+
+
+def duration(
+    default: float | None,
+    help_text: str,
+    least: float = 0.0,
+    most: float = _DAY_SECONDS,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field in seconds whose option is a duration."""
+    return option(default, help_text, "DURATION", type=DurationRange(least, most), **settings)
+
+
 def click_option(option_field: "Field[Any]") -> Callable[[Command], Command]:
     """The decorator that gives a command the option of a field."""
-    flag, settings = option_field.metadata[_OPTION]
+    settings = dict(option_field.metadata[_OPTION])
+    plain = option_field.name.removesuffix("_seconds").replace("_", "-")
+    flag = settings.pop("flag", f"--{plain}")
     default = _default_text(option_field.default)
     if default is not None and not settings.get("is_flag"):
         settings = {"default": default, "show_default": True} | settings

@@ -10,15 +10,13 @@ import click
 
 from lockstep_agent.health.expected import Expectations, ExpectedPort
 from lockstep_agent.settings import option_checks as checks
-from lockstep_agent.settings.option_fields import Command, click_option, option
+from lockstep_agent.settings.option_fields import Command, click_option, duration, option, path
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.files.jobs import find_root
+from lockstep_records.files.jobs import Roots, find_root
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
-from lockstep_records.shared.options import DurationRange
 
-_DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0
 _TICKS_PER_SCRAPE = 5
 _MIN_TICK_SECONDS, _MAX_TICK_SECONDS = 1.0, 2.0
@@ -34,214 +32,161 @@ class Options:
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9440),
-        "--listen",
-        metavar="HOST:PORT",
+        "Address to listen on; port 0 takes any free one.",
+        "HOST:PORT",
+        checks.check_listen,
         default="127.0.0.1:9440",
-        callback=checks.check_listen,
-        help="Address to listen on; port 0 takes any free one.",
     )
-    root: Path = option(
+    root: Roots = option(
         find_root,
-        "--dir",
-        metavar="ROOT",
+        "Folder that holds jobs/, which may be created later; repeatable, and with a star in "
+        "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
+        "ROOT",
+        checks.check_roots,
+        flag="--dir",
         type=_PATH,
-        callback=checks.check_root,
-        help="Folder that holds jobs/; it may be created later.  "
-        "[default: LOCKSTEP_DIR, /run/lockstep]",
+        multiple=True,
+    )
+    pod_logs: Path = path(
+        "/var/log/pods",
+        "The kubelet's folder of the logs of pods, which names them; it need not exist.",
+        "FOLDER",
     )
     cluster: str = option(
-        "local",
-        "--cluster",
-        envvar="LOCKSTEP_CLUSTER",
-        callback=checks.check_name,
-        help="Name of the cluster.",
+        "local", "Name of the cluster.", None, checks.check_name, envvar="LOCKSTEP_CLUSTER"
     )
     node: str = option(
         platform.node,
-        "--node",
+        "Name of this machine.",
+        None,
+        checks.check_name,
         default=platform.node,
         envvar="LOCKSTEP_NODE",
         show_default="host name",
-        callback=checks.check_name,
-        help="Name of this machine.",
     )
-    tick_seconds: float | None = option(
+    tick_seconds: float | None = duration(
         None,
-        "--tick",
-        metavar="DURATION",
-        type=DurationRange(0.05, 60.0),
-        help="Interval between two samples.  [default: a fifth of a scrape's, 1s to 2s]",
+        "Interval between two samples.  [default: a fifth of a scrape's, 1s to 2s]",
+        0.05,
+        60.0,
     )
-    scrape_seconds: float = option(
+    scrape_seconds: float = duration(
         float(DECLARED.scrape_seconds),
-        "--scrape-interval",
-        metavar="DURATION",
-        type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
+        "Time between scrapes: the window for minimum, mean and maximum.",
+        1.0,
+        MAX_SCRAPE_SECONDS,
+        flag="--scrape-interval",
         envvar="LOCKSTEP_SCRAPE_INTERVAL",
-        help="Time between scrapes: the window for minimum, mean and maximum.",
     )
-    linger_seconds: float | None = option(
+    linger_seconds: float | None = duration(
         None,
-        "--linger",
-        metavar="DURATION",
-        type=DurationRange(0.0, _DAY_SECONDS),
-        help="How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]",
+        "How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]",
     )
-    hang_timeout_seconds: float = option(
+    hang_timeout_seconds: float = duration(
         HANG_TIMEOUT_SECONDS,
-        "--hang-timeout",
-        metavar="DURATION",
-        type=DurationRange(0.0, _DAY_SECONDS),
-        help="Time without progress after which a rank hangs, at least 20 median steps; "
+        "Time without progress after which a rank hangs, at least 20 median steps; "
         "0s = do not watch.",
     )
-    pause_timeout_seconds: float = option(
+    pause_timeout_seconds: float = duration(
         PAUSE_TIMEOUT_SECONDS,
-        "--pause-timeout",
-        metavar="DURATION",
-        type=DurationRange(0.0, _DAY_SECONDS),
-        help="The time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
+        "The time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
     )
     detail: bool = option(
-        False,
-        "--detail",
-        is_flag=True,
-        help="Serve rare counters too; a node may exceed 2,000 series.",
+        False, "Serve rare counters too; a node may exceed 2,000 series.", is_flag=True
     )
-    kmsg: Path = option(
-        Path("/dev/kmsg"),
-        "--kmsg",
-        metavar="PATH",
-        type=_PATH,
-        help="The kernel log: the device, or a plain file.",
+    kmsg: Path = path("/dev/kmsg", "The kernel log: the device, or a plain file.")
+    fabric_manager_log: Path = path(
+        "/var/log/fabricmanager.log", "Log of the fabric manager; it need not exist."
     )
-    fabric_manager_log: Path = option(
-        Path("/var/log/fabricmanager.log"),
-        "--fabric-manager-log",
-        metavar="PATH",
-        type=_PATH,
-        help="Log of the fabric manager; it need not exist.",
+    kubelet: Path = path(
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "Socket of the kubelet's pod-resources service; it need not exist.",
+        "SOCKET",
     )
-    kubelet: Path = option(
-        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
-        "--kubelet",
-        metavar="SOCKET",
-        type=_PATH,
-        help="Socket of the kubelet's pod-resources service; it need not exist.",
-    )
-    job_files: Path | None = option(
+    job_files: Path | None = path(
         None,
-        "--job-files",
-        metavar="FOLDER",
-        type=_FOLDER,
-        help="Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+        "Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+        "FOLDER",
+        _FOLDER,
     )
     ledger: str | None = option(
-        None,
-        "--ledger",
-        metavar="URL",
-        callback=checks.check_url,
-        help="Deliver the events of jobs to this address.",
+        None, "Deliver the events of jobs to this address.", "URL", checks.check_url
     )
-    ledger_token: Path | None = option(
+    ledger_token: Path | None = path(
         None,
-        "--ledger-token-file",
-        metavar="FILE",
-        type=_FILE,
-        help="File that holds the token of a writer of the ledger; it may change.",
+        "File that holds the token of a writer of the ledger; it may change.",
+        "FILE",
+        _FILE,
+        flag="--ledger-token-file",
     )
-    ledger_ca: Path | None = option(
+    ledger_ca: Path | None = path(
         None,
-        "--ledger-ca",
-        metavar="FILE",
-        type=_FILE,
-        help="Certificates by which an https ledger is trusted.  [default: the system's]",
+        "Certificates by which an https ledger is trusted.  [default: the system's]",
+        "FILE",
+        _FILE,
     )
     archive: str | None = option(
         None,
-        "--archive",
-        metavar="URL",
-        callback=checks.check_archive,
-        help="Copy the pages and events of jobs to a folder or to an fsspec URL.",
+        "Copy the pages and events of jobs to a folder or to an fsspec URL.",
+        "URL",
+        checks.check_archive,
     )
-    state: Path | None = option(
-        Path("/var/lib/lockstep"),
-        "--state",
-        metavar="FOLDER",
-        type=click.Path(path_type=Path, file_okay=False),
+    state: Path | None = path(
+        "/var/lib/lockstep",
+        "Folder for counters and events that outlive the agent.",
+        "FOLDER",
+        click.Path(path_type=Path, file_okay=False),
         envvar="STATE_DIRECTORY",
-        help="Folder for counters and events that outlive the agent.",
     )
-    sysfs: Path = option(
-        Path("/sys"),
-        "--sysfs",
-        type=_FOLDER,
-        help="Where /sys is mounted.",
-    )
-    procfs: Path = option(
-        Path("/proc"),
-        "--procfs",
-        type=_FOLDER,
-        help="Where /proc is mounted.",
-    )
-    nvml_library: Path | None = option(
+    sysfs: Path = path("/sys", "Where /sys is mounted.", None, _FOLDER)
+    procfs: Path = path("/proc", "Where /proc is mounted.", None, _FOLDER)
+    nvml_library: Path | None = path(
         None,
-        "--nvml-library",
-        metavar="PATH",
-        type=_FILE,
-        help="NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]",
+        "NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]",
+        "PATH",
+        _FILE,
     )
     dcgm_exporter: str | None = option(
         None,
-        "--dcgm-exporter",
-        metavar="URL",
-        callback=checks.check_url,
-        help="Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
+        "Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
+        "URL",
+        checks.check_url,
     )
     dcgm: str | None = option(
         None,
-        "--dcgm",
-        metavar="ENGINE",
+        "Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
+        "ENGINE",
+        checks.check_dcgm,
         default="off",
         show_default=True,
-        callback=checks.check_dcgm,
-        help="Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
     )
-    dcgm_library: Path | None = option(
+    dcgm_library: Path | None = path(
         None,
-        "--dcgm-library",
-        metavar="PATH",
-        type=_FILE,
-        help="libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]",
+        "libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]",
+        "PATH",
+        _FILE,
     )
     expect_gpus: int | None = option(
         None,
-        "--expect-gpus",
-        metavar="NUMBER",
+        "Number of GPUs that the node must have.  [default: the most that were seen]",
+        "NUMBER",
         type=click.IntRange(0, _MAX_GPUS),
-        help="Number of GPUs that the node must have.  [default: the most that were seen]",
     )
     expect_port: tuple[ExpectedPort, ...] = option(
         (),
-        "--expect-port",
-        metavar="DEVICE[:GIGABITS]",
+        "Port that must be up, at this rate; repeatable.  [default: ports that were up]",
+        "DEVICE[:GIGABITS]",
+        checks.check_ports,
         multiple=True,
-        callback=checks.check_ports,
-        help="Port that must be up, at this rate; repeatable.  [default: ports that were up]",
     )
-    web_config: Path | None = option(
+    web_config: Path | None = path(
         None,
-        "--web-config",
-        metavar="FILE",
-        type=_FILE,
-        help="Web configuration file of Prometheus' exporters: TLS, users, headers.",
+        "Web configuration file of Prometheus' exporters: TLS, users, headers.",
+        "FILE",
+        _FILE,
     )
-    bearer_token_file: Path | None = option(
-        None,
-        "--bearer-token-file",
-        metavar="FILE",
-        type=_FILE,
-        help="File of the tokens that may scrape, one a line.",
+    bearer_token_file: Path | None = path(
+        None, "File of the tokens that may scrape, one a line.", "FILE", _FILE
     )
 
     @property

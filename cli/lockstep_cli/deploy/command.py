@@ -1,4 +1,4 @@
-"""Write what a site installs: systemd units, or Slurm's prolog, epilog, health check and feed."""
+"""Write what a site installs: systemd units, scripts of Slurm, or objects of Kubernetes."""
 
 import re
 import shlex
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lockstep_cli.deploy.access import deploy_access
+from lockstep_cli.deploy.kubernetes import deploy_kubernetes
 from lockstep_cli.deploy.shipped import deploy_options, write_shipped
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -28,6 +30,10 @@ _FORMS = {
 @click.group()
 def deploy() -> None:
     """Write the files by which a site installs Lockstep."""
+
+
+deploy.add_command(deploy_kubernetes)
+deploy.add_command(deploy_access)
 
 
 @deploy.command("systemd")

@@ -71,7 +71,7 @@ def write_shipped(
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for source in sorted(_shipped(kind).iterdir()):
+        for source in sorted(shipped_folder(kind).iterdir()):
             text = source.read_text(encoding="utf-8")
             text = _PLACE.sub(lambda match: values.get(match[1], match[0]), text)
             path = folder / source.name
@@ -100,7 +100,8 @@ def adapt_unit(unit: str, version: int) -> str:
     return unit.replace("DynamicUser=yes\n", f"{note}User=lockstep-agent\nGroup=lockstep\n")
 
 
-def _shipped(kind: str) -> Path:
+def shipped_folder(kind: str) -> Path:
+    """Folder of the files of a kind of deployment: of the wheel, or of the checkout."""
     in_wheel = _PACKAGE / "shipped" / kind
     return in_wheel if in_wheel.exists() else _PACKAGE.parents[2] / "deploy" / kind
 

@@ -5,29 +5,14 @@ import sys
 from collections.abc import Mapping
 
 from lockstep.guard import Parts
+from lockstep.identity.job_id import job_id_of_rank
 from lockstep.identity.ranks import RankPosition, find_position, launching_pid
 from lockstep.identity.requeues import first_attempt_of, launch_key_of, restarts_of
-from lockstep.identity.scheduler import (
-    given_job_id,
-    job_class_of,
-    project_of,
-    queue_of,
-    slurm_job_of,
-)
-from lockstep_records.files.jobs import check_job_id
+from lockstep.identity.scheduler import job_class_of, project_of, queue_of
 from lockstep_records.page.writer import RankIdentity
 
 _PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
-
-
-def _job_id(environment: Mapping[str, str], position: RankPosition) -> str:
-    # In an allocation torchrun's id is one that nobody else knows.
-    job_id = given_job_id(environment) or slurm_job_of(environment)
-    job_id = job_id or environment.get("TORCHELASTIC_RUN_ID", "")
-    if job_id and job_id != "none":  # torchrun's id where nobody has set one
-        return check_job_id(job_id)
-    return f"local-{launching_pid(environment, position)}"
 
 
 def _torch_version() -> str:
@@ -90,7 +75,7 @@ def identity_from(
     rank, parts = position.rank, parts or Parts()
     process = launching_pid(environment, position)
     return RankIdentity(
-        job_id=_job_id(environment, position),
+        job_id=job_id_of_rank(environment, position),
         rank=rank,
         world_size=position.world_size,
         local_rank=position.local_rank,

@@ -117,4 +117,6 @@ def launching_pid(environment: Mapping[str, str], position: RankPosition) -> int
         return os.getpid()
     # Lightning's first rank starts the others itself.
     is_lightning = "RANK" not in environment and all(name in environment for name in _LIGHTNING)
-    return os.getpid() if is_lightning and environment["LOCAL_RANK"] == "0" else os.getppid()
+    is_own = is_lightning and environment["LOCAL_RANK"] == "0"
+    # The first process of a container has a parent outside, whose number is 0 here.
+    return os.getpid() if is_own else os.getppid() or os.getpid()

@@ -51,14 +51,20 @@ def restarts_of(environment: Mapping[str, str]) -> int:
     return read_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0)
 
 
+def process_key(process: int, proc: Path = Path("/proc")) -> str:
+    """A process by its PID namespace, its id there and its start, for ids come again.
+
+    Raises:
+        OSError: it has ended.
+    """
+    stat = (proc / str(process) / "stat").read_bytes().rpartition(b")")[2].split()
+    return f"{(proc / 'self' / 'ns' / 'pid').readlink()} {process} {stat[19].decode()}"
+
+
 def launch_key_of(environment: Mapping[str, str], process: int) -> int:
     """Same on all ranks that one process has started together, and on no others; 32 bit."""
-    stat = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
-    namespace = Path("/proc/self/ns/pid").readlink()
     restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "")
-    # The start time in ticks, for pids come again.
-    text = f"{namespace} {process} {stat[19].decode()} {restarts}"
-    return crc32(text.encode()) or 1
+    return crc32(f"{process_key(process)} {restarts}".encode()) or 1
 
 
 def with_attempt(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from lockstep.identity.pods import pod_alias_of
 from lockstep.identity.scheduler import alias_of, job_class_of, project_of, queue_of
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -42,7 +43,7 @@ class JobDescription:
             "name": environment.get("SLURM_JOB_NAME"),
             "gpu_model": gpu_model(gpus),
             "time_limit_seconds": time_limit_seconds(environment),
-            "aliases": [alias] if (alias := alias_of(environment)) else None,
+            "aliases": [*filter(None, (alias_of(environment), pod_alias_of(environment)))] or None,
         }
         described = found | {
             name: value for name, value in given.items() if value is not None and value != ""

@@ -27,6 +27,7 @@ class Job:
         max_restarts: restarts of all ranks after a failure.
         endpoint: HOST:PORT of the rendezvous; empty for a job of one node.
         rendezvous: settings of the rendezvous by torchrun's names.
+        local_address: of this node for the others; empty for its name.
         log_folder: of torchrun's logs; None for one in the job's folder.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
@@ -52,6 +53,7 @@ class Job:
     max_restarts: int = 0
     endpoint: str = ""
     rendezvous: dict[str, str] = field(default_factory=dict)
+    local_address: str = ""
     log_folder: Path | None = None
     serve: str = ""
     log_json: bool = False

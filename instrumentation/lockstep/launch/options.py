@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from lockstep.launch.torchrun import TORCHRUN_OPTIONS, NodeCount, RankCount, spellings
+from lockstep.launch.torchrun import (
+    TORCHRUN_OPTIONS,
+    NodeCount,
+    RankCount,
+    spellings,
+    torchrun_option,
+)
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.shared.durations import format_duration
 from lockstep_records.shared.options import DurationRange, FiniteRange
@@ -38,40 +44,36 @@ def _option(name: str, flag: str, help_text: str, **settings: Any) -> Any:
 
 
 _JOB_OPTIONS = {
-    "nproc_per_node": click.option(
-        *spellings("nproc_per_node"),
+    "nproc_per_node": torchrun_option(
+        "nproc_per_node",
+        "Ranks on this node: a number, auto, gpu or cpu.",
         type=RankCount(),
         default=1,
         show_default=True,
-        help="Ranks on this node: a number, auto, gpu or cpu.",
     ),
-    "nnodes": click.option(
-        "--nnodes",
+    "nnodes": torchrun_option(
+        "nnodes",
+        "Nodes of the job; all start this command with the same --job-id and --endpoint.",
         type=NodeCount(),
         default=1,
         show_default=True,
-        help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
     ),
-    "endpoint": click.option(
-        "--endpoint",
-        *spellings("rdzv_endpoint"),
-        "endpoint",
-        default="",
-        help="HOST:PORT of the rendezvous of several nodes.",
+    "endpoint": torchrun_option(
+        "rdzv_endpoint", "HOST:PORT of the rendezvous of several nodes.", "--endpoint", default=""
     ),
     "job_id": click.option(
         "--job-id",
         *spellings("rdzv_id"),
         "job_id",
         default="",
-        help="Name of the job; by default Slurm's id, elsewhere a new unique name.",
+        help="Name of the job; by default LOCKSTEP_JOB_ID, or what Slurm or Kubernetes say.",
     ),
-    "max_restarts": click.option(
-        *spellings("max_restarts"),
+    "max_restarts": torchrun_option(
+        "max_restarts",
+        "Restarts of all ranks after a failure; 0 = none.",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Restarts of all ranks after a failure; 0 = none.",
     ),
     "cluster": click.option(
         "--cluster",

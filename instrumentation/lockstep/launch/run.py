@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
+from lockstep.identity.job_id import launched_job_id, scheduled_job_of
 from lockstep.identity.requeues import FIRST_ATTEMPT
-from lockstep.identity.scheduler import ALLOCATION, slurm_job_of
+from lockstep.identity.scheduler import ALLOCATION
 from lockstep.launch.claim import ForeignFolderError, JobInUseError, claim_job, move_apart
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
@@ -31,7 +32,7 @@ from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.events.event import PREEMPTED, Event, append_event, read_events
-from lockstep_records.files.jobs import new_job_id
+from lockstep_records.files.jobs import list_attempts, list_pages, new_job_id
 from lockstep_records.files.roots import harm_of
 from lockstep_records.files.trace import trace_of
 from lockstep_records.outcomes.first_line import first_line
@@ -193,11 +194,32 @@ def _print_outcome(job: Job, exit_code: int) -> None:
     last = f" {printable(first_line(ends[-1].fields))}" if ends else ""
     status = f"Exit status {exit_code}; lockstep report {job.job_id} tells more."
     click.echo(f"lockstep: job {job.job_id}:{last} {status}", err=True)
+    if missing := _num_without_page(job, ends):
+        click.echo(
+            f"lockstep: {missing} of {job.nproc_per_node} ranks here had no page; their logs say"
+            " why, or they attach nothing",
+            err=True,
+        )
+
+
+def _num_without_page(job: Job, ends: Sequence[Event]) -> int:
+    """Ranks of this node in the last attempt that have left no page."""
+    if not ends:
+        return 0
+    attempts = list_attempts(job.folder, 1)
+    num_pages = len(list_pages(attempts[-1])) if attempts else 0
+    return max(job.nproc_per_node - num_pages, 0)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @job_options
-@click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.option(
+    "-m",
+    "--module",
+    is_flag=True,
+    envvar="PET_MODULE",
+    help="PROGRAM is a module, as for python -m.",
+)
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
@@ -241,8 +263,8 @@ def launch(program: Sequence[str], **options: Any) -> int:
                        " of the node reads it", err=True)  # fmt: skip
             exit_code = run_job(job)
         except JobInUseError:
-            # Two launchers in one allocation: the second is another part of the same job.
-            if options.get("job_id") or job.nnodes > 1 or not slurm_job_of(os.environ):
+            # Two launchers in one allocation or pod: the second is another part of the same job.
+            if options.get("job_id") or job.nnodes > 1 or not scheduled_job_of(os.environ):
                 raise
             job = replace(job, job_id=new_job_id())
             exit_code = run_job(job)
@@ -262,8 +284,10 @@ def _job_of(program: Sequence[str], options: Mapping[str, Any]) -> Job:
     }
     if torchrun:
         given |= rendezvous_fields(torchrun, given.get("endpoint", ""), given.get("nnodes", 1))
-    if slurm_job := slurm_job_of(os.environ):
-        given.setdefault("job_id", slurm_job)
+    nnodes, endpoint = given.get("nnodes", 1), given.get("endpoint", "")
+    # Several nodes without an endpoint are refused by the job itself.
+    if "job_id" not in given and (endpoint or nnodes == 1):
+        given["job_id"] = launched_job_id(os.environ, endpoint, nnodes) or new_job_id()
     described = {name: given.pop(name) for name in DESCRIPTION_OPTIONS if name in given}
     url, token, ca = (given.pop(name, None) for name in LEDGER_OPTIONS)
     address = LedgerAddress(url=url, token_file=token, ca_file=ca) if url else None

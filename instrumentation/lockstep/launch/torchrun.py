@@ -9,6 +9,32 @@ import click
 
 _MIN_PORT, _MAX_PORT = 1, 65535
 _DEFAULT_PORT = 29500
+# Of torchrun's options those that Lockstep's launcher decides itself.
+_PET_ONLY = frozenset(
+    (
+        "PET_MONITOR_INTERVAL",
+        "PET_START_METHOD",
+        "PET_EVENT_LOG_HANDLER",
+        "PET_ROLE",
+        "PET_NO_PYTHON",
+        "PET_RUN_PATH",
+        "PET_REDIRECTS",
+        "PET_TEE",
+        "PET_LOCAL_RANKS_FILTER",
+        "PET_DUPLICATE_STDOUT_FILTERS",
+        "PET_DUPLICATE_STDERR_FILTERS",
+        "PET_SIGNALS_TO_HANDLE",
+        "PET_SHUTDOWN_TIMEOUT",
+        "PET_VIRTUAL_LOCAL_RANK",
+    )
+)
+
+
+def torchrun_option(name: str, help_text: str, *own: str, **settings: Any) -> Any:
+    """An option of torchrun, which Kubeflow sets as PET_NAME; ``own`` is Lockstep's flag for it."""
+    parameter = own[0][2:].replace("-", "_") if own else name
+    flags = (*own, *spellings(name), parameter)
+    return click.option(*flags, envvar=f"PET_{name.upper()}", help=help_text, **settings)
 
 
 def spellings(name: str) -> tuple[str, ...]:
@@ -63,39 +89,38 @@ class NodeCount(click.ParamType):  # type: ignore[type-arg]  # generic from clic
         return int(least)
 
 
-def _option(name: str, help_text: str, **settings: Any) -> Any:
-    return click.option(*spellings(name), name, help=help_text, **settings)
-
-
 TORCHRUN_OPTIONS = {
-    "standalone": _option(
+    "standalone": torchrun_option(
         "standalone", "One node with a rendezvous of its own, as without --endpoint.", is_flag=True
     ),
-    "rdzv_backend": _option(
+    "rdzv_backend": torchrun_option(
         "rdzv_backend",
         "Kind of rendezvous; static needs --node-rank and --master-addr.",
         type=click.Choice(["c10d", "static"]),
         default=None,
     ),
-    "rdzv_conf": _option(
+    "rdzv_conf": torchrun_option(
         "rdzv_conf", "Settings of the rendezvous.", metavar="KEY=VALUE,...", default=""
     ),
-    "node_rank": _option(
+    "node_rank": torchrun_option(
         "node_rank",
         "Rank of this node; the node of rank 0 holds the rendezvous.",
         type=click.IntRange(0),
         default=None,
     ),
-    "master_addr": _option(
+    "master_addr": torchrun_option(
         "master_addr", "Host of the node of rank 0; with --master-port as --endpoint.", default=""
     ),
-    "master_port": _option(
+    "master_port": torchrun_option(
         "master_port",
         "Port of the rendezvous there; 29500 by default.",
         type=click.IntRange(_MIN_PORT, _MAX_PORT),
         default=None,
     ),
-    "log_dir": _option(
+    "local_addr": torchrun_option(
+        "local_addr", "Address of this node for the others; by default its name.", default=""
+    ),
+    "log_dir": torchrun_option(
         "log_dir",
         "Folder of torchrun's logs; the job's folder by default.",
         type=click.Path(path_type=Path, file_okay=False),
@@ -104,13 +129,19 @@ TORCHRUN_OPTIONS = {
 }
 
 
-def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
+def rendezvous_fields(
+    options: Mapping[str, Any],
+    endpoint: str,
+    nnodes: int,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, Any]:
     """Fields of ``Job`` that follow from torchrun's options.
 
     Args:
         options: values of ``TORCHRUN_OPTIONS`` by name.
         endpoint: that was given as HOST:PORT; empty for none.
         nnodes: nodes of the job.
+        environment: variables in which Kubeflow sets torchrun's options.
 
     Raises:
         ValueError: options contradict each other, or a setting is not KEY=VALUE.
@@ -119,17 +150,33 @@ def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) ->
         if nnodes > 1:
             raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")
         endpoint = ""
-    address, port = options["master_addr"], options["master_port"]
-    if address or port:
-        if endpoint:
-            raise ValueError("--master-addr and --endpoint name the same; leave one out")
-        endpoint = f"{address or 'localhost'}:{port or _DEFAULT_PORT}"
+    else:
+        endpoint = _endpoint(options, endpoint, environment)
     settings = _settings(options["rdzv_conf"])
     if options["node_rank"] is not None:
         settings["is_host"] = str(options["node_rank"] == 0)
     elif options["rdzv_backend"] == "static" and nnodes > 1:
         raise ValueError("--rdzv-backend static needs --node-rank; give it, or take c10d")
-    return {"endpoint": endpoint, "rendezvous": settings, "log_folder": options["log_dir"]}
+    if ignored := sorted(_PET_ONLY & environment.keys()):
+        click.echo(f"lockstep: no effect here: {', '.join(ignored)}", err=True)
+    return {
+        "endpoint": endpoint,
+        "rendezvous": settings,
+        "local_address": options["local_addr"],
+        "log_folder": options["log_dir"],
+    }
+
+
+def _endpoint(options: Mapping[str, Any], endpoint: str, environment: Mapping[str, str]) -> str:
+    """Where the nodes meet, by --endpoint or by the address of the node of rank 0."""
+    address, port = options["master_addr"], options["master_port"]
+    # As for torchrun, what Kubeflow sets for every job yields to what the job says.
+    is_default = address == environment.get("PET_MASTER_ADDR")
+    if not (address or port) or (endpoint and is_default):
+        return endpoint
+    if endpoint:
+        raise ValueError("--master-addr and --endpoint name the same; leave one out")
+    return f"{address or 'localhost'}:{port or _DEFAULT_PORT}"
 
 
 def _settings(text: str) -> dict[str, str]:

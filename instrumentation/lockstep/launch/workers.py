@@ -180,7 +180,7 @@ def _worker_spec(job: Job) -> WorkerSpec:
     """What torch starts on this node, and where its nodes meet."""
     # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
     # failures only when all restarts are spent.
-    local_address = None if job.endpoint else "127.0.0.1"
+    local_address = (job.local_address or None) if job.endpoint else "127.0.0.1"
     handler = get_rendezvous_handler(
         RendezvousParameters(
             backend="c10d",

@@ -5,7 +5,6 @@ two would lose events or send them twice. A file is its user's word on one job: 
 the kernel says, and of which node and cluster the events are, the delivery says.
 """
 
-import contextlib
 import logging
 import sqlite3
 import time
@@ -19,7 +18,7 @@ from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines,
 from lockstep_records.events.bounds import EventError
 from lockstep_records.events.event import FILE_NAME, Event, line_of
 from lockstep_records.file_access.foreign_files import owner_of
-from lockstep_records.files.jobs import list_jobs
+from lockstep_records.files.jobs import Roots, list_jobs, list_roots
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class EventSpool:
     A job, and a user, is read by a bounded part at a call, those first that waited longest.
 
     Args:
-        root: folder that holds ``jobs/``.
+        root: folder that holds ``jobs/``, or several.
         path: of the database; None, or where it cannot be written, keeps the events in memory.
         max_bytes: beyond it events are dropped: of the user who has most waiting, of his largest
             job, the oldest first, those that begin or end a job or an attempt last.
@@ -87,7 +86,7 @@ class EventSpool:
 
     def __init__(
         self,
-        root: Path,
+        root: Roots,
         path: Path | None,
         max_bytes: int = SPOOL_BYTES,
         clock: Callable[[], float] = time.monotonic,
@@ -120,7 +119,7 @@ class EventSpool:
 
     def refresh(self) -> None:
         """Takes in complete lines that were appended since the last call, and saves them."""
-        folders = {folder.name: folder for folder in list_jobs(self._root)}
+        folders = {str(folder): folder for folder in list_jobs(self._root)}
         self._num_calls += 1
         self._read_at = {name: self._read_at.get(name, 0) for name in folders}
         try:
@@ -143,9 +142,9 @@ class EventSpool:
         with self._database:
             added = []
             for event in events:
-                owner = self._owner_of(event.job_id)
-                key = (NOBODY if owner is None else owner, event.job_id)
-                added += self._store(key, [line_of(event)])
+                folders = (root / "jobs" / event.job_id for root in list_roots(self._root))
+                users = [each for each in map(_owner_of, folders) if each is not None]
+                added += self._store(((*users, NOBODY)[0], event.job_id), [line_of(event)])
         self._count(added)
         if added:
             self._drop_excess()
@@ -173,11 +172,6 @@ class EventSpool:
         """Closes the database; what waits stays in it."""
         self._database.close()
 
-    def _owner_of(self, job: str) -> int | None:
-        with contextlib.suppress(OSError):
-            return owner_of(self._root / "jobs" / job)
-        return None
-
     def _read_files(
         self, folders: dict[str, Path], positions: dict[str, tuple[int, int]]
     ) -> list[tuple[_Key, int]]:
@@ -185,21 +179,21 @@ class EventSpool:
         read_bytes: Counter[int] = Counter()
         num_files: Counter[int] = Counter()
         added: list[tuple[_Key, int]] = []
-        for job in sorted(self._read_at, key=self._read_at.__getitem__):
-            owner = self._owner_of(job)
+        for key in sorted(self._read_at, key=self._read_at.__getitem__):
+            owner, job = _owner_of(folders[key]), folders[key].name
             if owner is None or num_files[owner] >= _OWNER_FILES:
                 continue
             budget = min(_OWNER_BYTES - read_bytes[owner], _ALL_BYTES - read_bytes.total())
             if budget < JOB_BYTES:
                 continue
-            self._read_at[job] = self._num_calls
+            self._read_at[key] = self._num_calls
             num_files[owner] += 1
-            chunk = read_lines(folders[job] / FILE_NAME, owner, *positions.get(job, (0, 0)))
+            chunk = read_lines(folders[key] / FILE_NAME, owner, *positions.get(key, (0, 0)))
             if chunk is None:
                 continue
             read_bytes[owner] += sum(map(len, chunk.lines))
             added += self._store((owner, job), chunk.lines)
-            position = (job, chunk.inode, chunk.byte)
+            position = (key, chunk.inode, chunk.byte)
             self._database.execute("REPLACE INTO position VALUES (?, ?, ?)", position)
         return added
 
@@ -260,6 +254,13 @@ class EventSpool:
         if not self._has_failed:
             _log.warning("spool=fails reason=%r", str(error))
         self._has_failed = True
+
+
+def _owner_of(folder: Path) -> int | None:
+    try:
+        return owner_of(folder)
+    except OSError:
+        return None
 
 
 def _open(path: Path | None) -> sqlite3.Connection:

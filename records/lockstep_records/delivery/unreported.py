@@ -14,7 +14,7 @@ from typing import Any
 
 from lockstep_records.events.event import Event, finish_time, node_name, read_events, stable_id
 from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import list_attempts, list_jobs
+from lockstep_records.files.jobs import Roots, list_attempts, list_jobs
 from lockstep_records.outcomes.classify import classify
 from lockstep_records.outcomes.of_job import evidence_of
 from lockstep_records.page.liveness import find_process
@@ -58,19 +58,19 @@ class UnreportedJobs:
     """Watches the job folders of a node.
 
     Args:
-        root: folder that holds ``jobs/``.
+        root: folder that holds ``jobs/``, or several.
         clock: wall clock, seconds since 1970.
         num_gpus_of: GPUs of this node that are allocated to a job; None where unknown.
     """
 
     def __init__(
         self,
-        root: Path,
+        root: Roots,
         clock: Callable[[], float] = time.time,
         num_gpus_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._root, self._clock, self._num_gpus_of = root, clock, num_gpus_of
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[Path, _Job] = {}
         self._next_seconds = 0.0
 
     def poll(self) -> list[Event]:
@@ -80,11 +80,10 @@ class UnreportedJobs:
             return []
         self._next_seconds = now + POLL_SECONDS
         folders = list_jobs(self._root)
-        names = {folder.name for folder in folders}
-        self._jobs = {name: job for name, job in self._jobs.items() if name in names}
+        self._jobs = {path: self._jobs[path] for path in folders if path in self._jobs}
         events: list[Event] = []
         for folder in folders:
-            job = self._jobs.setdefault(folder.name, _Job(ProgressEvents(folder.name, self._clock)))
+            job = self._jobs.setdefault(folder, _Job(ProgressEvents(folder.name, self._clock)))
             try:
                 events += self._poll(folder, job, now)
             except OSError:

@@ -1,10 +1,11 @@
 """Paths of the pages and events of jobs: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
 
+import hashlib
 import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappush, heappushpop, nlargest, nsmallest
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +15,8 @@ from lockstep_records.file_access.foreign_files import folder_user, scan_foreign
 
 # Folder names and label values at once: no slash, no leading dot, no control character. Slurm
 # writes 4242+1 for a component of a heterogeneous job.
-JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_MAX_CHARACTERS = 100
+JOB_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MAX_CHARACTERS - 1}}}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 _MAX_NAMED_JOBS = 5
@@ -22,6 +24,8 @@ MAX_ENTRIES = 1 << 20
 """Entries of a folder that are looked at; the names of a million empty files take time, no memory.
 """
 MAX_JOBS_PER_USER = 1024
+Roots = Path | tuple[Path, ...]
+"""One folder of jobs or several; one with a star is the folders of many pods."""
 MAX_ATTEMPTS = 4096
 MAX_PAGES = 1 << 16
 """Pages of an attempt, of all ranks of a large cluster in an archive; a node has far fewer."""
@@ -52,9 +56,19 @@ def check_job_id(job_id: str) -> str:
     return job_id
 
 
+def fit_job_id(text: str) -> str:
+    """An id out of names of others; what an id cannot hold is a dash, and a digest tells apart."""
+    job_id = re.sub(r"[^A-Za-z0-9._+-]", "-", text).lstrip("._+-") or "x"
+    if job_id == text and JOB_ID.fullmatch(job_id):
+        return job_id
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return f"{job_id[: _MAX_CHARACTERS - len(digest) - 1]}-{digest}"
+
+
 def new_job_id() -> str:
-    """A fresh id that sorts by time, such as ``20261120-184512-3fa9``."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+    """A fresh id that sorts by time, such as ``20261120-184512-3fa97b21``."""
+    # Thousands of pods may start in one second.
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
 def job_folder(root: Path, job_id: str) -> Path:
@@ -84,22 +98,48 @@ def create_job_folder(folder: Path) -> None:
     folder.mkdir(mode=0o750)
 
 
-def list_jobs(root: Path) -> list[Path]:
+def list_roots(roots: Roots) -> list[Path]:
+    """Folders that hold ``jobs/``; of each pattern those that are there now, at most 1,024."""
+    folders = plain_roots(roots)
+    for root in (roots,) if isinstance(roots, Path) else roots:
+        if root not in folders:
+            found = Path(root.anchor).glob(str(root.relative_to(root.anchor)))
+            folders += islice(found, MAX_JOBS_PER_USER)
+    return folders
+
+
+def plain_roots(roots: Roots) -> list[Path]:
+    """Those that are one folder: of the machine, where its agent and its launchers meet."""
+    return [
+        each for each in ((roots,) if isinstance(roots, Path) else roots) if "*" not in str(each)
+    ]
+
+
+def list_jobs(roots: Roots) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none.
 
-    A link is not a job. At most ``MAX_JOBS_PER_USER`` of each user count, the last by name.
+    A link is not a job. At most ``MAX_JOBS_PER_USER`` of a user count in each root, the last ones.
     """
-    folder = root / "jobs"
+    jobs = chain.from_iterable(_list_root(root / "jobs") for root in list_roots(roots))
+    return sorted(jobs, key=lambda job: (job.name, job))
+
+
+def _list_root(folder: Path) -> Iterator[Path]:
     names: dict[int, list[str]] = {}
     try:
+        # In the volume of a pod this folder is the pod's own, and may lead to another's.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return iter(())
+    try:
         # Agents list it each second: scandir builds a Path for jobs only.
-        with os.scandir(folder) as entries:
+        with os.scandir(descriptor) as entries:
             for entry in islice(entries, MAX_ENTRIES):
                 if JOB_ID.fullmatch(entry.name) and (user := folder_user(entry)) is not None:
                     _keep_last(names.setdefault(user, []), entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [folder / name for name in sorted(chain.from_iterable(names.values()))]
+    finally:
+        os.close(descriptor)
+    return (folder / name for name in chain.from_iterable(names.values()))
 
 
 def _keep_last(names: list[str], name: str) -> None:

@@ -20,6 +20,12 @@ def harm_of(root: Path, mounts: Path = Path("/proc"), logind: Path = _LOGIND) ->
     """
     if not root.is_relative_to(_SHARED_MEMORY):
         return ""
+    if "KUBERNETES_SERVICE_HOST" in os.environ and not root.is_mount():
+        return (
+            f"{_SHARED_MEMORY} of a pod is its own, so the agent of the node does not see pages in"
+            f" {root}; mount an emptyDir of medium Memory named lockstep at /run/lockstep"
+            " (docs/pods.md)"
+        )
     if _is_private(mounts):
         return (
             f"{_SHARED_MEMORY} is this job's own (job_container/tmpfs or a container), so the agent"

@@ -7,17 +7,41 @@ minutes. So a page is created only on a verified tmpfs, its space allocated by p
 import grp
 import mmap
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep_records.file_access.foreign_files import OF_RANK, ForeignFileError
 from lockstep_records.file_access.own_files import create_attempt_folder, open_own_folder
+from lockstep_records.page.layout import DEFAULT_ROWS, ROW
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+_RANKS_OF_A_NODE, _SHARE, _MIN_ROWS = 8, 4, 1024
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NoPageError(RuntimeError):
     """A page cannot be created here; the message says why and what would help."""
+
+
+def rows_for(root: Path, environment: Mapping[str, str]) -> int:
+    """Rows of a page that leave three quarters of a small tmpfs to others.
+
+    A pod's /dev/shm has 64 MiB, an emptyDir what its limit says: eight pages of full size fill it.
+
+    Args:
+        root: folder of all jobs; it may be created later.
+        environment: with the number of ranks on this node, where the launcher says it.
+    """
+    folder = next(each for each in (root.absolute(), *root.absolute().parents) if each.exists())
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return DEFAULT_ROWS
+    size = environment.get("LOCAL_WORLD_SIZE", "")
+    num_ranks = int(size) if size.isdecimal() and int(size) else _RANKS_OF_A_NODE
+    share_bytes = status.f_bavail * status.f_frsize // (_SHARE * num_ranks)
+    rows = 1 << max(share_bytes // ROW.size, 1).bit_length() - 1
+    return min(max(rows, _MIN_ROWS), DEFAULT_ROWS)
 
 
 def create_mapping(path: Path, size: int) -> mmap.mmap:

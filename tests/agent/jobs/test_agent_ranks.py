@@ -86,7 +86,7 @@ def test_a_rank_has_twelve_series_with_the_values_that_it_wrote(root: Path) -> N
     assert values[training.LAST_PROGRESS, rank] == pytest.approx(time.time(), abs=5)
     for phase in STEP_PHASES:
         assert values[training.PHASE_SECONDS, (*rank, phase)] == STEP_SECONDS.get(phase, 0)
-    info = (*rank, "speech", "node-7", "3", "4", "0", "", "host", "3", "", "", "", "", "")
+    info = (*rank, "speech", "node-7", "3", "4", "0", *([""] * 4), "host", "3", *([""] * 5))
     assert values[training.RANK_INFO, info] == 1
 
 

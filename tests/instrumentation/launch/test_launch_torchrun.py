@@ -88,3 +88,61 @@ def test_what_cannot_be_is_one_sentence_and_exit_2(
     result = invoke(tmp_path, *options)
     assert (result.exit_code, jobs) == (2, [])
     assert message in " ".join(result.output.split())
+
+
+# As Kubeflow's trainer and training operator set them for the second of two pods.
+KUBEFLOW = {
+    "PET_NNODES": "2", "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "1", "PET_MASTER_PORT": "29400",
+    "PET_MASTER_ADDR": "llm-node-0-0.llm", "LOCKSTEP_NAMESPACE": "vision",
+}  # fmt: skip
+
+
+def test_what_kubeflow_sets_is_taken_as_torchrun_takes_it(
+    tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in KUBEFLOW.items():
+        monkeypatch.setenv(name, value)
+    for node_rank in ("0", "1"):
+        monkeypatch.setenv("PET_NODE_RANK", node_rank)
+        assert invoke(tmp_path).exit_code == 0
+    first, second = jobs
+    assert (first.nnodes, first.nproc_per_node) == (2, 4)
+    assert first.endpoint == "llm-node-0-0.llm:29400"
+    assert [job.rendezvous["is_host"] for job in jobs] == ["True", "False"]
+    # N pods are one job.
+    assert first.job_id == second.job_id == "vision.llm-node-0-0.llm.29400"
+    assert invoke(tmp_path, "--nnodes", "1", "--standalone").exit_code == 0
+    assert (jobs[-1].nnodes, jobs[-1].endpoint) == (1, "")
+
+
+def test_an_elastic_job_of_kubeflow_has_its_rendezvous_and_says_what_has_no_effect(
+    tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elastic = {
+        "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "bert-worker-0:23456",
+        "PET_RDZV_ID": "bert", "PET_NNODES": "2:2", "PET_MAX_RESTARTS": "3",
+        "PET_RDZV_CONF": "timeout=900", "PET_MASTER_ADDR": "other", "PET_TEE": "3",
+        "PET_MODULE": "1", "PET_LOCAL_ADDR": "10.0.0.7",
+    }  # fmt: skip
+    for name, value in elastic.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(run, ["--dir", str(tmp_path), "this"])
+    assert result.exit_code == 0, result.output
+    [job] = jobs
+    assert job.program == ("-m", "this")
+    assert (job.job_id, job.endpoint, job.max_restarts) == ("bert", "bert-worker-0:23456", 3)
+    assert (job.rendezvous, job.local_address) == ({"timeout": "900"}, "10.0.0.7")
+    assert "no effect here: PET_TEE" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PET_NNODES", "1:4"), ("PET_NPROC_PER_NODE", "many"), ("PET_MASTER_PORT", "0")],
+)
+def test_a_wrong_value_in_the_environment_is_one_sentence(
+    tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    result = invoke(tmp_path)
+    assert (result.exit_code, jobs) == (2, [])
+    assert repr(value) in result.output or f"{value} is not in" in result.output

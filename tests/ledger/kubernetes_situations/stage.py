@@ -129,7 +129,7 @@ class Stage:
 
     def read_rules(self) -> list[Manifest]:
         """The rules of the shipped Role, and one for the kind that only the lab has."""
-        text = (REPOSITORY / "deploy/kubernetes/feed.yaml").read_text(encoding="utf-8")
+        text = (REPOSITORY / "deploy/kubernetes/base/feed.yaml").read_text(encoding="utf-8")
         self.shipped = [each for each in yaml.safe_load_all(text) if each["kind"] != "Deployment"]
         role = next(each for each in self.shipped if each["kind"] == "ClusterRole")
         return [*role["rules"], TRAINIUM]

@@ -95,7 +95,7 @@ def test_a_server_that_refuses_or_is_not_trusted_is_named_once(
 
 def read_granted() -> set[tuple[str, str, str]]:
     """Verb, group and resource of all that the shipped roles grant."""
-    text = (REPOSITORY / "deploy/kubernetes/feed.yaml").read_text(encoding="utf-8")
+    text = (REPOSITORY / "deploy/kubernetes/base/feed.yaml").read_text(encoding="utf-8")
     return {
         (verb, group, resource)
         for document in yaml.safe_load_all(text)

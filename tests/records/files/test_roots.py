@@ -50,3 +50,11 @@ def test_a_private_folder_is_not_seen_by_the_agent(machine: Path) -> None:
 
 def test_nothing_harms_elsewhere(machine: Path) -> None:
     assert harm(machine, Path("/run/lockstep")) == ""
+
+
+def test_a_pod_without_the_volume_is_told_which_one(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert "mount an emptyDir of medium Memory named lockstep" in harm(machine)
+    assert harm(machine, Path("/run/lockstep")) == ""

@@ -6,11 +6,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lockstep_records.page.layout import page_bytes
-from lockstep_records.page.new_file import file_system_of
+from lockstep_records.page.new_file import file_system_of, rows_for
 from lockstep_records.page.writer import NoPageError, PageWriter
 
 from ..sample_pages import IDENTITY, write_step, written_page
@@ -113,3 +114,21 @@ def test_the_file_system_is_that_of_the_longest_mount(
         "4 1 8:2 / /srv/a\\040b rw - ext4 /dev/b rw\n"
     )
     assert file_system_of(Path(folder), table) == kind
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "ranks", "rows"),
+    [
+        (64 << 20, "8", 16_384),  # /dev/shm of a pod
+        (64 << 20, "", 16_384),
+        (1 << 20, "8", 1024),
+        (0, "0", 1024),
+        (64 << 30, "8", 65_536),
+    ],
+)
+def test_eight_pages_take_a_quarter_of_a_small_tmpfs(
+    free_bytes: int, ranks: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = SimpleNamespace(f_bavail=free_bytes >> 12, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: status)
+    assert rows_for(tmp_path / "not" / "yet", {"LOCAL_WORLD_SIZE": ranks}) == rows

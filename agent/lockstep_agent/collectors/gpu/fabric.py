@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, present
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
@@ -17,41 +18,32 @@ _CHECKS = {
 _CONFIGURATION_SHIFT = 8  # four bits: 0 not supported, 1 none, more are kinds of fault
 
 
-class GpuFabric:
-    """Reads the fabric's registration and health mask; a GPU without a fabric has no series."""
+@gpu_collector("gpu_fabric", Tier.TEN_SECONDS)
+def fabric(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """State, membership and health checks; a GPU without a fabric has no series."""
+    # the call without a version (nvmlDeviceGetGpuFabricInfo) goes away in CUDA 14
+    call = "nvmlDeviceGetGpuFabricInfoV"
+    info = gpu.query_struct(call, "c_nvmlGpuFabricInfo_v3_t")
+    # version 3 is refused by older drivers; the health mask is in both
+    if info is None:
+        info = gpu.query_struct(call, "c_nvmlGpuFabricInfo_v2_t")
+    if info is None or info.state not in _STATES:
+        return
+    is_completed = _STATES[info.state] == "completed"
+    # completed only means that the attempt is over; the status says how it ended
+    state = "failed" if is_completed and info.status else _STATES[info.state]
+    yield Reading(metrics.NVLINK_FABRIC_STATE, (*gpu.labels, state), 1)
+    if state == "completed":
+        labels = (*gpu.labels, str(info.cliqueId), bytes(info.clusterUuid).hex())
+        yield Reading(metrics.NVLINK_FABRIC_INFO, labels, 1)
+        yield from _checks(gpu, info.healthMask)
 
-    name = "gpu_fabric"
-    tier = Tier.TEN_SECONDS
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """State, membership and health checks."""
-        # the call without a version (nvmlDeviceGetGpuFabricInfo) goes away in CUDA 14
-        call, labels = "nvmlDeviceGetGpuFabricInfoV", self._gpu.labels
-        info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v3_t")
-        # version 3 is refused by older drivers; the health mask is in both
-        if info is None:
-            info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v2_t")
-        if info is None or info.state not in _STATES:
-            return
-        is_completed = _STATES[info.state] == "completed"
-        # completed only means that the attempt is over; the status says how it ended
-        state = "failed" if is_completed and info.status else _STATES[info.state]
-        yield Reading(metrics.NVLINK_FABRIC_STATE, (*labels, state), 1)
-        if state == "completed":
-            fabric = bytes(info.clusterUuid).hex()
-            yield Reading(metrics.NVLINK_FABRIC_INFO, (*labels, str(info.cliqueId), fabric), 1)
-            yield from self._checks(info.healthMask)
-
-    def _checks(self, mask: int) -> Iterator[Reading]:
-        for check, shift in _CHECKS.items():
-            is_unhealthy = _TRUE_FALSE.get(mask >> shift & 0x3)
-            if is_unhealthy is not None:
-                labels = (*self._gpu.labels, check)
-                yield Reading(metrics.NVLINK_FABRIC_UNHEALTHY, labels, is_unhealthy)
-        configuration = mask >> _CONFIGURATION_SHIFT & 0xF
-        if configuration:
-            labels = (*self._gpu.labels, "incorrect_configuration")
-            yield Reading(metrics.NVLINK_FABRIC_UNHEALTHY, labels, 0 if configuration == 1 else 1)
+def _checks(gpu: Gpu, mask: int) -> Iterator[Reading]:
+    for check, shift in _CHECKS.items():
+        is_unhealthy = _TRUE_FALSE.get(mask >> shift & 0x3)
+        yield from present(metrics.NVLINK_FABRIC_UNHEALTHY, (*gpu.labels, check), is_unhealthy)
+    configuration = mask >> _CONFIGURATION_SHIFT & 0xF
+    if configuration:
+        labels = (*gpu.labels, "incorrect_configuration")
+        yield Reading(metrics.NVLINK_FABRIC_UNHEALTHY, labels, 0 if configuration == 1 else 1)

@@ -1,9 +1,17 @@
 """One GPU: faults of its memory, and the recovery action that its driver asks for."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.nvml import Fields, Gpu
+from lockstep_agent.collectors.gpu.reading import (
+    Values,
+    gpu_collector,
+    present,
+    read_by_label,
+    unscoped,
+)
+from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue.labels import ACTION, AVAILABILITY, SRAM_UNIT
 
@@ -39,95 +47,54 @@ _BUCKETS = {
 }
 
 
-class GpuFaults:
-    """Reads error counts, remapped rows and the recovery action."""
-
-    name = "gpu_faults"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, 0) for field in (*_TOTALS.values(), _RECOVERY)))
-
-    def collect(self) -> Iterator[Reading]:
-        """Counts since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
-        values, labels = self._fields.read(), self._gpu.labels
-        for (kind, scope), field in _TOTALS.items():
-            count = values.get((field, 0))
-            if count is None:
-                count = self._gpu.query("nvmlDeviceGetTotalEccErrors", _KINDS[kind], _SCOPES[scope])
-            if count is not None:
-                yield Reading(metrics.GPU_ECC_ERRORS, (*labels, kind, scope), count)
-        yield from self._remapped(labels)
-        action = values.get((_RECOVERY, 0))
-        if action is not None and 0 <= action < len(ACTION.values):
-            action_labels = (*labels, ACTION.values[int(action)])
-            yield Reading(metrics.GPU_RECOVERY_ACTION, action_labels, 1)
-
-    def _remapped(self, labels: tuple[str, str]) -> Iterator[Reading]:
-        rows = self._gpu.query("nvmlDeviceGetRemappedRows")
-        if rows is not None:
-            # pending needs a reset of the GPU; failed means that no spare row is left
-            corrected, uncorrected, pending, failed = rows
-            yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _CORRECTED), corrected)
-            yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _UNCORRECTED), uncorrected)
-            yield Reading(metrics.GPU_REMAP_PENDING, labels, 1 if pending else 0)
-            yield Reading(metrics.GPU_REMAP_FAILED, labels, 1 if failed else 0)
+@gpu_collector("gpu_faults", Tier.TEN_SECONDS, unscoped(*_TOTALS.values(), _RECOVERY))
+def faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Counts since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
+    for (kind, scope), field in _TOTALS.items():
+        count = values.get((field, 0))
+        if count is None:
+            count = gpu.query("nvmlDeviceGetTotalEccErrors", _KINDS[kind], _SCOPES[scope])
+        yield from present(metrics.GPU_ECC_ERRORS, (*gpu.labels, kind, scope), count)
+    rows = gpu.query("nvmlDeviceGetRemappedRows")
+    if rows is not None:
+        # pending needs a reset of the GPU; failed means that no spare row is left
+        corrected, uncorrected, pending, failed = rows
+        yield Reading(metrics.GPU_REMAPPED_ROWS, (*gpu.labels, _CORRECTED), corrected)
+        yield Reading(metrics.GPU_REMAPPED_ROWS, (*gpu.labels, _UNCORRECTED), uncorrected)
+        yield Reading(metrics.GPU_REMAP_PENDING, gpu.labels, 1 if pending else 0)
+        yield Reading(metrics.GPU_REMAP_FAILED, gpu.labels, 1 if failed else 0)
+    action = values.get((_RECOVERY, 0))
+    if action is not None and 0 <= action < len(ACTION.values):
+        labels = (*gpu.labels, ACTION.values[int(action)])
+        yield Reading(metrics.GPU_RECOVERY_ACTION, labels, 1)
 
 
-class GpuFaultLocations:
-    """Reads error counts by the location in the GPU."""
-
-    name = "gpu_fault_places"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """Counts by kind, scope and location."""
-        # H100 and H200 answer for DRAM and SRAM only, older chips for others too
-        for kind, error in _KINDS.items():
-            for scope, counter in _SCOPES.items():
-                for name, location in _LOCATIONS.items():
-                    count = self._gpu.query(
-                        "nvmlDeviceGetMemoryErrorCounter", error, counter, location
-                    )
-                    if count is not None:
-                        labels = (*self._gpu.labels, kind, scope, name)
-                        yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
+@gpu_collector("gpu_fault_places", Tier.TEN_SECONDS)
+def fault_locations(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """Counts by kind, scope and location."""
+    # H100 and H200 answer for DRAM and SRAM only, older chips for others too
+    for kind, scope, name in product(_KINDS, _SCOPES, _LOCATIONS):
+        numbers = _KINDS[kind], _SCOPES[scope], _LOCATIONS[name]
+        count = gpu.query("nvmlDeviceGetMemoryErrorCounter", *numbers)
+        labels = (*gpu.labels, kind, scope, name)
+        yield from present(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
 
-class GpuLifetimeFaults:
-    """Reads what changes over months: spare rows, the SRAM threshold, retired pages."""
-
-    name = "gpu_slow_faults"
-    tier = Tier.MINUTE
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, 0) for field in (*_RETIRED.values(), _RETIRED_PENDING)))
-
-    def collect(self) -> Iterator[Reading]:
-        """Criteria for the replacement of a GPU."""
-        labels = self._gpu.labels
-        banks = self._gpu.query("nvmlDeviceGetRowRemapperHistogram")
-        for name in AVAILABILITY.values if banks is not None else ():
-            yield Reading(metrics.GPU_REMAP_BANKS, (*labels, name), getattr(banks, name))
-        sram = self._gpu.query_struct(
-            "nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t"
-        )
-        if sram is not None:
-            exceeded = 1 if sram.bThresholdExceeded else 0
-            yield Reading(metrics.GPU_SRAM_THRESHOLD_EXCEEDED, labels, exceeded)
-            for unit in SRAM_UNIT.values:
-                count = getattr(sram, _BUCKETS[unit])
-                yield Reading(metrics.GPU_SRAM_UNCORRECTED, (*labels, unit), count)
-        # GPUs before Ampere retire pages; later ones remap rows
-        values = self._fields.read()
-        for cause, field in _RETIRED.items():
-            if (field, 0) in values:
-                yield Reading(metrics.GPU_RETIRED_PAGES, (*labels, cause), values[field, 0])
-        if (_RETIRED_PENDING, 0) in values:
-            pending = 1 if values[_RETIRED_PENDING, 0] else 0
-            yield Reading(metrics.GPU_RETIRED_PENDING, labels, pending)
+@gpu_collector("gpu_slow_faults", Tier.MINUTE, unscoped(*_RETIRED.values(), _RETIRED_PENDING))
+def lifetime_faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """What changes over months and tells when to replace a GPU: spare rows, retired pages."""
+    banks = gpu.query("nvmlDeviceGetRowRemapperHistogram")
+    for name in AVAILABILITY.values if banks is not None else ():
+        yield Reading(metrics.GPU_REMAP_BANKS, (*gpu.labels, name), getattr(banks, name))
+    sram = gpu.query_struct("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+    if sram is not None:
+        exceeded = 1 if sram.bThresholdExceeded else 0
+        yield Reading(metrics.GPU_SRAM_THRESHOLD_EXCEEDED, gpu.labels, exceeded)
+        for unit in SRAM_UNIT.values:
+            count = getattr(sram, _BUCKETS[unit])
+            yield Reading(metrics.GPU_SRAM_UNCORRECTED, (*gpu.labels, unit), count)
+    # GPUs before Ampere retire pages; later ones remap rows
+    yield from read_by_label(metrics.GPU_RETIRED_PAGES, gpu.labels, _RETIRED, values)
+    if (_RETIRED_PENDING, 0) in values:
+        pending = 1 if values[_RETIRED_PENDING, 0] else 0
+        yield Reading(metrics.GPU_RETIRED_PENDING, gpu.labels, pending)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 from lockstep_records.shared.printable import drop_unprintable
@@ -21,27 +22,18 @@ _ARCHITECTURES = {
 }
 
 
-class GpuIdentity:
-    """Reads what never changes in the life of a GPU."""
-
-    name = "gpu_identity"
-    tier = Tier.MINUTE
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """One info series; an unknown value is an empty label."""
-        gpu = self._gpu
-        gpu.ensure_handle()
-        family = gpu.query("nvmlDeviceGetArchitecture")
-        minor = gpu.query("nvmlDeviceGetMinorNumber")
-        values = (
-            gpu.model or "",
-            _ARCHITECTURES.get(family, ""),
-            gpu.address,
-            "" if minor is None else str(minor),
-            gpu.query("nvmlDeviceGetSerial") or "",
-            gpu.query("nvmlDeviceGetVbiosVersion") or "",
-        )
-        yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(drop_unprintable, values)), 1)
+@gpu_collector("gpu_identity", Tier.MINUTE)
+def identity(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """One info series of what never changes in a GPU's life; an unknown value is an empty label."""
+    gpu.ensure_handle()
+    family = gpu.query("nvmlDeviceGetArchitecture")
+    minor = gpu.query("nvmlDeviceGetMinorNumber")
+    values = (
+        gpu.model or "",
+        _ARCHITECTURES.get(family, ""),
+        gpu.address,
+        "" if minor is None else str(minor),
+        gpu.query("nvmlDeviceGetSerial") or "",
+        gpu.query("nvmlDeviceGetVbiosVersion") or "",
+    )
+    yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(drop_unprintable, values)), 1)

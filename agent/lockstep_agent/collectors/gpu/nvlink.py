@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, present, read_by_label
 from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
 from lockstep_catalogue import gpu as metrics
 
@@ -36,23 +37,16 @@ _TOTALS = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 
 _RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
 
 
-class NvlinkBytes:
-    """Reads the traffic summed over all links."""
+@gpu_collector("nvlink_bytes", Tier.EVERY_TICK, ((each, ALL_LINKS) for each in _BYTES.values()))
+def nvlink_bytes(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Payload bytes by direction, summed over all links."""
+    return read_by_label(
+        metrics.NVLINK_BYTES, gpu.labels, _BYTES, values, factor=_KIB, scope=ALL_LINKS
+    )
 
-    name = "nvlink_bytes"
-    tier = Tier.EVERY_TICK
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, ALL_LINKS) for field in _BYTES.values()))
-
-    def collect(self) -> Iterator[Reading]:
-        """Payload bytes by direction."""
-        values = self._fields.read()
-        for direction, field in _BYTES.items():
-            if (field, ALL_LINKS) in values:
-                labels = (*self._gpu.labels, direction)
-                yield Reading(metrics.NVLINK_BYTES, labels, values[field, ALL_LINKS] * _KIB)
+def _each_link(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
+    return ((field, link) for field in fields for link in range(links))
 
 
 class Nvlinks:
@@ -117,37 +111,17 @@ class Nvlinks:
             yield Reading(metrics.NVLINK_WORST_ERRORS, labels, by_link[worst])
 
 
-class NvlinkQuality:
-    """Reads line rates and bit error ratios; reports those of the worst link."""
-
-    name = "nvlink_quality"
-    tier = Tier.MINUTE
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        fields = (_SPEED, *_RATIOS.values())
-        self._fields = Fields(gpu, _each_link(fields, _MAX_LINKS))
-
-    def collect(self) -> Iterator[Reading]:
-        """Speed of the slowest active link, and the highest bit error ratios."""
-        values, labels = self._fields.read(), self._gpu.labels
-        speeds = [value for (field, _), value in values.items() if field == _SPEED and value]
-        if speeds:
-            yield Reading(metrics.NVLINK_SPEED_MIN, labels, min(speeds) * _MEGA)
-        for kind, ratio_field in _RATIOS.items():
-            ratios = [
-                bit_error_ratio(int(packed))
-                for (field, _), packed in values.items()
-                if field == ratio_field
-            ]
-            if ratios:
-                yield Reading(metrics.NVLINK_BIT_ERROR, (*labels, kind), max(ratios))
-
-
 def bit_error_ratio(packed: int) -> float:
     """The bit error ratio in NVML's packed form: exponent in bits 0-7, mantissa in bits 8-11."""
     return float((packed >> 8 & 0xF) * 10.0 ** -(packed & 0xFF))
 
 
-def _each_link(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
-    return ((field, link) for field in fields for link in range(links))
+@gpu_collector("nvlink_quality", Tier.MINUTE, _each_link((_SPEED, *_RATIOS.values()), _MAX_LINKS))
+def nvlink_quality(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Speed of the slowest active link, and the highest bit error ratios."""
+    speeds = [value for (field, _), value in values.items() if field == _SPEED and value]
+    yield from present(metrics.NVLINK_SPEED_MIN, gpu.labels, min(speeds, default=None), _MEGA)
+    for kind, ratio_field in _RATIOS.items():
+        packed = [int(value) for (field, _), value in values.items() if field == ratio_field]
+        worst = max(map(bit_error_ratio, packed), default=None)
+        yield from present(metrics.NVLINK_BIT_ERROR, (*gpu.labels, kind), worst)

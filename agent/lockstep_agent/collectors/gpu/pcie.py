@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.nvml import Fields, Gpu
+from lockstep_agent.collectors.gpu.reading import (
+    Values,
+    gpu_collector,
+    present,
+    read_by_label,
+    unscoped,
+)
+from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue.labels import PCIE_ERROR
 
@@ -25,74 +32,29 @@ _MAXIMA = {
 }
 
 
-class GpuPcieBytes:
-    """Reads the traffic counters."""
-
-    # not nvmlDeviceGetPcieThroughput: it blocks for 20 ms per direction, 320 ms for eight GPUs
-    name = "gpu_pcie_bytes"
-    tier = Tier.EVERY_TICK
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, 0) for field in _BYTES.values()))
-
-    def collect(self) -> Iterator[Reading]:
-        """Bytes by direction, seen from the GPU."""
-        values = self._fields.read()
-        for direction, field in _BYTES.items():
-            if (field, 0) in values:
-                labels = (*self._gpu.labels, direction)
-                yield Reading(metrics.GPU_PCIE_BYTES, labels, values[field, 0])
+# not nvmlDeviceGetPcieThroughput: it blocks for 20 ms per direction, 320 ms for eight GPUs
+@gpu_collector("gpu_pcie_bytes", Tier.EVERY_TICK, unscoped(*_BYTES.values()))
+def pcie_bytes(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Bytes by direction, seen from the GPU."""
+    return read_by_label(metrics.GPU_PCIE_BYTES, gpu.labels, _BYTES, values)
 
 
-class GpuPcieLink:
-    """Reads the link's generation, width and replays."""
-
-    name = "gpu_pcie_link"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """Current generation and lanes, and replays since the driver was loaded."""
-        for metric, call in _CURRENT.items():
-            value = self._gpu.query(call)
-            if value is not None:
-                yield Reading(metric, self._gpu.labels, value)
+@gpu_collector("gpu_pcie_link", Tier.TEN_SECONDS)
+def pcie_link(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """Current generation and lanes, and replays since the driver was loaded."""
+    for metric, call in _CURRENT.items():
+        yield from present(metric, gpu.labels, gpu.query(call))
 
 
-class GpuPcieErrors:
-    """Reads the errors on the link by kind."""
-
-    name = "gpu_pcie_errors"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, 0) for field in _ERRORS.values()))
-
-    def collect(self) -> Iterator[Reading]:
-        """Counts since the driver was loaded."""
-        values = self._fields.read()
-        for error, field in _ERRORS.items():
-            if (field, 0) in values:
-                yield Reading(metrics.GPU_PCIE_ERRORS, (*self._gpu.labels, error), values[field, 0])
+@gpu_collector("gpu_pcie_errors", Tier.TEN_SECONDS, unscoped(*_ERRORS.values()))
+def pcie_errors(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Errors by kind since the driver was loaded."""
+    return read_by_label(metrics.GPU_PCIE_ERRORS, gpu.labels, _ERRORS, values)
 
 
-class GpuPcieLimits:
-    """Reads the highest generation and width of the link."""
-
-    name = "gpu_pcie_limits"
-    tier = Tier.MINUTE
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """Maxima of the link, and of the GPU by itself."""
-        # both maxima of the generation: a fast GPU in a slower slot is not faulty
-        for metric, call in _MAXIMA.items():
-            value = self._gpu.query(call)
-            if value is not None:
-                yield Reading(metric, self._gpu.labels, value)
+@gpu_collector("gpu_pcie_limits", Tier.MINUTE)
+def pcie_limits(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """Highest generation and width of the link, and of the GPU by itself."""
+    # both maxima of the generation: a fast GPU in a slower slot is not faulty
+    for metric, call in _MAXIMA.items():
+        yield from present(metric, gpu.labels, gpu.query(call))

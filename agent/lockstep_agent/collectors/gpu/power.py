@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.nvml import Fields, Gpu
+from lockstep_agent.collectors.gpu.reading import (
+    Values,
+    gpu_collector,
+    present,
+    read_by_label,
+    unscoped,
+)
+from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
 _MILLI, _MEGA = 1e-3, 1e6
@@ -23,103 +30,59 @@ _MARGINS = {"shutdown": 193, "slowdown": 194, "mem_max": 195, "gpu_max": 196}
 _THRESHOLDS = {"shutdown": 0, "slowdown": 1, "mem_max": 2, "gpu_max": 3}
 
 
-class GpuPower:
-    """Reads the current power, energy, clocks and temperatures."""
-
-    name = "gpu_power"
-    tier = Tier.EVERY_TICK
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        fields = ((_POWER_INSTANT, _GPU), (_ENERGY, 0), (_MEMORY_TEMPERATURE, 0))
-        self._fields = Fields(gpu, (*_SCALED, *fields))
-
-    def collect(self) -> Iterator[Reading]:
-        """Readings in watts, joules, hertz and degrees Celsius."""
-        values = self._fields.read()
-        labels = self._gpu.labels
-        for field, (metric, factor) in _SCALED.items():
-            if field in values:
-                yield Reading(metric, labels, values[field] * factor)
-        yield from self._power_and_energy(values, labels)
-        for domain, number in _DOMAINS.items():
-            megahertz = self._gpu.query("nvmlDeviceGetClockInfo", number)
-            if megahertz is not None:
-                yield Reading(metrics.GPU_CLOCK, (*labels, domain), megahertz * _MEGA)
-        yield from self._temperatures(values, labels)
-
-    def _power_and_energy(
-        self, values: dict[tuple[int, int], float], labels: tuple[str, str]
-    ) -> Iterator[Reading]:
-        milliwatts = values.get((_POWER_INSTANT, _GPU))
-        if milliwatts is None:
-            milliwatts = self._gpu.query("nvmlDeviceGetPowerUsage")
-        if milliwatts is not None:
-            yield Reading(metrics.GPU_POWER, labels, milliwatts * _MILLI)
-        # exact over any interval, unlike sampled power; Volta and newer
-        millijoules = values.get((_ENERGY, 0))
-        if millijoules is None:
-            millijoules = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
-        if millijoules is not None:
-            yield Reading(metrics.GPU_ENERGY, labels, millijoules * _MILLI)
-
-    def _temperatures(
-        self, values: dict[tuple[int, int], float], labels: tuple[str, str]
-    ) -> Iterator[Reading]:
-        # nvmlDeviceGetTemperature goes away in CUDA 14, and older drivers lack the call with V
-        core_celsius = self._gpu.query("nvmlDeviceGetTemperatureV", 0)
-        if core_celsius is None:
-            core_celsius = self._gpu.query("nvmlDeviceGetTemperature", 0)
-        if core_celsius is not None:
-            yield Reading(metrics.GPU_TEMPERATURE, (*labels, "core"), core_celsius)
-        memory_celsius = values.get((_MEMORY_TEMPERATURE, 0))
-        if memory_celsius:  # 0 without a sensor, as on an L40S
-            yield Reading(metrics.GPU_TEMPERATURE, (*labels, "memory"), memory_celsius)
-        margin_celsius = self._gpu.query("nvmlDeviceGetMarginTemperature")
-        if margin_celsius is not None:
-            yield Reading(metrics.GPU_TEMPERATURE_MARGIN, labels, margin_celsius)
+@gpu_collector(
+    "gpu_power",
+    Tier.EVERY_TICK,
+    (*_SCALED, (_POWER_INSTANT, _GPU), (_ENERGY, 0), (_MEMORY_TEMPERATURE, 0)),
+)
+def power(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Watts, joules, hertz and degrees Celsius of this moment."""
+    for field, (metric, factor) in _SCALED.items():
+        yield from present(metric, gpu.labels, values.get(field), factor)
+    milliwatts = values.get((_POWER_INSTANT, _GPU))
+    if milliwatts is None:
+        milliwatts = gpu.query("nvmlDeviceGetPowerUsage")
+    yield from present(metrics.GPU_POWER, gpu.labels, milliwatts, _MILLI)
+    # exact over any interval, unlike sampled power; Volta and newer
+    millijoules = values.get((_ENERGY, 0))
+    if millijoules is None:
+        millijoules = gpu.query("nvmlDeviceGetTotalEnergyConsumption")
+    yield from present(metrics.GPU_ENERGY, gpu.labels, millijoules, _MILLI)
+    for domain, number in _DOMAINS.items():
+        megahertz = gpu.query("nvmlDeviceGetClockInfo", number)
+        yield from present(metrics.GPU_CLOCK, (*gpu.labels, domain), megahertz, _MEGA)
+    yield from _temperatures(gpu, values)
 
 
-class GpuLimits:
-    """Reads the limits of power, clocks and temperature, which change only by hand."""
+def _temperatures(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    # nvmlDeviceGetTemperature goes away in CUDA 14, and older drivers lack the call with V
+    core_celsius = gpu.query("nvmlDeviceGetTemperatureV", 0)
+    if core_celsius is None:
+        core_celsius = gpu.query("nvmlDeviceGetTemperature", 0)
+    yield from present(metrics.GPU_TEMPERATURE, (*gpu.labels, "core"), core_celsius)
+    memory_celsius = values.get((_MEMORY_TEMPERATURE, 0)) or None  # 0 without a sensor, as on L40S
+    yield from present(metrics.GPU_TEMPERATURE, (*gpu.labels, "memory"), memory_celsius)
+    margin_celsius = gpu.query("nvmlDeviceGetMarginTemperature")
+    yield from present(metrics.GPU_TEMPERATURE_MARGIN, gpu.labels, margin_celsius)
 
-    name = "gpu_limits"
-    tier = Tier.MINUTE
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(
-            gpu, ((field, 0) for field in (*_LIMITS.values(), *_MARGINS.values()))
-        )
-
-    def collect(self) -> Iterator[Reading]:
-        """Readings in watts, hertz and degrees Celsius."""
-        values, labels = self._fields.read(), self._gpu.labels
-        for limit, field in _LIMITS.items():
-            milliwatts = values.get((field, 0))
-            if milliwatts is None and limit == "enforced":
-                milliwatts = self._gpu.query("nvmlDeviceGetEnforcedPowerLimit")
-            if milliwatts is not None:
-                yield Reading(metrics.GPU_POWER_LIMIT, (*labels, limit), milliwatts * _MILLI)
-        for domain, number in _DOMAINS.items():
-            megahertz = self._gpu.query("nvmlDeviceGetMaxClockInfo", number)
-            if megahertz is not None:
-                yield Reading(metrics.GPU_CLOCK_MAX, (*labels, domain), megahertz * _MEGA)
-        state = self._gpu.query("nvmlDeviceGetPerformanceState")
-        if state is not None and 0 <= state <= 15:  # noqa: PLR2004  # 32 is unknown
-            yield Reading(metrics.GPU_PSTATE, labels, state)
-        yield from self._thresholds(values, labels)
-
-    def _thresholds(
-        self, values: dict[tuple[int, int], float], labels: tuple[str, str]
-    ) -> Iterator[Reading]:
-        """Thresholds as margins where the driver reports margins, else as temperatures."""
-        margins = {
-            name: values[field, 0] for name, field in _MARGINS.items() if (field, 0) in values
-        }
-        for name, margin in margins.items():
-            yield Reading(metrics.GPU_TEMPERATURE_LIMIT_MARGIN, (*labels, name), margin)
-        for name, number in _THRESHOLDS.items() if not margins else ():
-            celsius = self._gpu.query("nvmlDeviceGetTemperatureThreshold", number)
-            if celsius is not None:
-                yield Reading(metrics.GPU_TEMPERATURE_LIMIT, (*labels, name), celsius)
+@gpu_collector("gpu_limits", Tier.MINUTE, unscoped(*_LIMITS.values(), *_MARGINS.values()))
+def limits(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Limits of power, clocks and temperature, which change only by hand."""
+    for limit, field in _LIMITS.items():
+        milliwatts = values.get((field, 0))
+        if milliwatts is None and limit == "enforced":
+            milliwatts = gpu.query("nvmlDeviceGetEnforcedPowerLimit")
+        yield from present(metrics.GPU_POWER_LIMIT, (*gpu.labels, limit), milliwatts, _MILLI)
+    for domain, number in _DOMAINS.items():
+        megahertz = gpu.query("nvmlDeviceGetMaxClockInfo", number)
+        yield from present(metrics.GPU_CLOCK_MAX, (*gpu.labels, domain), megahertz, _MEGA)
+    state = gpu.query("nvmlDeviceGetPerformanceState")
+    if state is not None and 0 <= state <= 15:  # noqa: PLR2004  # 32 is unknown
+        yield Reading(metrics.GPU_PSTATE, gpu.labels, state)
+    # margins where the driver reports margins, else temperatures
+    margins = [*read_by_label(metrics.GPU_TEMPERATURE_LIMIT_MARGIN, gpu.labels, _MARGINS, values)]
+    yield from margins
+    for name, number in _THRESHOLDS.items() if not margins else ():
+        celsius = gpu.query("nvmlDeviceGetTemperatureThreshold", number)
+        yield from present(metrics.GPU_TEMPERATURE_LIMIT, (*gpu.labels, name), celsius)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.nvml import Fields, Gpu
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, present, unscoped
+from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
 _BITS = {
@@ -30,45 +31,23 @@ _ANY_THERMAL = 75  # older drivers have one counter for all thermal reasons
 _NANO = 1e-9
 
 
-class GpuThrottle:
-    """Reads the reasons that hold at this moment."""
-
-    name = "gpu_throttle"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def collect(self) -> Iterator[Reading]:
-        """0 or 1 for each reason."""
-        # the call with ThrottleReasons goes away in CUDA 14, and older drivers lack the other
-        mask = self._gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
-        if mask is None:
-            mask = self._gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
-        if mask is None:
-            return
-        for reason, bit in _BITS.items():
-            labels = (*self._gpu.labels, reason)
-            yield Reading(metrics.GPU_THROTTLE_ACTIVE, labels, 1 if mask & bit else 0)
+@gpu_collector("gpu_throttle", Tier.TEN_SECONDS)
+def throttle_reasons(gpu: Gpu, _: Values) -> Iterator[Reading]:
+    """0 or 1 for each reason, whether it holds at this moment."""
+    # the call with ThrottleReasons goes away in CUDA 14, and older drivers lack the other
+    mask = gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
+    if mask is None:
+        mask = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
+    for reason, bit in _BITS.items() if mask is not None else ():
+        labels = (*gpu.labels, reason)
+        yield Reading(metrics.GPU_THROTTLE_ACTIVE, labels, 1 if mask & bit else 0)
 
 
-class GpuThrottleSeconds:
-    """Reads the driver's counters of throttled time, which miss nothing between two polls."""
-
-    name = "gpu_throttle_seconds"
-    tier = Tier.TEN_SECONDS
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._fields = Fields(gpu, ((field, 0) for field in (*_SECONDS.values(), _ANY_THERMAL)))
-
-    def collect(self) -> Iterator[Reading]:
-        """Seconds by reason."""
-        values = self._fields.read()
-        for reason, field in _SECONDS.items():
-            nanoseconds = values.get((field, 0))
-            if nanoseconds is None and reason == "sw_thermal":
-                nanoseconds = values.get((_ANY_THERMAL, 0))
-            if nanoseconds is not None:
-                labels = (*self._gpu.labels, reason)
-                yield Reading(metrics.GPU_THROTTLE_SECONDS, labels, nanoseconds * _NANO)
+@gpu_collector("gpu_throttle_seconds", Tier.TEN_SECONDS, unscoped(*_SECONDS.values(), _ANY_THERMAL))
+def throttle_seconds(gpu: Gpu, values: Values) -> Iterator[Reading]:
+    """Seconds by reason: the driver's counters miss nothing between two polls."""
+    any_thermal = values.get((_ANY_THERMAL, 0))
+    for reason, field in _SECONDS.items():
+        nanoseconds = values.get((field, 0), any_thermal if reason == "sw_thermal" else None)
+        labels = (*gpu.labels, reason)
+        yield from present(metrics.GPU_THROTTLE_SECONDS, labels, nanoseconds, _NANO)

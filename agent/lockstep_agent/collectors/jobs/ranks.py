@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
@@ -37,14 +36,14 @@ class Ranks:
     ) -> None:
         self._pages, self._node = pages, node
         self._linger_seconds, self._clock = linger_seconds, clock
-        self._jobs: dict[Path, JobPages] = {}
+        self._jobs: dict[str, JobPages] = {}
         self._reasons, self._spool_reads = Counter[str](), Counter[int]()
 
     def collect(self) -> Iterator[AnyReading]:
         """Readings of every job that has not left, and how many pages cannot be read."""
         self._reasons.clear()
         self._spool_reads.clear()
-        followed: dict[Path, JobPages] = {}
+        followed: dict[str, JobPages] = {}
         yield from self._pages.readings(self.name, lambda job: self._job_readings(job, followed))
         self._jobs = followed
         for reason in REASON.values:
@@ -52,10 +51,10 @@ class Ranks:
         yield from self._pages.health()
 
     def _job_readings(
-        self, job: JobSnapshot, followed: dict[Path, JobPages]
+        self, job: JobSnapshot, followed: dict[str, JobPages]
     ) -> Iterator[AnyReading]:
-        pages = self._jobs.get(job.folder) or JobPages(job.folder, self._linger_seconds)
-        followed[job.folder] = pages
+        pages = self._jobs.get(job.job_id) or JobPages(self._linger_seconds)
+        followed[job.job_id] = pages
         pages.refresh(job, self._clock())
         if pages.has_left:
             return
@@ -74,5 +73,6 @@ class Ranks:
                 pages=pages.pages,
                 running=pages.running,
                 exemplars=exemplars,
+                pods=job.pods,
             )
             yield from job_readings(view)

@@ -23,8 +23,7 @@ from lockstep_alerts.conditions.synthetic import (
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
-from lockstep_catalogue.gpu import NAMESPACE, POD
-from lockstep_catalogue.labels import GOODPUT, PRESSURE, RESOURCE, STATE
+from lockstep_catalogue.labels import GOODPUT, NAMESPACE, POD, PRESSURE, RESOURCE, STATE
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows

@@ -1,0 +1,87 @@
+"""Fill the Secret of tokens and certificates of an installation, in a Job of its own."""
+
+import base64
+import os
+import secrets
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import httpx
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKENS = ("scrape", "agent", "scheduler", "reader")
+_DAYS = "3650"
+
+
+@click.command("access")
+@click.option(
+    "--secret", required=True, help="Name of the Secret, which is there and may be empty."
+)
+@click.option("--tokens-only", is_flag=True, help="Another program makes the certificate.")
+def deploy_access(*, secret: str, tokens_only: bool) -> None:
+    """Add the tokens and the certificate that a Secret lacks; what it has stays."""
+    namespace = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
+    token = (_ACCOUNT / "token").read_text(encoding="utf-8").strip()
+    url = f"https://{host}:{port}/api/v1/namespaces/{namespace}/secrets/{secret}"
+    with httpx.Client(
+        verify=ssl.create_default_context(cafile=_ACCOUNT / "ca.crt"),
+        headers={"Authorization": f"Bearer {token}"},
+    ) as client:
+        answer = client.get(url).raise_for_status().json()
+        held = {key: base64.b64decode(text) for key, text in (answer.get("data") or {}).items()}
+        added = missing_keys(held, namespace, tokens_only=tokens_only)
+        if added:
+            content_type = {"Content-Type": "application/merge-patch+json"}
+            client.patch(url, json={"stringData": added}, headers=content_type).raise_for_status()
+    click.echo(f"added {', '.join(sorted(added)) or 'nothing'}")
+
+
+def missing_keys(
+    held: Mapping[str, bytes], namespace: str, *, tokens_only: bool = False
+) -> dict[str, str]:
+    """What a Secret lacks, by key.
+
+    Args:
+        held: what it has.
+        namespace: of the ledger, by which clients call it.
+        tokens_only: whether the certificate is somebody else's.
+    """
+    tokens = {
+        name: held[name].decode() if name in held else secrets.token_hex(32) for name in _TOKENS
+    }
+    contents = tokens | {
+        "writers": f"{tokens['agent']} scope=agent\n{tokens['scheduler']} scope=scheduler\n",
+        "readers": f"{tokens['reader']} scope=reader\n",
+    }
+    if not tokens_only and not {"tls.crt", "tls.key", "ca.crt"} <= held.keys():
+        return {key: text for key, text in contents.items() if key not in held} | _certificate(
+            namespace
+        )
+    return {key: text for key, text in contents.items() if key not in held}
+
+
+def _certificate(namespace: str) -> dict[str, str]:
+    """A certificate of agent and ledger that is its own authority, by openssl."""
+    names = ["lockstep", "lockstep-ledger"]
+    for suffix in (namespace, "svc", "cluster.local"):
+        names.append(f"{names[-1]}.{suffix}")
+    alternatives = ",".join(f"DNS:{name}" for name in names)
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = Path(folder, "tls.key"), Path(folder, "tls.crt")
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-nodes", "-days", _DAYS, "-subj", "/CN=lockstep"),
+                *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+                *("-addext", f"subjectAltName={alternatives}"),
+                *("-keyout", key, "-out", certificate),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        text = certificate.read_text(encoding="utf-8")
+        return {"tls.key": key.read_text(encoding="utf-8"), "tls.crt": text, "ca.crt": text}

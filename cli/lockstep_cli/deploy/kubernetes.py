@@ -1,0 +1,170 @@
+"""Write the objects of a cluster, for kustomize and for Helm, from one file of settings."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import msgspec
+import yaml
+
+from lockstep_cli.deploy.shipped import shipped_folder
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
+_Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_Registry = Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)*)?$")]
+_Class = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]*$")]
+_OPERATOR = "prometheus-operator"
+_OF_PODS = {"kind": "DaemonSet|Deployment"}
+_CLUSTER = "/spec/template/spec/containers/0/env/0/value"
+_MAX_BYTES = 1 << 20
+
+
+class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Settings of an installation; they are the chart's values too."""
+
+    cluster: _Name = "local"
+    namespace: _Namespace = "lockstep"
+    registry: _Registry = ""
+    tag: _Name = "0.1.0"
+    components: list[_Name] = []
+    storage_class: _Class = ""
+    labels: dict[str, str] = {}
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a YAML file.
+
+    Raises:
+        click.UsageError: the file is not readable, or a setting is unknown or wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            values = yaml.safe_load(file.read(_MAX_BYTES).decode())
+        settings = msgspec.convert(values or {}, Settings)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        text = " ".join(str(error).split())
+        raise click.UsageError(f"--settings {path}: {text}; see values.yaml") from None
+    components = sorted(
+        each.name for each in (shipped_folder("kubernetes") / "components").iterdir()
+    )
+    for name in settings.components:
+        if name not in components:
+            raise click.UsageError(
+                f"--settings {path}: components: {name!r} is none of {', '.join(components)}"
+            )
+    return settings
+
+
+@click.command("kubernetes")
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file of settings; values.yaml lists them.",
+)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder to write to; it is created.",
+)
+@click.option(
+    "--receivers",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Who is notified, as for lockstep alerts generate --deployment.",
+)
+def deploy_kubernetes(*, settings_file: Path | None, folder: Path, receivers: Path | None) -> None:
+    """Write objects for `kubectl apply --server-side -k FOLDER` or `helm install NAME FOLDER`.
+
+    With the component prometheus-operator also rules, their routes and the boards.
+    """
+    settings = read_settings(settings_file) if settings_file else Settings()
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / "Chart.yaml").exists():
+            raise click.UsageError(f"--to {folder} holds other files; name a folder of its own")
+        shutil.copytree(shipped_folder("kubernetes"), folder, dirs_exist_ok=True)
+        if _OPERATOR in settings.components:
+            _write_rules(folder / "components" / _OPERATOR, settings, receivers)
+        overlay = yaml.safe_dump(kustomization_of(settings), sort_keys=False)
+        (folder / "kustomization.yaml").write_text(overlay, encoding="utf-8")
+        values = yaml.safe_dump(msgspec.to_builtins(settings), sort_keys=False)
+        (folder / "values.yaml").write_text(values, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--to {folder}: {error.strerror}; name a writable folder") from None
+    click.echo(f"kubectl apply --server-side -k {folder}")
+    if not settings.storage_class and "ledger-postgres" not in settings.components:
+        click.echo("The ledger's volume takes the default StorageClass; else set storage_class.")
+
+
+def kustomization_of(settings: Settings) -> dict[str, Any]:
+    """The overlay that gives base and components the settings."""
+    images = ("lockstep-agent", "lockstep-ledger")
+    prefix = f"{settings.registry}/" if settings.registry else ""
+    patches = [{"target": _OF_PODS, "patch": _replace(_CLUSTER, settings.cluster)}]
+    if settings.storage_class and "ledger-postgres" not in settings.components:
+        patch = _replace("/spec/storageClassName", settings.storage_class, op="add")
+        patches.append({"target": {"kind": "PersistentVolumeClaim"}, "patch": patch})
+    overlay: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": settings.namespace,
+        "resources": ["base"],
+        "components": [f"components/{name}" for name in settings.components],
+        "images": [
+            {"name": name, "newName": f"{prefix}{name}", "newTag": settings.tag} for name in images
+        ],
+        "patches": patches,
+    }
+    if settings.labels:
+        overlay["labels"] = [{"pairs": settings.labels, "includeSelectors": False}]
+    return overlay
+
+
+def _replace(path: str, value: str, op: str = "replace") -> str:
+    return yaml.safe_dump([{"op": op, "path": path, "value": value}])
+
+
+def _write_rules(component: Path, settings: Settings, receivers: Path | None) -> None:
+    """Adds rules, routes and boards to the component; each alert carries the namespace.
+
+    The operator gives an AlertmanagerConfig only the alerts of its own namespace, by that label.
+    """
+    labels = [f"--label={name}={value}" for name, value in settings.labels.items()]
+    given = [f"--deployment={receivers}"] if receivers else []
+    alerts = ["alerts", "generate", f"--format={_OPERATOR}", f"--namespace={settings.namespace}"]
+    _run([*alerts, *labels, *given, f"--out={component / 'rules'}"])
+    _run(["dashboards", "generate", "--format=configmap", f"--out={component / 'boards'}"])
+    kustomization = component / "kustomization.yaml"
+    document = yaml.safe_load(kustomization.read_text(encoding="utf-8"))
+    for path in sorted((*component.glob("rules/*.yaml"), *component.glob("boards/*.yaml"))):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if content.get("kind") in {None, "Kustomization"}:
+            path.unlink()  # for promtool, or for a folder on its own
+            continue
+        if content["kind"] == "ConfigMap":
+            # A client-side apply keeps the object in an annotation of at most 262,144 bytes.
+            boards = content["data"].items()
+            content["data"] = {
+                name: json.dumps(json.loads(text), separators=(",", ":")) for name, text in boards
+            }
+        for group in content.get("spec", {}).get("groups", ()):
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    rule.setdefault("labels", {})["namespace"] = settings.namespace
+        path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        document["resources"].append(str(path.relative_to(component)))
+    document["resources"] = list(dict.fromkeys(document["resources"]))
+    kustomization.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def _run(arguments: list[str]) -> None:
+    """Runs another command of Lockstep's: components do not import each other."""
+    command = [sys.executable, "-m", "lockstep_cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.UsageError(done.stderr.strip().removeprefix("Error: "))

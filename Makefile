@@ -125,7 +125,7 @@ format: $(READY) ## Format the code and fix what the linter can
 	ruff check --fix .
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
-	PYTHONPATH=bench $(BIN)/python -m docs_pages docs
+	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	$(BIN)/python -m lockstep_reports.schema docs/formats
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue

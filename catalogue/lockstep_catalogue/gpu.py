@@ -50,7 +50,7 @@ from lockstep_catalogue.labels import (
 from lockstep_catalogue.metric import Label, Metric, Stability
 
 
-def _of_gpu(
+def _declare_gpu(
     name: str, help_text: str, source: str, labels: tuple[Label, ...] = (), **settings: Any
 ) -> Metric:
     return Metric(name=name, labels=(*OF_GPU, *labels), help=help_text, source=source, **settings)
@@ -58,7 +58,7 @@ def _of_gpu(
 
 # Metrics of a GPU's identity, state, load and memory; by the driver (NVML).
 
-GPU_INFO = _of_gpu(
+GPU_INFO = _declare_gpu(
     "lockstep_gpu_info",
     "Identity of a GPU, always 1; join on gpu and uuid; unknown is empty.",
     "nvmlDeviceGetName, Architecture, PciInfo, MinorNumber, Serial, VbiosVersion",
@@ -78,13 +78,13 @@ GPU_COUNT = Metric(
     help="GPUs of the node that driver or bus count; one is lost where the driver counts fewer.",
     source="nvmlDeviceGetCount_v2, /sys/bus/pci/devices",
 )
-GPU_UP = _of_gpu(
+GPU_UP = _declare_gpu(
     "lockstep_gpu_up",
     "1 while the driver answers for the GPU, 0 when it is lost or a call hangs.",
     "result of the calls of one sampling",
     stability=Stability.STABLE,
 )
-GPU_STATE_INFO = _of_gpu(
+GPU_STATE_INFO = _declare_gpu(
     "lockstep_gpu_state_info",
     "State of the driver's answers for the GPU, always 1 on the present state.",
     "return codes of the driver, the watchdog",
@@ -92,62 +92,62 @@ GPU_STATE_INFO = _of_gpu(
     stability=Stability.STABLE,
 )
 # A single resident thread counts as full use; gpu_sm_active_ratio says how much works.
-GPU_UTILIZATION = _of_gpu(
+GPU_UTILIZATION = _declare_gpu(
     "lockstep_gpu_utilization_ratio",
     "Share of the driver's last window in which some kernel was resident.",
     "nvmlDeviceGetUtilizationRates gpu",
 )
-GPU_MEMORY_COPY = _of_gpu(
+GPU_MEMORY_COPY = _declare_gpu(
     "lockstep_gpu_memory_copy_utilization_ratio",
     "Share of the driver's last window in which memory was read or written.",
     "nvmlDeviceGetUtilizationRates memory",
 )
-GPU_MEMORY_TOTAL = _of_gpu(
+GPU_MEMORY_TOTAL = _declare_gpu(
     "lockstep_gpu_memory_total_bytes", "Memory of the GPU.", "nvmlDeviceGetMemoryInfo total"
 )
-GPU_MEMORY_USED = _of_gpu(
+GPU_MEMORY_USED = _declare_gpu(
     "lockstep_gpu_memory_used_bytes", "Memory of the GPU in use.", "nvmlDeviceGetMemoryInfo used"
 )
-GPU_MEMORY_FREE = _of_gpu(
+GPU_MEMORY_FREE = _declare_gpu(
     "lockstep_gpu_memory_free_bytes",
     "Memory of the GPU that is free.",
     "nvmlDeviceGetMemoryInfo free",
 )
 # Version 1 of the call counts the reserved part as used.
-GPU_MEMORY_RESERVED = _of_gpu(
+GPU_MEMORY_RESERVED = _declare_gpu(
     "lockstep_gpu_memory_reserved_bytes",
     "Memory of the GPU that driver and firmware reserve.",
     "nvmlDeviceGetMemoryInfo_v2 reserved",
 )
-GPU_BAR1_USED = _of_gpu(
+GPU_BAR1_USED = _declare_gpu(
     "lockstep_gpu_bar1_used_bytes",
     "Used part of the BAR1 window, through which bus and network cards access the memory.",
     "nvmlDeviceGetBAR1MemoryInfo bar1Used",
 )
 # In another pid namespace the driver's process ids mean nothing.
-GPU_PROCESSES = _of_gpu(
+GPU_PROCESSES = _declare_gpu(
     "lockstep_gpu_processes",
     "Number of compute processes on the GPU; needs the pid namespace of the host.",
     "nvmlDeviceGetComputeRunningProcesses_v3",
 )
-GPU_MIG_ENABLED = _of_gpu(
+GPU_MIG_ENABLED = _declare_gpu(
     "lockstep_gpu_mig_enabled",
     "1 when the GPU is split into instances, else 0.",
     "nvmlDeviceGetMigMode",
 )
-GPU_MIG_INFO = _of_gpu(
+GPU_MIG_INFO = _declare_gpu(
     "lockstep_gpu_mig_info",
     "An instance of a split GPU, always 1.",
     "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetUUID",
     (MIG, MIG_UUID),
 )
-GPU_MIG_MEMORY_TOTAL = _of_gpu(
+GPU_MIG_MEMORY_TOTAL = _declare_gpu(
     "lockstep_gpu_mig_memory_total_bytes",
     "Memory of an instance of a split GPU.",
     "nvmlDeviceGetMemoryInfo of the instance",
     (MIG,),
 )
-GPU_MIG_MEMORY_USED = _of_gpu(
+GPU_MIG_MEMORY_USED = _declare_gpu(
     "lockstep_gpu_mig_memory_used_bytes",
     "Memory of an instance of a split GPU in use.",
     "nvmlDeviceGetMemoryInfo of the instance",
@@ -158,102 +158,102 @@ GPU_MIG_MEMORY_USED = _of_gpu(
 
 # nvmlDeviceGetPowerUsage is a mean over a second on most GPUs from Ampere on; field 186 is
 # instantaneous.
-GPU_POWER = _of_gpu(
+GPU_POWER = _declare_gpu(
     "lockstep_gpu_power_watts",
     "Power drawn by the GPU when it was sampled.",
     "field 186, else nvmlDeviceGetPowerUsage / 1000",
 )
-GPU_POWER_AVERAGE = _of_gpu(
+GPU_POWER_AVERAGE = _declare_gpu(
     "lockstep_gpu_power_average_watts",
     "Power drawn by the GPU, averaged by the driver over about a second.",
     "field 185 / 1000",
 )
 # Scope 2 is measured on Hopper: 43 W on an idle H200, 98 W on a loaded one.
-GPU_MEMORY_POWER = _of_gpu(
+GPU_MEMORY_POWER = _declare_gpu(
     "lockstep_gpu_memory_power_watts",
     "Power drawn by the memory of the GPU, averaged by the driver.",
     "field 185 of scope 2 / 1000",
 )
-GPU_MODULE_POWER = _of_gpu(
+GPU_MODULE_POWER = _declare_gpu(
     "lockstep_gpu_module_power_watts",
     "Power drawn by the module of GPU and CPU.",
     "field 186 of scope 1 / 1000",
 )
 # Its rate is the true mean power, which no sampling can miss.
-GPU_ENERGY = _of_gpu(
+GPU_ENERGY = _declare_gpu(
     "lockstep_gpu_energy_joules_total",
     "Energy used by the GPU since the driver was loaded.",
     "field 83, else nvmlDeviceGetTotalEnergyConsumption / 1000",
 )
-GPU_POWER_LIMIT = _of_gpu(
+GPU_POWER_LIMIT = _declare_gpu(
     "lockstep_gpu_power_limit_watts",
     "Limits on the power of the GPU.",
     "fields 187 to 190, 192 / 1000, nvmlDeviceGetEnforcedPowerLimit",
     (LIMIT,),
 )
 # The driver keeps a ring of its own samples with times: extremes below a second need no fast loop.
-GPU_POWER_WINDOW = _of_gpu(
+GPU_POWER_WINDOW = _declare_gpu(
     "lockstep_gpu_power_window_watts",
     "Power of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of total power",
     (STATISTIC,),
 )
-GPU_UTILIZATION_WINDOW = _of_gpu(
+GPU_UTILIZATION_WINDOW = _declare_gpu(
     "lockstep_gpu_utilization_window_ratio",
     "Utilization of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of GPU utilization",
     (STATISTIC,),
 )
-GPU_CLOCK_WINDOW = _of_gpu(
+GPU_CLOCK_WINDOW = _declare_gpu(
     "lockstep_gpu_clock_window_hertz",
     "Processor clock of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of the processor clock",
     (STATISTIC,),
 )
-GPU_CLOCK = _of_gpu(
+GPU_CLOCK = _declare_gpu(
     "lockstep_gpu_clock_hertz",
     "Clock of the GPU by domain.",
     "nvmlDeviceGetClockInfo x 1e6",
     (DOMAIN,),
 )
-GPU_CLOCK_MAX = _of_gpu(
+GPU_CLOCK_MAX = _declare_gpu(
     "lockstep_gpu_clock_max_hertz",
     "Highest clock of the GPU by domain.",
     "nvmlDeviceGetMaxClockInfo x 1e6",
     (DOMAIN,),
 )
-GPU_PSTATE = _of_gpu(
+GPU_PSTATE = _declare_gpu(
     "lockstep_gpu_performance_state",
     "Performance state, from 0, the fastest, to 15.",
     "nvmlDeviceGetPerformanceState",
 )
 # An H100 and an H200 report the nine bits 0x1ff as supported.
-GPU_THROTTLE_ACTIVE = _of_gpu(
+GPU_THROTTLE_ACTIVE = _declare_gpu(
     "lockstep_gpu_throttle_active",
     "1 while the driver holds the clocks back for this reason, else 0.",
     "nvmlDeviceGetCurrentClocksEventReasons",
     (THROTTLE,),
 )
 # A counter in nanoseconds: it misses nothing between two polls, as the bits of the moment do.
-GPU_THROTTLE_SECONDS = _of_gpu(
+GPU_THROTTLE_SECONDS = _declare_gpu(
     "lockstep_gpu_throttle_seconds_total",
     "Time for which the clocks were held back for this reason.",
     "fields 74, 76, 269, 270, 271 / 1e9, before them 75",
     (THROTTLE,),
 )
 # nvmlDeviceGetTemperature goes away with CUDA 14; an L40S has no memory sensor.
-GPU_TEMPERATURE = _of_gpu(
+GPU_TEMPERATURE = _declare_gpu(
     "lockstep_gpu_temperature_celsius",
     "Temperature of the GPU by sensor.",
     "nvmlDeviceGetTemperatureV, field 82",
     (SENSOR,),
 )
-GPU_TEMPERATURE_MARGIN = _of_gpu(
+GPU_TEMPERATURE_MARGIN = _declare_gpu(
     "lockstep_gpu_temperature_margin_celsius",
     "Margin of the GPU below its highest temperature of normal operation.",
     "nvmlDeviceGetMarginTemperature",
 )
-GPU_TEMPERATURE_LIMIT = _of_gpu(
+GPU_TEMPERATURE_LIMIT = _declare_gpu(
     "lockstep_gpu_temperature_limit_celsius",
     "Temperature from which the driver acts, where it reports one.",
     "nvmlDeviceGetTemperatureThreshold",
@@ -261,7 +261,7 @@ GPU_TEMPERATURE_LIMIT = _of_gpu(
 )
 # From Ada and Hopper on thresholds are offsets from T.Limit. Fixed limits of 85 or 90 C would be
 # wrong: an H100 slows down at 89 C.
-GPU_TEMPERATURE_LIMIT_MARGIN = _of_gpu(
+GPU_TEMPERATURE_LIMIT_MARGIN = _declare_gpu(
     "lockstep_gpu_temperature_limit_margin_celsius",
     "Margin at which the driver acts, where it reports thresholds as margins.",
     "fields 193 to 196",
@@ -272,40 +272,40 @@ GPU_TEMPERATURE_LIMIT_MARGIN = _of_gpu(
 
 # GPM takes two samples at least 100 ms apart, and no lock on the profiler, so Nsight can run beside
 # it.
-GPU_SM_ACTIVE = _of_gpu(
+GPU_SM_ACTIVE = _declare_gpu(
     "lockstep_gpu_sm_active_ratio",
     "Share of time, over all multiprocessors, in which one had work.",
     "GPM 2, DCGM 1002",
 )
-GPU_SM_ACTIVE_WINDOW = _of_gpu(
+GPU_SM_ACTIVE_WINDOW = _declare_gpu(
     "lockstep_gpu_sm_active_window_ratio",
     "Activity of the multiprocessors over the agent's window, from its ticks.",
     "GPM 2 of each tick",
     (STATISTIC,),
 )
-GPU_SM_OCCUPANCY = _of_gpu(
+GPU_SM_OCCUPANCY = _declare_gpu(
     "lockstep_gpu_sm_occupancy_ratio",
     "Warps resident on the multiprocessors as a share of the most that fit.",
     "GPM 3, DCGM 1003",
 )
-GPU_TENSOR_ACTIVE = _of_gpu(
+GPU_TENSOR_ACTIVE = _declare_gpu(
     "lockstep_gpu_tensor_active_ratio",
     "Share of time in which the tensor pipes worked.",
     "GPM 5 to 7 and 9, DCGM 1004, 1013 to 1015",
     (PIPE,),
 )
-GPU_DRAM_ACTIVE = _of_gpu(
+GPU_DRAM_ACTIVE = _declare_gpu(
     "lockstep_gpu_dram_active_ratio",
     "Share of time in which the memory moved data.",
     "GPM 10, DCGM 1005",
 )
-GPU_GRAPHICS_ACTIVE = _of_gpu(
+GPU_GRAPHICS_ACTIVE = _declare_gpu(
     "lockstep_gpu_graphics_engine_active_ratio",
     "Share of time in which the graphics and compute engine worked.",
     "GPM 1, DCGM 1001",
 )
 # nvmlDeviceGetUtilizationRates has no data on an instance.
-GPU_MIG_SM_ACTIVE = _of_gpu(
+GPU_MIG_SM_ACTIVE = _declare_gpu(
     "lockstep_gpu_mig_sm_active_ratio",
     "Share of time in which a multiprocessor of an instance of a split GPU had work.",
     "GPM 2 of the instance",
@@ -314,68 +314,68 @@ GPU_MIG_SM_ACTIVE = _of_gpu(
 
 # Metrics of a GPU's memory faults and of the recovery that the driver demands (NVML).
 
-GPU_ECC_ERRORS = _of_gpu(
+GPU_ECC_ERRORS = _declare_gpu(
     "lockstep_gpu_ecc_errors_total",
     "Memory errors of the GPU, since the driver was loaded or over its life.",
     "fields 3 to 6, else nvmlDeviceGetTotalEccErrors",
     (ECC, ECC_SCOPE),
 )
 # H100 and H200 report DRAM and SRAM only; the other locations are not supported.
-GPU_ECC_LOCATION_ERRORS = _of_gpu(
+GPU_ECC_LOCATION_ERRORS = _declare_gpu(
     "lockstep_gpu_ecc_location_errors_total",
     "Memory errors by the kind of memory.",
     "nvmlDeviceGetMemoryErrorCounter",
     (ECC, ECC_SCOPE, LOCATION),
 )
 # The flag is NVIDIA's criterion for a replacement.
-GPU_SRAM_THRESHOLD_EXCEEDED = _of_gpu(
+GPU_SRAM_THRESHOLD_EXCEEDED = _declare_gpu(
     "lockstep_gpu_sram_ecc_threshold_exceeded",
     "1 when the GPU has so many SRAM errors that it should be replaced, else 0.",
     "nvmlDeviceGetSramEccErrorStatus",
 )
-GPU_SRAM_UNCORRECTED = _of_gpu(
+GPU_SRAM_UNCORRECTED = _declare_gpu(
     "lockstep_gpu_sram_uncorrected_errors_total",
     "Uncorrected SRAM errors over the life of the GPU, by unit.",
     "nvmlDeviceGetSramEccErrorStatus",
     (SRAM_UNIT,),
 )
-GPU_REMAPPED_ROWS = _of_gpu(
+GPU_REMAPPED_ROWS = _declare_gpu(
     "lockstep_gpu_remapped_rows_total",
     "Memory rows replaced by spare ones, by kind of error.",
     "nvmlDeviceGetRemappedRows",
     (ECC,),
 )
-GPU_REMAP_PENDING = _of_gpu(
+GPU_REMAP_PENDING = _declare_gpu(
     "lockstep_gpu_row_remap_pending",
     "1 when a row waits for a reset to be replaced, else 0.",
     "nvmlDeviceGetRemappedRows",
 )
-GPU_REMAP_FAILED = _of_gpu(
+GPU_REMAP_FAILED = _declare_gpu(
     "lockstep_gpu_row_remap_failed",
     "1 when a row could not be replaced and the GPU should be, else 0.",
     "nvmlDeviceGetRemappedRows",
 )
 # A healthy H100 has 2,560 banks with all spare rows, an H200 3,072.
-GPU_REMAP_BANKS = _of_gpu(
+GPU_REMAP_BANKS = _declare_gpu(
     "lockstep_gpu_row_remap_banks",
     "Number of memory banks by how many spare rows they have left.",
     "nvmlDeviceGetRowRemapperHistogram",
     (AVAILABILITY,),
 )
 # From Ampere on rows are remapped and no pages are retired.
-GPU_RETIRED_PAGES = _of_gpu(
+GPU_RETIRED_PAGES = _declare_gpu(
     "lockstep_gpu_retired_pages_total",
     "Memory pages retired; on GPUs before row remapping.",
     "fields 29 and 30",
     (RETIRED_BY,),
 )
-GPU_RETIRED_PENDING = _of_gpu(
+GPU_RETIRED_PENDING = _declare_gpu(
     "lockstep_gpu_retired_pages_pending",
     "1 when a page waits for a restart to be retired, else 0.",
     "field 31",
 )
 # Depends on the driver, not on the chip: 590 and later report it on a Turing too.
-GPU_RECOVERY_ACTION = _of_gpu(
+GPU_RECOVERY_ACTION = _declare_gpu(
     "lockstep_gpu_recovery_action_info",
     "Action that the driver demands for the GPU, always 1 on the present action.",
     "field 230",
@@ -388,7 +388,7 @@ SLURM_JOB = Label(name="slurm_job", help="id of the Slurm job")
 SLURM_STEP = Label(name="slurm_step", help="step of the Slurm job")
 CLAIM = Label(name="claim", help="name of the resource claim, empty for a device of a plugin")
 
-GPU_OWNER_INFO = _of_gpu(
+GPU_OWNER_INFO = _declare_gpu(
     "lockstep_gpu_owner_info",
     "Owner of the GPU, always 1; where several share it, their names are a list.",
     "rank pages, kubelet pod-resources, processes of the GPU, files of a Slurm prolog",
@@ -405,66 +405,66 @@ PORT_OWNER_INFO = Metric(
 # Metrics of a GPU's NVLinks and of their fabric; by the driver (NVML).
 
 # 18 on H100, H200 and B200, 12 on A100.
-NVLINK_LINKS = _of_gpu(
+NVLINK_LINKS = _declare_gpu(
     "lockstep_nvlink_links",
     "Number of NVLinks of the GPU by state.",
     "field 165 or nvmlDeviceGetNvLinkState of each link",
     (LINK_STATE,),
 )
 # 26.562 GB/s per link of an H100 or H200, 53.125 GB/s of a GB200.
-NVLINK_SPEED_MIN = _of_gpu(
+NVLINK_SPEED_MIN = _declare_gpu(
     "lockstep_nvlink_speed_min_bytes_per_second",
     "Line rate of the slowest active NVLink of the GPU, one direction.",
     "field 164 of each link",
 )
 # Scope 0xffffffff sums over the links, so that one pair of fields is read per GPU.
-NVLINK_BYTES = _of_gpu(
+NVLINK_BYTES = _declare_gpu(
     "lockstep_nvlink_bytes_total",
     "Payload over all NVLinks of the GPU.",
     "fields 138 and 139 x 1024 over all links",
     (DIRECTION,),
 )
-NVLINK_RATE = _of_gpu(
+NVLINK_RATE = _declare_gpu(
     "lockstep_nvlink_activity_bytes_per_second",
     "Traffic over all NVLinks of the GPU since the last tick.",
     "GPM 60 and 61, DCGM 1011 and 1012",
     (DIRECTION,),
 )
 # Fields 161 to 163 are not supported on Blackwell.
-NVLINK_ERRORS = _of_gpu(
+NVLINK_ERRORS = _declare_gpu(
     "lockstep_nvlink_errors_total",
     "Errors over all NVLinks of the GPU.",
     "fields 161 to 163, on Blackwell 206 to 221, before Hopper 38, 45, 52, 59, 160",
     (LINK_ERROR,),
 )
 # All links would be 864 series a node; the worst one names the cable.
-NVLINK_WORST_ERRORS = _of_gpu(
+NVLINK_WORST_ERRORS = _declare_gpu(
     "lockstep_nvlink_worst_link_errors_total",
     "Errors of the GPU's NVLink that has most; absent while no link has any.",
     "the same fields by link",
     (LINK,),
 )
 # The driver packs mantissa and exponent into one integer.
-NVLINK_BIT_ERROR = _of_gpu(
+NVLINK_BIT_ERROR = _declare_gpu(
     "lockstep_nvlink_bit_error_ratio",
     "Bit error ratio of the worst NVLink of the GPU.",
     "fields 220, 222, 293",
     (BER,),
 )
-NVLINK_FABRIC_STATE = _of_gpu(
+NVLINK_FABRIC_STATE = _declare_gpu(
     "lockstep_nvlink_fabric_state_info",
     "Progress of the GPU in joining the NVLink fabric, always 1 on the present state.",
     "nvmlDeviceGetGpuFabricInfoV state",
     (FABRIC_STATE,),
 )
-NVLINK_FABRIC_INFO = _of_gpu(
+NVLINK_FABRIC_INFO = _declare_gpu(
     "lockstep_nvlink_fabric_info",
     "NVLink fabric and clique of the GPU, always 1.",
     "nvmlDeviceGetGpuFabricInfoV",
     (CLIQUE, FABRIC),
 )
 # The health mask says something on NVL72; an H100 has no summary.
-NVLINK_FABRIC_UNHEALTHY = _of_gpu(
+NVLINK_FABRIC_UNHEALTHY = _declare_gpu(
     "lockstep_nvlink_fabric_unhealthy",
     "1 when the fabric's check of the GPU fails, 0 when it passes; absent without an answer.",
     "nvmlDeviceGetGpuFabricInfoV healthMask",
@@ -474,52 +474,52 @@ NVLINK_FABRIC_UNHEALTHY = _of_gpu(
 # Metrics of a GPU's PCIe link; by the driver (NVML).
 
 # A consumer GPU idles at generation 1; H100, H200 and L40S stay at their highest.
-GPU_PCIE_GENERATION = _of_gpu(
+GPU_PCIE_GENERATION = _declare_gpu(
     "lockstep_gpu_pcie_link_generation",
     "Present PCIe generation of the GPU's link; an idle link may use a lower one.",
     "nvmlDeviceGetCurrPcieLinkGeneration",
 )
-GPU_PCIE_WIDTH = _of_gpu(
+GPU_PCIE_WIDTH = _declare_gpu(
     "lockstep_gpu_pcie_link_width_lanes",
     "Present lanes of the GPU's link.",
     "nvmlDeviceGetCurrPcieLinkWidth",
 )
 # A GPU of generation 5 in a slot of generation 4 has no fault: compare with what both support.
-GPU_PCIE_GENERATION_MAX = _of_gpu(
+GPU_PCIE_GENERATION_MAX = _declare_gpu(
     "lockstep_gpu_pcie_link_generation_max",
     "Highest PCIe generation that both GPU and slot support.",
     "nvmlDeviceGetMaxPcieLinkGeneration",
 )
-GPU_PCIE_GENERATION_DEVICE_MAX = _of_gpu(
+GPU_PCIE_GENERATION_DEVICE_MAX = _declare_gpu(
     "lockstep_gpu_pcie_link_generation_device_max",
     "Highest PCIe generation that the GPU itself supports.",
     "nvmlDeviceGetGpuMaxPcieLinkGeneration",
 )
-GPU_PCIE_WIDTH_MAX = _of_gpu(
+GPU_PCIE_WIDTH_MAX = _declare_gpu(
     "lockstep_gpu_pcie_link_width_max_lanes",
     "Most lanes that both GPU and slot support.",
     "nvmlDeviceGetMaxPcieLinkWidth",
 )
 # A healthy H100 shows 9 since boot: alert on the rate alone.
-GPU_PCIE_REPLAYS = _of_gpu(
+GPU_PCIE_REPLAYS = _declare_gpu(
     "lockstep_gpu_pcie_replays_total",
     "Packets resent on the GPU's link; a few since boot are normal, a steady rate is not.",
     "nvmlDeviceGetPcieReplayCounter",
 )
-GPU_PCIE_ERRORS = _of_gpu(
+GPU_PCIE_ERRORS = _declare_gpu(
     "lockstep_gpu_pcie_errors_total",
     "Errors on the GPU's link.",
     "fields 173 to 182",
     (PCIE_ERROR,),
 )
 # Not nvmlDeviceGetPcieThroughput: it blocks for 20 ms in each direction.
-GPU_PCIE_BYTES = _of_gpu(
+GPU_PCIE_BYTES = _declare_gpu(
     "lockstep_gpu_pcie_bytes_total",
     "Traffic on the GPU's link; the driver's counter wraps and restarts.",
     "fields 197 and 198",
     (DIRECTION,),
 )
-GPU_PCIE_RATE = _of_gpu(
+GPU_PCIE_RATE = _declare_gpu(
     "lockstep_gpu_pcie_activity_bytes_per_second",
     "Traffic on the GPU's link since the last tick.",
     "GPM 20 and 21, DCGM 1009 and 1010",

@@ -91,7 +91,7 @@ _DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.
 _WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 
 
-def _of_ledger(
+def _declare_ledger(
     name: str, help_text: str, source: str, labels: tuple[Label, ...] = (), **settings: Any
 ) -> Metric:
     return Metric(
@@ -105,7 +105,7 @@ def _of_ledger(
 
 
 def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
-    return _of_ledger(f"lockstep_ledger_{name}_total", help_text, source, labels)
+    return _declare_ledger(f"lockstep_ledger_{name}_total", help_text, source, labels)
 
 
 JOBS_FINISHED = _counter(
@@ -180,39 +180,39 @@ AMENDED = _counter(
     "What a counter holds too much after late events; the counter minus this is exact.",
     "events that came late",
 )
-JOB_DURATION = _of_ledger(
+JOB_DURATION = _declare_ledger(
     "lockstep_ledger_job_duration_seconds",
     "Wall time of settled jobs from their first start to their last end.",
     "starts and ends of jobs",
     GROUP,
     buckets=_DURATION_BUCKETS,
 )
-QUEUE_WAIT = _of_ledger(
+QUEUE_WAIT = _declare_ledger(
     "lockstep_ledger_job_queue_wait_seconds",
     "Time from the submission of a job to its first start.",
     "submissions and starts of jobs",
     GROUP,
     buckets=_WAIT_BUCKETS,
 )
-JOBS = _of_ledger(
+JOBS = _declare_ledger(
     "lockstep_ledger_jobs",
     "Jobs whose outcome is not settled, by status.",
     "the store",
     (CLUSTER, JOB_STATUS),
 )
-SLO_EVENTS = _of_ledger(
+SLO_EVENTS = _declare_ledger(
     "lockstep_ledger_slo_events",
     "Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     "the store, as of the time of the counts per window",
     (CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
 )
-JOB_DEADLINE = _of_ledger(
+JOB_DEADLINE = _declare_ledger(
     "lockstep_ledger_job_deadline_timestamp_seconds",
     "Wall clock by which a running job has to be done; of jobs that declare it and their tokens.",
     "the store, as of the time of the counts per window",
     (CLUSTER, JOB_ID),
 )
-JOB_TOKENS = _of_ledger(
+JOB_TOKENS = _declare_ledger(
     "lockstep_ledger_job_declared_tokens",
     "Tokens that a running job with a deadline declares to train on.",
     "the store, as of the time of the counts per window",
@@ -243,62 +243,62 @@ HTTP_STATUS = Label(
 )
 STORE = Label(name="store", help="kind of database", values=("sqlite", "postgresql"))
 
-LEDGER_INFO = _of_ledger(
+LEDGER_INFO = _declare_ledger(
     "lockstep_ledger_info",
     "Identity of the ledger, always 1.",
     "options of the ledger",
     (VERSION, STORE),
 )
-EVENTS = _of_ledger(
+EVENTS = _declare_ledger(
     "lockstep_ledger_events_total",
     "Events that were received since the ledger started.",
     "the writer",
     (INGEST,),
 )
-REFUSED = _of_ledger(
+REFUSED = _declare_ledger(
     "lockstep_ledger_refusals_total",
     "Events and requests that were refused since the ledger started.",
     "the check of requests",
     (REFUSAL,),
 )
-DEAD_LETTERS = _of_ledger(
+DEAD_LETTERS = _declare_ledger(
     "lockstep_ledger_dead_letters",
     "Refused events and requests that the store holds.",
     "the store, as of the time of the counts per window",
 )
-JOBS_ASIDE = _of_ledger(
+JOBS_ASIDE = _declare_ledger(
     "lockstep_ledger_jobs_aside",
     "Jobs whose stored record could not be settled and is left aside.",
     "the store, as of the time of the counts per window",
 )
-LEADS = _of_ledger(
+LEADS = _declare_ledger(
     "lockstep_ledger_leads",
     "1 on the leader of the ledgers that share a store, which serves their counters, else 0.",
     "the lock of the store",
 )
-INBOX = _of_ledger(
+INBOX = _declare_ledger(
     "lockstep_ledger_inbox_deliveries",
     "Deliveries that other ledgers took and the leader has not stored yet.",
     "the store, a moment ago",
 )
-EVENTS_STORED = _of_ledger(
+EVENTS_STORED = _declare_ledger(
     "lockstep_ledger_events_stored",
     "Sequence number of the newest event in the store.",
     "the writer",
 )
-COMMIT_DURATION = _of_ledger(
+COMMIT_DURATION = _declare_ledger(
     "lockstep_ledger_commit_duration_seconds",
     "Duration of the transactions that store events.",
     "the writer",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
 )
-REQUESTS = _of_ledger(
+REQUESTS = _declare_ledger(
     "lockstep_ledger_http_requests_total",
     "HTTP requests by class of answer since the ledger started.",
     "the access log",
     (HTTP_STATUS,),
 )
-REFRESHED = _of_ledger(
+REFRESHED = _declare_ledger(
     "lockstep_ledger_windows_timestamp_seconds",
     "Wall clock at which the counts per window were last taken from the store.",
     "the reader of windows",

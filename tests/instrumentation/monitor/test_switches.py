@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from operation_values import operation_values
+from trainer_validation.operation_values import operation_values
 
 import lockstep
 from lockstep.commands.profile import profile

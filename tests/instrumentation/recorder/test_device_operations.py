@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from operation_values import operation_values
+from trainer_validation.operation_values import operation_values
 
 import lockstep
 from lockstep.monitor.step_watch import StepWatch

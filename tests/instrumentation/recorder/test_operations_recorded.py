@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operation_values import operation_values
+from trainer_validation.operation_values import operation_values
 
 import lockstep
 from lockstep.monitor.step_watch import StepWatch

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_pages.events import markdown_page, schema
+from coverage_page.declared.events import markdown_page, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator

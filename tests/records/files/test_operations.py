@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from operation_values import operation_values
+from trainer_validation.operation_values import operation_values
 
 from lockstep_records.files.operations import (
     CODES,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_pages.outcomes import render
+from coverage_page.declared.outcomes import render
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

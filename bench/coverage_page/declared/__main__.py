@@ -1,11 +1,11 @@
-"""Writes all pages: ``PYTHONPATH=bench python -m docs_pages docs``."""
+"""Writes all pages: ``PYTHONPATH=bench python -m coverage_page.declared docs``."""
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs_pages import events, metrics, outcomes, page_format
+from coverage_page.declared import events, metrics, outcomes, page_format
 
 RENDER_BY_FILE: dict[str, Callable[[], str]] = {
     "metrics.md": metrics.render,

@@ -112,7 +112,7 @@ def _judge_nodes(run: Run, num_nodes: int | None) -> Verdict | None:
         return _silence(run, num_nodes)
     unknown = [each for each in verdicts if each.outcome == "unknown"]
     implied = [each for each in verdicts if each.is_implied]
-    # A success of all is no better known than that of any of them.
+    # All have succeeded only if each has: one that is implied makes the sum implied.
     return (unknown or implied or verdicts)[0]
 
 

@@ -148,34 +148,34 @@ class Source:
 
 
 def sweep(
-    name: str, events: Iterable[LedgerEvent], frame: Frame, kept: Sequence[Span] = ()
+    name: str, events: Iterable[LedgerEvent], frame: Frame, prefix: Sequence[Span] = ()
 ) -> tuple[Source, list[WindowRow]]:
     """The spans of all events of a source, and what they add to the windows.
 
     Args:
         name: of the source.
-        events: all of them, or with ``kept`` those from the newest event of its last span on.
+        events: all of them, or with ``prefix`` those from the newest event of its last span on.
         frame: of the job.
-        kept: spans of before, which are not changed.
+        prefix: spans of before, which are not changed.
     """
-    newest = tuple(kept[-1].last) if kept else ()
+    newest = tuple(prefix[-1].last) if prefix else ()
     ordered = sorted(events, key=lambda event: event.order)
-    ordered = [e for e in ordered if not kept or e.order > newest or e.kind not in _OF_NODES]
-    source, rows = _sweep(_resume(name, kept), ordered, frame)
+    ordered = [e for e in ordered if not prefix or e.order > newest or e.kind not in _OF_NODES]
+    source, rows = _sweep(_resume(name, prefix), ordered, frame)
     if not source.is_of(frame):
         # The newest word on the GPUs of a span holds for all of it.
         final = [span.find_gpus(frame.gpus_of_node) for span in source.spans]
-        source, rows = _sweep(_resume(name, kept, final), ordered, frame)
+        source, rows = _sweep(_resume(name, prefix, final), ordered, frame)
     return source, rows
 
 
-def _resume(name: str, kept: Sequence[Span], final_gpus: Sequence[float] = ()) -> Source:
+def _resume(name: str, prefix: Sequence[Span], final_gpus: Sequence[float] = ()) -> Source:
     """The source as it was when the last of the spans was the newest."""
-    source = Source(name, kept, final_gpus)
-    if kept:
-        source.spans[-1] = deepcopy(kept[-1])
+    source = Source(name, prefix, final_gpus)
+    if prefix:
+        source.spans[-1] = deepcopy(prefix[-1])
         source.spans[-1].bound = None
-        source.changed.add(len(kept) - 1)
+        source.changed.add(len(prefix) - 1)
     return source
 
 

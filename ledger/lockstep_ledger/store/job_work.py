@@ -158,11 +158,10 @@ class JobWork:
                 break
             rows += source.take(event, frame)
         if is_late or not source.is_of(frame):
-            kept = source.list_before(added[0]) if added and before == frame else []
-            swept, rows = self._sweep_anew(name, frame, before, kept)
-            if kept and not swept.is_of(
-                frame
-            ):  # what is kept does not fit to the GPUs that are stated now
+            prefix = source.list_before(added[0]) if added and before == frame else []
+            swept, rows = self._sweep_anew(name, frame, before, prefix)
+            # The spans before do not fit where other GPUs are stated of them now.
+            if prefix and not swept.is_of(frame):
                 swept, rows = self._sweep_anew(name, frame, before, [])
             self._forget(name, len(swept.spans), len(source.spans))
             source, self._is_growth = swept, False
@@ -170,13 +169,13 @@ class JobWork:
         self._rows += rows
 
     def _sweep_anew(
-        self, name: str, frame: Frame, before: Frame, kept: list[Span]
+        self, name: str, frame: Frame, before: Frame, prefix: list[Span]
     ) -> tuple[Source, list[WindowRow]]:
         """Sweeps the stored events behind some spans; takes back what they added before."""
-        stored = self._read(name, kept[-1].last[0] if kept else _EVER)
-        swept, rows = sweep(name, stored, frame, kept)
+        stored = self._read(name, prefix[-1].last[0] if prefix else _EVER)
+        swept, rows = sweep(name, stored, frame, prefix)
         old = [event for event in stored if event.id not in self._new]
-        _, old_rows = sweep(name, old, before, kept)
+        _, old_rows = sweep(name, old, before, prefix)
         return swept, rows + [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
 
     def _put(self, source: Source) -> None:

@@ -1,6 +1,6 @@
 """Prints the figures of the source, for one checkout or for two beside each other.
 
-``python bench/house_figures.py [--cases] CHECKOUT [CHECKOUT]``: sizes, comments, imports, names,
+``python bench/house/house_figures.py [--cases] CHECKOUT [CHECKOUT]``: sizes, comments, imports, names,
 prose and copies; with ``--cases`` the collected tests too, which takes a minute for each checkout.
 """
 

@@ -1,7 +1,8 @@
 """Prints the figures of the source, for one checkout or for two beside each other.
 
-``python bench/house/house_figures.py [--cases] CHECKOUT [CHECKOUT]``: sizes, comments, imports, names,
-prose and copies; with ``--cases`` the collected tests too, which takes a minute for each checkout.
+``python bench/house/house_figures.py [--cases] CHECKOUT [CHECKOUT]``: sizes, comments, imports,
+names, prose and copies; with ``--cases`` the collected tests too, which takes a minute for each
+checkout.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Two checkouts in turns, in one run: what watching, the agent and a report cost in each.
 
-``python bench/house/revisions.py BEFORE AFTER [--rounds N]``: both run in the environment of the Python
-that runs this file, each with its own folders first on the path and its own compiled recorder.
+``python bench/house/revisions.py BEFORE AFTER [--rounds N]``: both run in the environment of the
+Python that runs this file, each with its own folders first on the path and its own compiled
+recorder.
 """
 
 import argparse

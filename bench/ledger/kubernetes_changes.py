@@ -55,7 +55,7 @@ def describe_pod(job: str, number: int, *, is_over: bool) -> bytes:
     })  # fmt: skip
 
 
-def tell(world: World, teller: Storyteller, seconds: float) -> int:
+def evaluate(world: World, teller: Storyteller, seconds: float) -> int:
     """Evaluate what has changed, as the feed does at each tick; the number of events."""
     events: list[bytes] = []
     for job in world.collect(BEGIN + seconds, lambda _: False):
@@ -77,7 +77,7 @@ def main() -> None:
         for number in range(options.pods):
             item = msgspec.json.decode(describe_pod(name, number, is_over=False))
             world.apply(Change(PODS, "", "seen", BEGIN + 6, item))
-    num_events = tell(world, teller, 10)
+    num_events = evaluate(world, teller, 10)
     spent = time.process_time() - begin
     sys.stdout.write(f"first lists: {num_events} events, {spent:.2f} s of processor time\n")
     bodies = [
@@ -89,8 +89,8 @@ def main() -> None:
         item = msgspec.json.decode(body)
         world.apply(Change(PODS, "", "seen", BEGIN + 501, item))
         if number % BATCH == 0:
-            num_events += tell(world, teller, 501)
-    num_events += tell(world, teller, 501)
+            num_events += evaluate(world, teller, 501)
+    num_events += evaluate(world, teller, 501)
     spent = time.process_time() - begin
     each = 1000 * spent / len(bodies)
     sys.stdout.write(

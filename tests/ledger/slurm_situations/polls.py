@@ -29,7 +29,7 @@ SITUATIONS = (
         "slurmdbd purged what was heard running (PurgeJobAfter): no end is made up, and the "
         "feed says which job it cannot find.",
         (
-            submit("a", "sleep 3", "--gpus=1"),
+            submit("a", "sleep 12", "--gpus=1"),
             wait("a", "RUNNING"),
             poll(),
             stop("feed"),

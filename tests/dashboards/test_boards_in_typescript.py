@@ -50,7 +50,7 @@ def complaints(modules: Path, version: str, boards: list[dict[str, Any]]) -> lis
             for name in ("expr", "target", "titleFormat"):
                 annotation.pop(name)
         for variable in board["templating"]["list"]:
-            # dashboard-linter asks for the definition; the types of 10.3 lack what Grafana 10 reads.
+            # dashboard-linter asks for the definition; the types of 10.3 lack what Grafana reads.
             for name in ("definition", *(("includeAll", "allValue") if version == "v10" else ())):
                 variable.pop(name, None)
         if version == "v10":
@@ -60,7 +60,7 @@ def complaints(modules: Path, version: str, boards: list[dict[str, Any]]) -> lis
     path = modules / f"{version}-{os.getpid()}.ts"
     path.write_text("\n".join(lines), encoding="utf-8")
     try:
-        command = [modules / "node_modules" / ".bin" / "tsc", *FLAGS.split(), path.name]
+        command = [str(modules / "node_modules" / ".bin" / "tsc"), *FLAGS.split(), path.name]
         done = subprocess.run(command, cwd=modules, capture_output=True, text=True, check=False)
         return done.stdout.splitlines()
     finally:

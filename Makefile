@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab servers demo test test-quick test-exhaustive test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: dashboards-check bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
+.PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,10 @@ dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries 
 	lockstep dashboards generate --check
 	$(BIN)/python -m pytest -q tests/dashboards/test_boards_live.py
 	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.boards_on_cluster --nodes $(or $(NODES),16)
+	$(BIN)/python -m pytest -q tests/dashboards/test_pages_in_a_browser.py
+
+bench-boards: $(READY) $(SERVERS) ## Fill a Prometheus with four incidents and a silence; hold the boards' first screens against them (12 minutes)
+	mkdir -p demo-out/boards && PYTHONPATH=bench $(BIN)/python -m simulated_cluster.incidents --out demo-out/boards
 
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent

@@ -43,6 +43,7 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
     # Its programs are on no PATH, so that several versions can be installed; the tests start their own.
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
     command -v chromium >/dev/null || missing="$missing chromium"
+    command -v chromedriver >/dev/null || missing="$missing chromium-driver"
     command -v vmalert >/dev/null || missing="$missing victoria-metrics"
     command -v systemd-analyze >/dev/null || missing="$missing systemd"
     # A real Slurm (tests/labs/slurm-lab.sh) for the situations on it.

@@ -1,8 +1,7 @@
 """Four incidents and a silence: each board's first screen has to show what happened.
 
 ``PYTHONPATH=bench python -m simulated_cluster.incidents --out FOLDER`` starts a Prometheus, fills
-it, draws the boards at three ranges in both themes, and compares figures with arithmetic on the
-cluster.
+it, draws the boards at three ranges in both themes, and compares figures with arithmetic.
 """
 
 import argparse

@@ -164,3 +164,17 @@ def test_limits_on_boards_are_those_of_the_rules() -> None:
             f"> {ticket_at}" in panels[title].queries[0].expression
         )
     assert panels["Throughput against its best"].thresholds[-1].at == objective["min_ratio"]
+
+
+def test_alerts_that_boards_name_are_shipped() -> None:
+    texts = [
+        query.expression for board in BY_UID.values() for x in board.panels for query in x.queries
+    ]
+    named = {
+        name
+        for text in texts
+        for names in re.findall(r'alertname[=!]~?"([^"]+)"', text)
+        for name in names.split("|")
+    }
+    assert len(named) > 10
+    assert named <= shipped_alerts().keys()

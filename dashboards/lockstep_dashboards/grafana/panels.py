@@ -74,12 +74,8 @@ def _ref_ids(panel: Panel) -> list[str]:
 
 
 def _thresholds(panel: Panel) -> list[dict[str, Any]]:
-    # Grafana writes the limit of the lowest step as null, and reads it as well when it is absent.
-    steps = [
-        {"color": each.color} if each.at is None else {"color": each.color, "value": each.at}
-        for each in panel.thresholds
-    ]
-    return steps or [{"color": "text"}]
+    steps = [{"color": each.color, "value": each.at} for each in panel.thresholds]
+    return steps or [{"color": "text", "value": None}]
 
 
 def _field_config(panel: Panel) -> dict[str, Any]:

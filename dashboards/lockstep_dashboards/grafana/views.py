@@ -38,7 +38,7 @@ class _GenericPanel(core.Panel):  # type: ignore[misc]  # grafanalib has no type
 
 
 _LEGEND = {
-    "calcs": ["lastNotNull"],
+    "calcs": ["last"],
     "displayMode": "list",
     "placement": "bottom",
     "showLegend": True,

@@ -69,7 +69,8 @@ def _labels(panel: Panel, rows: Sequence[Cells]) -> list[str]:
     own = [label.name for label in panel.columns]
     hidden = {*own, *panel.hidden}
     others = {name for row in rows for name in row if name[0] != "#" and name not in hidden}
-    return [*own, *sorted(others)]
+    # A column that no row fills takes room from those that say something.
+    return [name for name in (*own, *sorted(others)) if any(row.get(name) for row in rows)]
 
 
 def _key(value: float | str | None) -> tuple[float, list[tuple[int, str]]]:

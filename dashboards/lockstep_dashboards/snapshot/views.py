@@ -100,7 +100,7 @@ def _draw_stat(answer: PanelAnswer) -> Drawing:
         text, color = reading(panel, frame.last)
         color = css_color(fixed.get(frame.name, ""), color)
         # A legend of labels says which of several figures it is, even where the others are absent.
-        has_name = len(frames) > 1 or "{{" in panel.queries[frame.number].legend
+        has_name = len(panel.queries) > 1 or len(frames) > 1 or "{{" in panel.queries[0].legend
         stats.append({"text": text, "color": color, "name": frame.name if has_name else ""})
     return Drawing(view="stat", content={"stats": stats, "num": len(stats)})
 
@@ -130,7 +130,9 @@ def _draw_lines(answer: PanelAnswer) -> Drawing:
     fixed = dict(panel.colors)
     legend = []
     for frame, (color, dash) in zip(frames, series_styles(len(frames)), strict=True):
-        value = value_text(frame.last or 0.0, panel.unit, panel.decimals)
+        # The last point may not be complete yet; what is older is not the value of now.
+        now = next((x for x in reversed(frame.values[-2:]) if x is not None), None)
+        value = "no value" if now is None else value_text(now, panel.unit, panel.decimals)
         own = css_color(fixed.get(frame.name, color), GREY)
         legend.append(LegendEntry(name=frame.name, color=own, dash=dash, value=value))
     present = [value for frame in frames for value in frame.values if value is not None]

@@ -18,9 +18,12 @@
   const times = (figure) =>
     Array.from({ length: figure.count }, (_, index) => figure.begin + index * figure.step);
 
+  // Where no series has a value there is no stack: an empty time is not a zero.
   const stacked = (figure) => {
-    const sums = new Array(figure.count).fill(0);
-    return figure.series.map(({ values }) => values.map((value, index) => (sums[index] += value ?? 0)));
+    const sums = Array.from({ length: figure.count }, (_, index) =>
+      (figure.series.some(({ values }) => values[index] !== null) ? 0 : null));
+    return figure.series.map(({ values }) => values.map((value, index) =>
+      (sums[index] === null ? null : (sums[index] += value ?? 0))));
   };
 
   // An event is a line where it begins and a region while it lasts, on every axis of time.

@@ -37,7 +37,6 @@ from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
-from lockstep_records.progress.hangs import HangTimeouts
 
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
@@ -82,16 +81,13 @@ def node_collectors(
         take_xids: Xid events of the driver since the last call; None where it has none.
         incidents: where the kernel log publishes its incidents.
         hangs: where hangs of jobs are published.
-        adapters: names of the adapters nearest to each GPU, by its PCI address, once known.
+        adapters: names of those nearest to each GPU, by its PCI address, once known.
     """
     sysfs, procfs, node = str(options.sysfs), str(options.procfs), options.node
-    timeouts = HangTimeouts(
-        step_seconds=options.hang_timeout_seconds, pause_seconds=options.pause_timeout_seconds
-    )
     return (
         AgentInfo(options.cluster, node, options.procfs),
         Ranks(pages, node, options.linger),
-        Hangs(pages, node, options.procfs, timeouts, recent=hangs),
+        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs),
         Bus(pages, node),
         Loads(pages, node),
         Net(sysfs),
@@ -104,14 +100,20 @@ def node_collectors(
         Host(procfs),
         JobHost(sysfs, procfs, pages),
         Storage(sysfs, procfs),
-        KernelLog(
-            {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
-            options.procfs / "sys" / "kernel" / "random" / "boot_id",
-            options.sysfs,
-            StateFile(options.state and options.state / "kernel-log.json"),
-            take_xids=take_xids,
-            recent=incidents,
-        ),
+        _kernel_log(options, take_xids, incidents),
+    )
+
+
+def _kernel_log(
+    options: Options, take_xids: Callable[[], list[XidEvent] | None], incidents: RecentEvents
+) -> KernelLog:
+    return KernelLog(
+        {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
+        options.procfs / "sys" / "kernel" / "random" / "boot_id",
+        options.sysfs,
+        StateFile(options.state and options.state / "kernel-log.json"),
+        take_xids=take_xids,
+        recent=incidents,
     )
 
 

@@ -31,12 +31,7 @@ def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _log_to_stderr()
     runtime = CollectorRuntime(options)
-    sampler = Sampler(
-        runtime,
-        options.tick,
-        judge=Judge(options.expected),
-        renderer=renderer_of(options, runtime.owner_of),
-    )
+    sampler = _sampler(runtime, options)
     sampler.sample()
     time.sleep(
         min(options.tick, _BETWEEN_SAMPLES_SECONDS)
@@ -73,12 +68,7 @@ def _serve(options: Options) -> None:
     runtime = CollectorRuntime(options)
     signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
-    sampler = Sampler(
-        runtime,
-        options.tick,
-        judge=Judge(options.expected),
-        renderer=renderer_of(options, runtime.owner_of),
-    )
+    sampler = _sampler(runtime, options)
     # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
         server = MetricsServer(
@@ -101,6 +91,11 @@ def _serve(options: Options) -> None:
         server.serve_forever(_POLL_SECONDS)
         # A process without a sampler serves nothing: whoever supervises it starts it again.
         raise click.ClickException(f"sampling has ended: {sampler.failure}")
+
+
+def _sampler(runtime: CollectorRuntime, options: Options) -> Sampler:
+    renderer = renderer_of(options, runtime.owner_of)
+    return Sampler(runtime, options.tick, judge=Judge(options.expected), renderer=renderer)
 
 
 def _check_access(host: str, access_control: AccessControl) -> None:

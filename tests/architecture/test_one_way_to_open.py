@@ -15,6 +15,7 @@ USERS = "that the user names on the command line or in a variable"
 OWN = "of the program itself, in a folder that no tenant writes"
 # Path without its suffix -> what it opens besides, with the reason why no tenant can have put it.
 MAY_OPEN = {
+    "records/lockstep_records/files/jobs": "the folder of jobs itself, without links",
     "records/lockstep_records/file_access/foreign_files": "this is the way",
     "records/lockstep_records/file_access/own_files": "this is the way to write",
     "records/lockstep_records/page/new_file": "a new page, exclusively, by its folder's descriptor",
@@ -29,6 +30,8 @@ MAY_OPEN = {
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,
+    "instrumentation/lockstep/identity/job_id": PROC,
+    "instrumentation/lockstep/identity/pods": "what the kubelet wrote into the pod, bounded",
     "instrumentation/lockstep/identity/requeues": PROC,
     "instrumentation/lockstep/launch/description": PROC,
     "instrumentation/lockstep/monitor/loop_threads": PROC,

@@ -40,7 +40,13 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     requirement = f"{REPOSITORY}[{extras_of(image)}]"
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-cache-dir", requirement]
+    pip: list[str | Path] = [
+        folder / "bin" / "pip",
+        "install",
+        "--quiet",
+        "--no-cache-dir",
+        requirement,
+    ]
     subprocess.run(pip, check=True, timeout=900)
     return folder
 
@@ -77,6 +83,12 @@ def test_what_the_agents_image_installs_finds_the_pod_of_a_device(
     finally:
         server.stop(None).wait()
     assert done.stdout.split() == ["vision", "llm-0", "trainer", "GPU-1"]
-    command = [environment / "bin" / "lockstep", "agent", "--once", "--dir", tmp_path]
+    command: list[str | Path] = [
+        environment / "bin" / "lockstep",
+        "agent",
+        "--once",
+        "--dir",
+        tmp_path,
+    ]
     once = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert "lockstep_agent_info" in once.stdout

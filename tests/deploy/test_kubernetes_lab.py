@@ -35,11 +35,11 @@ pytestmark = [
 
 
 def lab_program() -> Path:
-    [path] = [
-        *REPOSITORY.glob("deploy/kubernetes-lab/lab.py"),
-        *REPOSITORY.glob("tests/labs/*/lab.py"),
-    ][:1]
-    return path
+    return next(
+        path
+        for pattern in ("deploy/kubernetes-lab/lab.py", "tests/labs/*kubernetes*/lab.py")
+        for path in REPOSITORY.glob(pattern)
+    )
 
 
 @pytest.fixture(name="kubectl", scope="module")

@@ -1,7 +1,6 @@
 """The collectors of the agent, listed in one place: those of the node, and those of each GPU."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.gpu.activity import GpuActivity, MigActivity
@@ -38,87 +37,7 @@ from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
-from lockstep_records.progress.hangs import HangTimeouts
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSources:
-    """What the collectors of the node are built from.
-
-    Attributes:
-        options: of the agent.
-        pages: the rank pages of the node.
-        take_xids: Xid events of the driver since the last call; None where it has none.
-        incidents: where the kernel log publishes its incidents.
-        hangs: where hangs of jobs are published.
-        adapters: names of the adapters nearest to each GPU, by its PCI address, once known.
-    """
-
-    options: Options
-    pages: PageStore
-    take_xids: Callable[[], list[XidEvent] | None]
-    incidents: RecentEvents
-    hangs: RecentEvents
-    adapters: dict[str, tuple[str, ...]]
-
-
-def _agent_info(node: NodeSources) -> AgentInfo:
-    options = node.options
-    return AgentInfo(options.cluster, options.node, options.procfs)
-
-
-def _ranks(node: NodeSources) -> Ranks:
-    return Ranks(node.pages, node.options.node, node.options.linger)
-
-
-def _hangs(node: NodeSources) -> Hangs:
-    return Hangs(
-        node.pages,
-        node.options.node,
-        node.options.procfs,
-        HangTimeouts(
-            step_seconds=node.options.hang_timeout_seconds,
-            pause_seconds=node.options.pause_timeout_seconds,
-        ),
-        recent=node.hangs,
-    )
-
-
-def _job_host(node: NodeSources) -> JobHost:
-    options = node.options
-    return JobHost(str(options.sysfs), str(options.procfs), node.pages)
-
-
-def _kernel_log(node: NodeSources) -> KernelLog:
-    options = node.options
-    return KernelLog(
-        {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
-        options.procfs / "sys" / "kernel" / "random" / "boot_id",
-        options.sysfs,
-        StateFile(options.state and options.state / "kernel-log.json"),
-        take_xids=node.take_xids,
-        recent=node.incidents,
-    )
-
-
-_NODE_COLLECTORS: tuple[Callable[[NodeSources], Collector], ...] = (
-    _agent_info,
-    _ranks,
-    _hangs,
-    lambda node: Bus(node.pages, node.options.node),
-    lambda node: Loads(node.pages, node.options.node),
-    lambda node: Net(str(node.options.sysfs)),
-    lambda node: Ethernet(str(node.options.sysfs)),
-    lambda node: Infiniband(str(node.options.sysfs)),
-    lambda node: InfinibandErrors(str(node.options.sysfs), detail=node.options.detail),
-    lambda node: PortHealth(str(node.options.sysfs)),
-    lambda node: Pcie(str(node.options.sysfs), detail=node.options.detail),
-    lambda node: Affinity(str(node.options.sysfs), node.adapters),
-    lambda node: Host(str(node.options.procfs)),
-    _job_host,
-    lambda node: Storage(str(node.options.sysfs), str(node.options.procfs)),
-    _kernel_log,
-)
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
 _GPU_COLLECTORS: tuple[Callable[[Gpu], Collector], ...] = (
@@ -145,9 +64,57 @@ _GPU_COLLECTORS: tuple[Callable[[Gpu], Collector], ...] = (
 _GPU_DETAIL_COLLECTORS = (fault_locations, pcie_errors)
 
 
-def node_collectors(node: NodeSources) -> tuple[Collector, ...]:
-    """The collectors of the node; each runs in a worker of its own."""
-    return tuple(build(node) for build in _NODE_COLLECTORS)
+def node_collectors(
+    options: Options,
+    pages: PageStore,
+    *,
+    take_xids: Callable[[], list[XidEvent] | None],
+    incidents: RecentEvents,
+    hangs: RecentEvents,
+    adapters: dict[str, tuple[str, ...]],
+) -> tuple[Collector, ...]:
+    """The collectors of the node; each runs in a worker of its own.
+
+    Args:
+        options: of the agent.
+        pages: the rank pages of the node.
+        take_xids: Xid events of the driver since the last call; None where it has none.
+        incidents: where the kernel log publishes its incidents.
+        hangs: where hangs of jobs are published.
+        adapters: names of those nearest to each GPU, by its PCI address, once known.
+    """
+    sysfs, procfs, node = str(options.sysfs), str(options.procfs), options.node
+    return (
+        AgentInfo(options.cluster, node, options.procfs),
+        Ranks(pages, node, options.linger),
+        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs),
+        Bus(pages, node),
+        Loads(pages, node),
+        Net(sysfs),
+        Ethernet(sysfs),
+        Infiniband(sysfs),
+        InfinibandErrors(sysfs, detail=options.detail),
+        PortHealth(sysfs),
+        Pcie(sysfs, detail=options.detail),
+        Affinity(sysfs, adapters),
+        Host(procfs),
+        JobHost(sysfs, procfs, pages),
+        Storage(sysfs, procfs),
+        _kernel_log(options, take_xids, incidents),
+    )
+
+
+def _kernel_log(
+    options: Options, take_xids: Callable[[], list[XidEvent] | None], incidents: RecentEvents
+) -> KernelLog:
+    return KernelLog(
+        {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
+        options.procfs / "sys" / "kernel" / "random" / "boot_id",
+        options.sysfs,
+        StateFile(options.state and options.state / "kernel-log.json"),
+        take_xids=take_xids,
+        recent=incidents,
+    )
 
 
 def gpu_collectors(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from lockstep_agent.collector import AnyReading, Part, Reading, Tier
@@ -37,15 +37,6 @@ class Held:
     is_reported: bool
 
 
-@dataclass(slots=True)
-class Memory:
-    """What a judge keeps from tick to tick."""
-
-    links: LinksSeen = field(default_factory=LinksSeen)
-    most_gpus: float = 0.0
-    held: dict[Sign, Held] = field(default_factory=dict)
-
-
 def hold(
     signs: Iterable[Sign], before: Mapping[Sign, Held], now_seconds: float
 ) -> dict[Sign, Held]:
@@ -77,7 +68,8 @@ class Judge:
 
     def __init__(self, expected: Expectations | None = None, limits: Limits | None = None) -> None:
         self._expected, self._limits = expected or Expectations(), limits or Limits()
-        self._memory = Memory()
+        self._links, self._most_gpus = LinksSeen(), 0.0
+        self._held: dict[Sign, Held] = {}
 
     def judge(self, readings: Sequence[AnyReading], now_seconds: float) -> tuple[Reading, ...]:
         """The verdicts on every part and on the node, as readings.
@@ -87,16 +79,16 @@ class Judge:
                 count for the node.
             now_seconds: on a monotonic clock.
         """
-        facts, memory, expected = Facts(readings), self._memory, self._expected
+        facts, expected = Facts(readings), self._expected
         # The driver no longer counts a GPU that fell off the bus, so the most is remembered.
-        memory.most_gpus = max(memory.most_gpus, facts.value(gpu.GPU_COUNT, "nvml") or 0)
+        self._most_gpus = max(self._most_gpus, facts.value(gpu.GPU_COUNT, "nvml") or 0)
         signs = [
-            *gpu_signs(facts, memory.links, self._limits),
+            *gpu_signs(facts, self._links, self._limits),
             *port_signs(facts, expected.ports),
-            *node_signs(facts, expected.gpus, memory.most_gpus),
+            *node_signs(facts, expected.gpus, self._most_gpus),
         ]
-        memory.held = hold(signs, memory.held, now_seconds)
-        reported = [sign for sign, held in memory.held.items() if held.is_reported]
+        self._held = hold(signs, self._held, now_seconds)
+        reported = [sign for sign, held in self._held.items() if held.is_reported]
         parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), reported),)
         ports = [(port.device,) for port in expected.ports]
         parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, reported),)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from lockstep_agent.collector import Collector
-from lockstep_agent.collectors import NodeSources, node_collectors
+from lockstep_agent.collectors import node_collectors
 from lockstep_agent.collectors.gpu.allocation import GpuAllocation
 from lockstep_agent.collectors.gpu.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.collectors.gpu.dcgm_exporter import DcgmExporter
@@ -70,15 +70,14 @@ class CollectorRuntime:
         )
         self.owner_of = pages.owner_of
         adapters: dict[str, tuple[str, ...]] = {}
-        sources = NodeSources(
-            options=options,
-            pages=pages,
+        yield from node_collectors(
+            options,
+            pages,
             take_xids=self.gpus.take_xids,
             incidents=self._incidents,
             hangs=self._hangs,
             adapters=adapters,
         )
-        yield from node_collectors(sources)
         yield self.gpus
         allocation = GpuAllocation(
             self.gpus.list_used,

@@ -15,7 +15,11 @@ from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
 from lockstep_records.files.jobs import Roots, find_root
-from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
+from lockstep_records.progress.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+)
 
 _MIN_LINGER_SECONDS = 60.0
 _TICKS_PER_SCRAPE = 5
@@ -218,6 +222,13 @@ class Options:
         if self.linger_seconds is not None:
             return self.linger_seconds
         return max(_MIN_LINGER_SECONDS, MIN_SCRAPES * self.scrape_seconds)
+
+    @property
+    def hang_timeouts(self) -> HangTimeouts:
+        """The time-outs of ranks that have none of their own."""
+        return HangTimeouts(
+            step_seconds=self.hang_timeout_seconds, pause_seconds=self.pause_timeout_seconds
+        )
 
     @property
     def expected(self) -> Expectations:

@@ -65,12 +65,17 @@ def missing_keys(
     return {key: text for key, text in contents.items() if key not in held}
 
 
-def _certificate(namespace: str) -> dict[str, str]:
-    """A certificate of agent and ledger that is its own authority, by openssl."""
+def ledger_names(namespace: str) -> list[str]:
+    """The names by which clients call agents and ledger."""
     names = ["lockstep", "lockstep-ledger"]
     for suffix in (namespace, "svc", "cluster.local"):
         names.append(f"{names[-1]}.{suffix}")
-    alternatives = ",".join(f"DNS:{name}" for name in names)
+    return names
+
+
+def _certificate(namespace: str) -> dict[str, str]:
+    """A certificate of agent and ledger that is its own authority, by openssl."""
+    alternatives = ",".join(f"DNS:{name}" for name in ledger_names(namespace))
     with tempfile.TemporaryDirectory() as folder:
         key, certificate = Path(folder, "tls.key"), Path(folder, "tls.crt")
         subprocess.run(

@@ -2,17 +2,18 @@
 
 import re
 import shlex
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from lockstep_cli.deploy.access import deploy_access
-from lockstep_cli.deploy.kubernetes import deploy_kubernetes
 from lockstep_cli.deploy.shipped import deploy_options, write_shipped
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]/-]+")
+_OF_KUBERNETES = ("access", "kubernetes")
 _FORMS = {
     "cluster": (_NAME, "a name of letters, digits, dots and dashes"),
     "group": (_NAME, "the name of a group"),
@@ -27,13 +28,24 @@ _FORMS = {
 }
 
 
-@click.group()
+class _Deployments(click.Group):
+    """Loads the deployments that need other packages when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        has_packages = find_spec("msgspec") and find_spec("httpx") and find_spec("yaml")
+        return sorted([*super().list_commands(ctx), *(_OF_KUBERNETES if has_packages else ())])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _OF_KUBERNETES:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"lockstep_cli.deploy.{cmd_name}")
+        command: click.Command = getattr(module, f"deploy_{cmd_name}")
+        return command
+
+
+@click.group(cls=_Deployments)
 def deploy() -> None:
     """Write the files by which a site installs Lockstep."""
-
-
-deploy.add_command(deploy_kubernetes)
-deploy.add_command(deploy_access)
 
 
 @deploy.command("systemd")

@@ -11,6 +11,7 @@ import click
 import msgspec
 import yaml
 
+from lockstep_cli.deploy.access import ledger_names
 from lockstep_cli.deploy.shipped import shipped_folder
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
@@ -109,6 +110,9 @@ def kustomization_of(settings: Settings) -> dict[str, Any]:
     if settings.storage_class and "ledger-postgres" not in settings.components:
         patch = _replace("/spec/storageClassName", settings.storage_class, op="add")
         patches.append({"target": {"kind": "PersistentVolumeClaim"}, "patch": patch})
+    if "cert-manager" in settings.components:
+        patch = _replace("/spec/dnsNames", ledger_names(settings.namespace))
+        patches.append({"target": {"kind": "Certificate"}, "patch": patch})
     overlay: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -125,7 +129,7 @@ def kustomization_of(settings: Settings) -> dict[str, Any]:
     return overlay
 
 
-def _replace(path: str, value: str, op: str = "replace") -> str:
+def _replace(path: str, value: str | list[str], op: str = "replace") -> str:
     return yaml.safe_dump([{"op": op, "path": path, "value": value}])
 
 

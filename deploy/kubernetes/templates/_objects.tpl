@@ -5,6 +5,7 @@
 {{- $text := .root.Files.Get .path | required (printf "%s is not in the chart" .path) }}
 {{- $text = regexReplaceAll "(?m)namespace: lockstep$" $text (printf "namespace: %s" .root.Release.Namespace) }}
 {{- $text = regexReplaceAll "(?m)image: (lockstep-[a-z]+):.*$" $text (printf "image: %s${1}:%s" $registry $values.tag) }}
+{{- $text = regexReplaceAll "lockstep-ledger\\.lockstep" $text (printf "lockstep-ledger.%s" .root.Release.Namespace) }}
 {{- $objects := .objects }}
 {{- range splitList "\n---\n" $text }}
 {{- $object := printf "%s\n" . | fromYaml }}

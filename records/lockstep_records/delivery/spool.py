@@ -146,8 +146,7 @@ class EventSpool:
                 users = [each for each in map(_owner_of, folders) if each is not None]
                 added += self._store(((*users, NOBODY)[0], event.job_id), [line_of(event)])
         self._count(added)
-        if added:
-            self._drop_excess()
+        self._drop_excess()
 
     def oldest(self, count: int) -> list[SpooledEvent]:
         """The events to be sent next, in order."""

@@ -200,12 +200,13 @@ def test_the_launcher_prints_what_became_of_each_attempt_and_whom_it_blames(
         )
         append_event(job.folder, event)
     _print_outcome(job, 1)
-    first, last = capsys.readouterr().err.splitlines()
+    first, last, pages = capsys.readouterr().err.splitlines()
     assert first == "lockstep: attempt 0: The job failed: rank 3 was killed."
     assert last == (
         "lockstep: job new: The job failed: rank 2 raised KeyError: 'x' (train.py:7, in step), "
         "after step 19; ranks 0, 1 and 3 followed. Exit status 1; lockstep report new tells more."
     )
+    assert pages.startswith("lockstep: 1 of 1 ranks here had no page")
 
 
 def test_without_torch_the_launcher_names_what_to_install(

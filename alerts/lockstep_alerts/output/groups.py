@@ -13,6 +13,10 @@ from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
+from lockstep_records.shared.alert_boards import ALERT_BOARDS, AlertBoard
+
+# Where an alert of a site's own spec is answered.
+_OF_ANY_JOB = AlertBoard("lockstep-job", "Progress", JOB_LABELS)
 
 
 def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
@@ -80,12 +84,9 @@ def severity_of(rule: Mapping[str, Any]) -> str:
 
 def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
     links = {"runbook_url": f"{delivery.runbook_base}{symptom.alert}.md"}
-    if symptom.is_of_job:
-        board = f"{delivery.dashboard_base}/d/lockstep-job"
-        variables = [
-            f"var-{label.name}={{{{ urlquery $labels.{label.name} }}}}" for label in JOB_LABELS
-        ]
-        links["dashboard_url"] = f"{board}?{'&'.join(variables)}"
+    of_job = _OF_ANY_JOB if symptom.is_of_job else None
+    if board := ALERT_BOARDS.get(symptom.alert, of_job):
+        links["dashboard_url"] = board.address(delivery.dashboard_base)
     return links
 
 

@@ -38,8 +38,8 @@ CREATE TABLE IF NOT EXISTS event (
     owner INTEGER NOT NULL DEFAULT -1, job TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS position (
     job TEXT PRIMARY KEY, inode INTEGER NOT NULL, byte INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number);
 """
+_INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number)"
 _SIZES = (
     "SELECT owner, job, count(*), sum(length(CAST(text AS BLOB))) FROM event GROUP BY owner, job"
 )
@@ -287,6 +287,11 @@ def _connect(name: str) -> sqlite3.Connection:
         database.execute("PRAGMA synchronous = FULL")  # what was taken in outlives a power cut
         database.execute("PRAGMA auto_vacuum = FULL")
         database.executescript(_SCHEMA + refused.SCHEMA)
+        columns = {row[1] for row in database.execute("PRAGMA table_info(event)")}
+        for column in ("owner INTEGER NOT NULL DEFAULT -1", "job TEXT NOT NULL DEFAULT ''"):
+            if column.split()[0] not in columns:  # a spool of an earlier version
+                database.execute(f"ALTER TABLE event ADD COLUMN {column}")
+        database.execute(_INDEX)
         database.execute("SELECT count(*) FROM event").fetchone()
     except sqlite3.Error:
         database.close()

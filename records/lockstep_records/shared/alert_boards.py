@@ -93,4 +93,4 @@ _NAMES: Mapping[AlertBoard, str] = {
 ALERT_BOARDS: Mapping[str, AlertBoard] = {
     name: answer for answer, names in _NAMES.items() for name in names.split()
 }
-"""By the name of the alert; Watchdog and InfoInhibitor need no answer."""
+"""By the name of the alert; the watchdog needs no answer."""

@@ -150,11 +150,18 @@ def test_a_job_whose_id_is_a_number_is_read_as_any_other(memory: Path) -> None:
     job = memory / "jobs" / "12345"
     append_event(job, Event(kind="job_started", job_id="12345", attempt=0))
     page = written_page(job / "0", steps=1)
-    memory.joinpath("jobs").rename(memory / "elsewhere")
-    memory.joinpath("jobs").symlink_to("elsewhere")  # the folder of all jobs is the node's
     assert [event.job_id for event in read_events(job)] == ["12345"]
     assert read_page(page).state["steps"] == 1
     assert list_jobs(memory) == [job]
+
+
+def test_the_folder_above_jobs_may_be_a_link_and_jobs_may_not(memory: Path) -> None:
+    job = memory / "node" / "jobs" / "12345"
+    append_event(job, Event(kind="job_started", job_id="12345", attempt=0))
+    memory.joinpath("link").symlink_to("node")  # the node's; the one below may be a pod's
+    assert [path.name for path in list_jobs(memory / "link")] == [job.name]
+    memory.joinpath("jobs").symlink_to(job.parent)
+    assert list_jobs(memory) == []
 
 
 def test_a_folder_that_is_replaced_by_a_link_is_refused_at_the_next_reading(memory: Path) -> None:

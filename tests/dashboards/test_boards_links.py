@@ -120,7 +120,7 @@ def shipped_alerts() -> dict[str, dict[str, str]]:
 
 
 def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:
-    alerts = {name for name in shipped_alerts() if name not in {"TrainWatchdog"}}
+    alerts = {name for name in shipped_alerts() if name != "TrainWatchdog"}
     assert alerts == ALERT_BOARDS.keys()
     for name, where in ALERT_BOARDS.items():
         board = BY_UID[where.board]

@@ -109,11 +109,6 @@ MFU = Recorded(
     labels=_JOB,
     help="Model FLOPs utilisation of the job: FLOPs of its tokens over the peak of its devices.",
 )
-GOODPUT_RATIO = Recorded(
-    name="cluster_job_id:lockstep_train_goodput:ratio",
-    labels=_JOB,
-    help="Share of the ranks' wall clock spent in forward, backward and optimizer.",
-)
 STRAGGLER_WAIT = Recorded(
     name="cluster_job_id:lockstep_train_straggler_wait_seconds:rate",
     labels=_JOB,

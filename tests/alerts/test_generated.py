@@ -143,7 +143,7 @@ def test_links_begin_with_the_bases() -> None:
     notes = alert_rule(SYMPTOMS[0], SPEC.windows, delivery)["annotations"]
     assert isinstance(notes, dict)
     assert notes["runbook_url"] == "https://r/TrainStragglerRank.md"
-    assert notes["dashboard_url"].startswith("https://g/d/lockstep-job?var-cluster={{ urlquery")
+    assert notes["dashboard_url"].startswith("https://g/d/lockstep-job?from=now-1h&to=now&var-cluster=")
 
 
 def test_every_kind_of_condition_is_in_use() -> None:
@@ -196,7 +196,7 @@ def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> N
         "description": "Rank 2 on n1 arrives late at the collectives: it costs every rank 50% of"
         " the step. Most of its extra time is in the phase data.",
         "runbook_url": "runbooks/TrainStragglerRank.md",
-        "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
+        "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",
         "notified_within": "55s",
         "gpus": "",
     }
@@ -230,7 +230,7 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
         "summary": "Job j1 stands still",
         "description": f"A rank of the job has not moved for 2m 9s. {STALL_SENTENCES[case_name]}",
         "runbook_url": "runbooks/TrainJobStalled.md",
-        "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
+        "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",
         "notified_within": "150s",
         "gpus": "",
     }

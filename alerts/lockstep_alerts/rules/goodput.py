@@ -8,7 +8,6 @@ from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, PP
 from lockstep_catalogue.promql import by, eq, names, rate, select
 from lockstep_catalogue.recorded import (
     GOODPUT_BY_STATE,
-    GOODPUT_RATIO,
     LATENESS_RATIO,
     STRAGGLER_WAIT,
 )
@@ -17,12 +16,6 @@ from lockstep_catalogue.training import GOODPUT_SECONDS
 _JOB = (CLUSTER, JOB_ID)
 _GROUP = (*_JOB, PP)
 _ON_JOB = f"on ({names(*_JOB)})"
-
-
-def _goodput(rules: Parameters) -> str:
-    spent = by("sum", rate(GOODPUT_SECONDS, rules.windows.long), *_JOB)
-    good = by("sum", rate(GOODPUT_SECONDS, rules.windows.long, eq(GOODPUT, "productive")), *_JOB)
-    return f"{good} / ({spent} > 0)"
 
 
 def _straggler_wait(_: Parameters) -> str:
@@ -51,7 +44,6 @@ def _goodput_by_state(rules: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
-    GOODPUT_RATIO: _goodput,
     STRAGGLER_WAIT: _straggler_wait,
     GOODPUT_BY_STATE: _goodput_by_state,
 }

@@ -163,7 +163,7 @@ def test_the_first_process_of_a_container_is_its_own_launcher(
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--mount")
 # The shell is process 1 of its namespace and the launcher of two ranks, as torchrun is in a pod.
 _POD = '"$0" -c "$1" & "$0" -c "$1" & wait'
-_RANK = """
+_RANK = r"""
 import os
 import shutil
 import subprocess

@@ -1,5 +1,6 @@
 """Trouble in a loop or around it: training goes on, and it is logged once and counted."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -129,6 +130,8 @@ def test_a_fork_is_logged_once_and_counted_and_the_child_writes_nothing(
 def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
     tiny: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    with contextlib.suppress(OSError):
+        tiny.joinpath("of-others").write_bytes(bytes(64 << 20))
     monitor = lockstep.attach(root=tiny, environment={"LOCKSTEP_JOB_ID": "a"})
     monitor.step(loss=1.0)
     assert not monitor.enabled

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from ledger_process import LedgerProcess
 
-_NODES = 50
+_CONNECTIONS = 50
 _STEPS_OF_A_JOB = 8
 _HEAD = "POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -65,6 +65,37 @@ def batches(node: str, size: int) -> Iterator[bytes]:
         yield json.dumps(message).encode()
 
 
+def batches_of_job(connection: int, num_nodes: int, size: int) -> Iterator[bytes]:
+    """Bodies of one running job of many nodes; a connection carries the nodes in turn.
+
+    Each node says that its attempt began, and then reports: a durable checkpoint, its goodput.
+    """
+    job = f"large-{size}-{os.getpid()}"
+    numbers = range(connection, num_nodes, _CONNECTIONS)
+    counts = dict.fromkeys(numbers, 0)
+    described = {"num_nodes": num_nodes, "num_gpus": 8 * num_nodes, "project": "p1", "queue": "q1"}
+    while True:
+        for number in numbers:
+            events = []
+            for index in range(counts[number], counts[number] + size):
+                now = time.time()
+                seconds = {"productive": 80.0 * index, "data_wait": 2.0 * index}
+                kind, fields = (
+                    ("job_started", described)
+                    if index == 0
+                    else ("attempt_started", {"num_gpus": 8})
+                    if index == 1
+                    else ("checkpoint_durable", {"step": index})
+                    if index % 2
+                    else ("goodput", {"rank_seconds": seconds, "num_gpus": 8, "num_ranks": 8})
+                )
+                events.append({"id": f"{job}-{number}-{index}", "kind": kind, "job_id": job,
+                               "attempt": 0, "time": now, "fields": fields})  # fmt: skip
+            counts[number] += size
+            message = {"version": 1, "cluster": "bench", "node": f"n{number}", "events": events}
+            yield json.dumps(message).encode()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pace:
     """When a node delivers, on the monotonic clock."""
@@ -74,11 +105,11 @@ class Pace:
     end: float
 
 
-async def deliver(port: int, node: str, size: int, pace: Pace, out: list[float]) -> None:
-    """One node: a request every interval over one connection."""
+async def deliver(port: int, bodies: Iterator[bytes], pace: Pace, out: list[float]) -> None:
+    """A request every interval over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     due = pace.begin
-    for body in batches(node, size):
+    for body in bodies:
         due += pace.interval_seconds
         if due > pace.end:
             break
@@ -92,17 +123,20 @@ async def deliver(port: int, node: str, size: int, pace: Pace, out: list[float])
     writer.close()
 
 
-async def run(port: int, events_per_second: float, size: int, seconds: float) -> list[float]:
+async def run(
+    port: int, events_per_second: float, size: int, seconds: float, job_nodes: int
+) -> list[float]:
     """Latencies of all requests."""
-    interval = _NODES * size / events_per_second
+    interval = _CONNECTIONS * size / events_per_second
     begin = time.perf_counter() + 0.5
     latencies: list[float] = []
     nodes = []
-    for node in range(_NODES):
+    for node in range(_CONNECTIONS):
         # Spread over the interval, as the clocks of nodes are.
-        first = begin + (node / _NODES - 1) * interval
+        first = begin + (node / _CONNECTIONS - 1) * interval
         pace = Pace(interval_seconds=interval, begin=first, end=begin + seconds)
-        nodes.append(deliver(port, f"n{node}", size, pace, latencies))
+        bodies = batches_of_job(node, job_nodes, size) if job_nodes else batches(f"n{node}", size)
+        nodes.append(deliver(port, bodies, pace, latencies))
     await asyncio.gather(*nodes)
     return latencies
 
@@ -113,12 +147,14 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(store: str, events_per_second: float, size: int, seconds: float) -> None:
+def measure(
+    store: str, events_per_second: float, size: int, seconds: float, job_nodes: int
+) -> None:
     """Prints one row of the table."""
     ledger = LedgerProcess(store, ("--max-rate", "1000000")).start()
     assert ledger.process is not None
     used = processor_seconds(ledger.process.pid)
-    latencies = asyncio.run(run(ledger.port, events_per_second, size, seconds))
+    latencies = asyncio.run(run(ledger.port, events_per_second, size, seconds, job_nodes))
     used = processor_seconds(ledger.process.pid) - used
     ledger.stop()
     cuts = statistics.quantiles(latencies, n=1000)
@@ -138,6 +174,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="events a second")
     parser.add_argument("--batch", type=int, nargs="*", default=[1, 10, 100])
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--job-nodes", type=int, default=0, help="nodes of one job of all events")
     options = parser.parse_args()
     print("| store | events a request | events a second | p50 ms | p99 ms | p99.9 ms | longest ms "
           "| cores of the ledger |")  # fmt: skip
@@ -145,7 +182,7 @@ def main() -> None:
     for size in options.batch:
         with tempfile.TemporaryDirectory() as folder:
             store = options.store or str(Path(folder, "ledger.db"))
-            measure(store, options.rate, size, options.seconds)
+            measure(store, options.rate, size, options.seconds, options.job_nodes)
             check = [sys.executable, "-m", "lockstep_cli.main", "ledger", "recount"]
             subprocess.run([*check, "--store", store], check=True)
 

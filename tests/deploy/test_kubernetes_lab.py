@@ -34,18 +34,10 @@ pytestmark = [
 ]
 
 
-def lab_program() -> Path:
-    return next(
-        path
-        for pattern in ("deploy/kubernetes-lab/lab.py", "tests/labs/*kubernetes*/lab.py")
-        for path in REPOSITORY.glob(pattern)
-    )
-
-
 @pytest.fixture(name="kubectl", scope="module")
 def _kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     folder = tmp_path_factory.mktemp("lab")
-    lab = [sys.executable, str(lab_program())]
+    lab = [sys.executable, str(REPOSITORY / "tests" / "labs" / "kubernetes-lab" / "lab.py")]
     subprocess.run([*lab, "up", str(folder), "--nodes", "3", "--gpus", "8", "--kinds"], check=True)
 
     def run(*words: str | Path, text: str | None = None, fails: bool = False) -> str:

@@ -28,7 +28,7 @@ TORCH_VENV := .venv-torch-$(TORCH)
 TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install kubernetes-lab servers demo test test-quick test-exhaustive test-clusters test-torch train-matrix check format generate golden bench bench-overhead
+.PHONY: help install kubernetes-lab servers demo test test-quick test-exhaustive test-release test-clusters test-torch train-matrix check format generate golden bench bench-overhead
 .PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
@@ -86,8 +86,11 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not exhaustive"
 
 test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
-	$(call PYTEST,exhaustive and not timing,$(PARALLEL))
+	$(call PYTEST,exhaustive and not timing and not release,$(PARALLEL))
 	$(call PYTEST,exhaustive and timing)
+
+test-release: $(READY) $(SERVERS) ## Run what takes an hour: situations at all intervals, thousands of histories; before a release
+	$(call PYTEST,release,$(PARALLEL))
 
 test-clusters: $(READY) $(SERVERS) ## Run the situations on a live Slurm and a live Kubernetes; half an hour
 	$(call PYTEST,cluster)

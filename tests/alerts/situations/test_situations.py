@@ -45,6 +45,7 @@ def test_on_call_is_told_what_it_expects(
 
 @pytest.mark.promtool
 @pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scrape", INTERVALS)
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each["name"])

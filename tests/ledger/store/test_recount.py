@@ -123,6 +123,7 @@ def test_the_recount_is_what_the_model_says(dsn: str, mode: Mode) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(3600)
 def test_thousands_of_recounts_are_what_the_model_says(dsn: str) -> None:
     engine = open_store(dsn)

@@ -1,6 +1,7 @@
 """Writes a file beside its place and renames it, so that a reader meets the old file or the new."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,8 @@ def write_atomically(
     path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = False
 ) -> None:
     """Replaces a file in one move; nothing is left beside it when that fails.
+
+    A device or a pipe, such as ``/dev/null`` or ``/dev/stdout``, is written to and stays.
 
     Args:
         path: in a folder that exists.
@@ -21,6 +24,9 @@ def write_atomically(
         OSError: the folder cannot be written, or the disk is full.
     """
     content = data.encode() if isinstance(data, str) else data
+    if _is_stream(path):
+        _write_to_stream(path, content)
+        return
     # The leading dot hides it from the globs of readers; the random part from other writers.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
@@ -38,6 +44,22 @@ def write_atomically(
         temporary.unlink(missing_ok=True)
     if durable:
         sync_folder(path.parent)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def _write_to_stream(path: Path, content: bytes) -> None:
+    # A pipe that nobody reads is refused, not waited for.
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
 
 
 def sync_folder(folder: Path) -> None:

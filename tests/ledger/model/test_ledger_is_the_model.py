@@ -97,14 +97,14 @@ def _differences_of_orders(
 @pytest.mark.exhaustive
 @pytest.mark.release
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("place", range(len(MODES)))
-def test_thousands_of_histories_agree(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("share", range(len(MODES)))
+def test_thousands_of_histories_agree(tmp_path: Path, share: int) -> None:
     # Each history in one way, which its seed decides: all ways of each take hours.
-    for seed in _MANY[place :: len(MODES)]:
+    for seed in _MANY[share :: len(MODES)]:
         folder = tmp_path / str(seed)
         folder.mkdir()
         ledger = LEDGERS["sqlite"](folder, SETTINGS)
-        assert _differences(ledger, seed, MODES[place], kills=seed // len(MODES) % 3) == []
+        assert _differences(ledger, seed, MODES[share], kills=seed // len(MODES) % 3) == []
         shutil.rmtree(folder)
 
 

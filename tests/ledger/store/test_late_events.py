@@ -42,13 +42,14 @@ def write_job(writer: StoreWriter, num_nodes: int, restarts: int = 0) -> None:
     for run in range(restarts + 1):
         begin = BEGIN + run * 3600
         for minute in range(_MINUTES + 1):
-            story = Story(now=begin + 60 * minute)
+            stories = []
             for node in nodes:
+                story = Story(now=begin + 60 * minute)
                 if minute == 0:
                     story.start(node, run, num_nodes=num_nodes)
                 totals = {"productive": 480.0 * minute}
-                story.add("goodput", node, run, rank_seconds=totals, num_ranks=8)
-            writer.write([Submission(checked(story))])
+                stories.append(story.add("goodput", node, run, rank_seconds=totals, num_ranks=8))
+            writer.write([Submission(checked(story)) for story in stories])
 
 
 LATE = {

@@ -143,7 +143,9 @@ def test_links_begin_with_the_bases() -> None:
     notes = alert_rule(SYMPTOMS[0], SPEC.windows, delivery)["annotations"]
     assert isinstance(notes, dict)
     assert notes["runbook_url"] == "https://r/TrainStragglerRank.md"
-    assert notes["dashboard_url"].startswith("https://g/d/lockstep-job?from=now-1h&to=now&var-cluster=")
+    assert notes["dashboard_url"].startswith(
+        "https://g/d/lockstep-job?from=now-1h&to=now&var-cluster="
+    )
 
 
 def test_every_kind_of_condition_is_in_use() -> None:

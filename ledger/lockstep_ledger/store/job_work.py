@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, func, select, text
+from sqlalchemy import Connection, Row, bindparam, delete, select, text
 
 from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
 from lockstep_ledger.merge.effects import Effects
@@ -18,6 +18,7 @@ from lockstep_ledger.merge.record import Record
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Frame, Span, WindowRow
 from lockstep_ledger.merge.sweep import Source, sweep
+from lockstep_ledger.store.job_marks import all_marks, durable_checkpoints, held_marks
 from lockstep_ledger.store.job_states import JobState, changed_spans, remove, upsert
 from lockstep_ledger.store.tables import events, marks, spans
 from lockstep_records.outcomes.evidence import NodeEvent
@@ -40,12 +41,6 @@ _INCIDENTS = (
     .order_by(events.c.time, events.c.id)
     .limit(_MAX_INCIDENTS)
 )
-_CHECKPOINTS = select(func.count(), func.min(marks.c.time), func.max(marks.c.time)).where(
-    marks.c.job == bindparam("number"),
-    marks.c.what == "checkpoint",
-    marks.c.time <= bindparam("until"),
-)
-_MARKS = select(marks).where(marks.c.job == bindparam("number"))
 
 
 class JobWork:
@@ -142,9 +137,7 @@ class JobWork:
 
     def checkpoints(self, until: float) -> tuple[int, float, float]:
         """Number, first and last time of the durable checkpoints up to a time."""
-        values = {"number": self._state.number, "until": until}
-        number, first, last = self._connection.execute(_CHECKPOINTS, values).one()
-        return number, first or 0.0, last or 0.0
+        return durable_checkpoints(self._connection, self._state.number, until)
 
     def _add(self, name: str, added: list[LedgerEvent], before: Frame) -> None:
         """Adds events to a source, or sweeps all of it anew; ``before`` is the frame until now."""
@@ -217,17 +210,16 @@ class JobWork:
             if found[0] == "checkpoint":
                 newest = (event.time_seconds, event.count("step"))
                 facts.checkpoint = max(facts.checkpoint or newest, newest, key=lambda c: c[0])
+        held, new = held_marks(self._connection, facts.number, reported), list[dict[str, Any]]()
         for group, times in reported.items():
-            query = _MARKS.where(marks.c.what == group[0], marks.c.attempt == group[1])
-            if group[0] == "checkpoint":
-                query = query.where(marks.c.number == group[2])
-            rows = self._connection.execute(query, {"number": self._state.number})
-            old = {row.number: row.time for row in rows}
+            old = held[group]
             earlier = {n: time for n, time in times.items() if time < old.get(n, float("inf"))}
             if earlier:
                 self._count(group, old, sign=-1)
                 self._count(group, {**old, **earlier}, sign=1)
-                self._save_marks(group, earlier)
+                key = {"job": facts.number, "what": group[0], "attempt": group[1]}
+                new += [{**key, "number": n, "time": time} for n, time in earlier.items()]
+        upsert(self._connection, marks, ("job", "what", "attempt", "number"), new)
 
     def _count(self, group: Mark, times: dict[int, float], sign: int) -> None:
         counts, rows = tally(group, times)
@@ -236,24 +228,13 @@ class JobWork:
             held[name] = held.get(name, 0) + sign * number
         self._rows += [WindowRow(r.time, r.slo, sign * r.good, sign * r.total) for r in rows]
 
-    def _save_marks(self, group: Mark, times: dict[int, float]) -> None:
-        rows = [
-            {"job": self._state.number, "what": group[0], "attempt": group[1], "number": number,
-             "time": time}
-            for number, time in times.items()
-        ]  # fmt: skip
-        upsert(self._connection, marks, ("job", "what", "attempt", "number"), rows)
-
     def stream_rows(self) -> list[WindowRow]:
         """The rows in the windows that follow from events: goodput, checkpoints, resumes."""
         rows: list[WindowRow] = []
         facts = self._state.facts
         for name in self._state.sources:
             rows += sweep(name, self._read(name), self._state.frame)[1]
-        groups: dict[Mark, dict[int, float]] = defaultdict(dict)
-        for row in self._connection.execute(_MARKS, {"number": facts.number}):
-            groups[group_of((row.what, row.attempt, row.number))][row.number] = row.time
-        for group, times in groups.items():
+        for group, times in all_marks(self._connection, facts.number).items():
             rows += tally(group, times)[1]
         return rows
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from lockstep_ledger.merge import plausible
 from lockstep_ledger.store import job_work
@@ -71,6 +72,27 @@ def test_a_late_event_of_a_node_reads_no_event_of_another(
         reads = _Reads(monkeypatch)
         # Two starts, a report at the start and one a minute, and the late event itself.
         assert reads.of(writer, LATE[name]) == 2 + 1 + _MINUTES + 1
+
+
+def test_a_delivery_of_many_checkpoints_asks_the_store_once(tmp_path: Any) -> None:
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "marks" in statement:
+            asked.append(statement.partition(" ")[0])
+
+    with opened(str(tmp_path / "ledger.db")) as writer:
+        write_job(writer, 1)
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            story = Story(now=BEGIN + 100)
+            for step in range(300):
+                story.add("checkpoint_durable", "n0", step=step)
+            writer.write([Submission(checked(story))])
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    # One read tells which are new, one statement writes them.
+    assert sorted(asked) == ["INSERT", "SELECT"]
 
 
 def test_spans_before_a_late_event_are_not_read_again(

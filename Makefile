@@ -134,6 +134,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
+	$(BIN)/python -m tests.alerts.cases.write
 	$(BIN)/python -m lockstep_alerts.output.runbook_lines
 	lockstep dashboards generate
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md

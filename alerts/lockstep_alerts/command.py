@@ -1,4 +1,4 @@
-"""Generates rules, routes and rule tests from the alert spec, and checks them."""
+"""Generates rules and routes from the alert spec, and checks them."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ _DEFAULTS = Delivery()
 
 @click.group()
 def alerts() -> None:
-    """Generate alert rules, routes and their tests from slos.yaml."""
+    """Generate alert rules and routes from slos.yaml, and check them."""
 
 
 @alerts.command()
@@ -69,7 +69,7 @@ def generate(
     target: Target,
     only_compare: bool,
 ) -> None:
-    """Write the rule file, the Alertmanager configuration and the rule tests."""
+    """Write the rule files and the Alertmanager configuration."""
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     try:
         deployment = read_deployment(deployment_file) if deployment_file else None

@@ -19,7 +19,7 @@ from lockstep_alerts.output.groups import severity_of
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.routing.route_cases import route_cases
 
-_RULES, _TESTS = "lockstep*.rules.yaml", "lockstep*.tests.yaml"
+_RULES, TESTS = "lockstep*.rules.yaml", "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")
 _PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
 _LINT = ("check", "rules", "--lint=all", "--lint-fatal")
@@ -138,7 +138,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def rule_tests(folder: Path, promtools: dict[str, str], scratch: Path) -> Iterator[Check]:
-    """The generated tests in parts, so that cores share them and progress shows.
+    """The rule tests of the folder in parts, so that cores share them and progress shows.
 
     Args:
         folder: of the generated files.
@@ -147,7 +147,7 @@ def rule_tests(folder: Path, promtools: dict[str, str], scratch: Path) -> Iterat
     """
     for rules_file in _files(folder, _RULES):
         shutil.copy(rules_file, scratch)
-    for tests_file in _files(folder, _TESTS):
+    for tests_file in sorted(folder.glob(TESTS)):
         document = _load(tests_file)
         tests = document["tests"]
         num_parts = min(len(tests), _PARTS_PER_CORE * (os.cpu_count() or 1))

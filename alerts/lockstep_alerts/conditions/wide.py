@@ -4,14 +4,12 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its pages.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import naming
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.synthetic import Samples
 from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
@@ -65,11 +63,6 @@ class Wide(Condition):
             nodes = by("group", _alerts(self.OF_NODES), NODE)
             found += " " + _listing("Nodes: ", nodes, node)
         return found
-
-
-def on_nodes(count: int, of_node: Callable[[str], Iterable[Samples]]) -> list[Samples]:
-    """Series of a case on so many nodes."""
-    return [each for number in range(count) for each in of_node(f"n{number + 1}")]
 
 
 def _alerts(alerts: tuple[str, ...], *matchers: Matcher) -> str:

@@ -113,7 +113,6 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
         pager_base=urls["pager"],
         group_interval=options.group_interval,
     )
-    rendered = render(spec, delivery)
     listens = {name: url.removeprefix("http://") for name, url in urls.items()}
     prometheus = prometheus_config(
         spec.windows,
@@ -124,7 +123,7 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
     )
     targets = [{"targets": list(options.targets)}]
     files = {
-        **{name: text for name, text in rendered.items() if not name.endswith(".tests.yaml")},
+        **render(spec, delivery),
         _PROMETHEUS_FILE: to_yaml(prometheus, _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import (
     HOLD_SECONDS,
     JUDGED_EVERY_SECONDS,
@@ -13,9 +13,6 @@ from lockstep_alerts.conditions.gpu_signs import (
     fatal_xids,
     has_owner,
 )
-from lockstep_alerts.conditions.hardware_series import GPU as IDLE_GPU
-from lockstep_alerts.conditions.hardware_series import gpu_verdict, holds_gpu
-from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, sample_node
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu
 from lockstep_catalogue import incidents as incident_metrics
@@ -59,20 +56,6 @@ class GpuFatalError(Condition):
         )
         return by("group", f"{gpus}\nor\n{xids}\nor\n{node}\nor\n{grown}", CLUSTER, NODE)
 
-    def cases(self, timing: Timing) -> list[Case]:
-        lost = gpu_verdict(timing, "failed", "lost")
-        grows = timing.steps_up()
-        memory = sample_node(
-            incident_metrics.HOST_INCIDENTS, grows, host_incident="memory_uncorrected"
-        )
-        lockup = sample_node(incident_metrics.HOST_INCIDENTS, grows, host_incident="soft_lockup")
-        return [
-            Case("an idle GPU is lost", [lost], MACHINE),
-            Case("the memory of the host has an error", [memory], MACHINE),
-            Case("a GPU is lost that a job holds", [lost, holds_gpu(timing)]),
-            Case("a processor hangs for a while", [lockup]),
-        ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuLinkDegraded(Condition):
@@ -83,13 +66,6 @@ class GpuLinkDegraded(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Degraded GPUs without an owner."""
         return by("group", f"{degraded()} unless {ON_GPU} {has_owner()}", CLUSTER, NODE, GPU)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        lost = gpu_verdict(timing, "degraded", "nvlink_down")
-        return [
-            Case("a link of an idle GPU is lost", [lost], {**MACHINE, "gpu": "3"}),
-            Case("a job holds the GPU", [lost, holds_gpu(timing)]),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,16 +88,3 @@ class GpuThrottled(Condition):
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The part of the window that makes the share, of a GPU that is held back always."""
         return round(self.window.seconds * self.above_ratio) + 1
-
-    def cases(self, timing: Timing) -> list[Case]:
-        named = {**MACHINE, "gpu": "3", "throttle": "hw_thermal"}
-
-        def held(seconds_a_second: float, reason: str) -> list[Samples]:
-            course = timing.grows(seconds_a_second)
-            return [sample_node(gpu.GPU_THROTTLE_SECONDS, course, **IDLE_GPU, throttle=reason)]
-
-        return [
-            Case("it is too hot", held(1, "hw_thermal"), named),
-            Case("it is too hot now and then", held(self.above_ratio / 2, "hw_thermal")),
-            Case("it is at its power limit", held(1, "sw_power_cap")),
-        ]

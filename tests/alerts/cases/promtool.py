@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
-from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.conditions.synthetic import Timing
-from lockstep_alerts.output.groups import UNKNOWN
-from lockstep_alerts.reading.model import delivery_seconds
+from lockstep_alerts.areas import AREAS, Area
+from lockstep_alerts.output.groups import UNKNOWN, rule_groups
+from lockstep_alerts.output.write import render, to_yaml
+from lockstep_alerts.reading.model import Delivery, delivery_seconds
+from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_catalogue.windows import ScrapeWindows, spelled
+
+from .case import Case, find_cases
+from .synthetic import Timing
 
 _BRIEF_SECONDS = 120
 
@@ -25,7 +29,7 @@ def every_case(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
     timing = timing_of(symptom, windows)
     return [
         case if case.at_seconds is not None else replace(case, at_seconds=timing.fires_by_seconds)
-        for case in symptom.condition.cases(timing)
+        for case in find_cases(symptom.condition, timing)
     ]
 
 
@@ -67,5 +71,38 @@ def promtool_test(symptom: Symptom, case: Case, windows: ScrapeWindows) -> dict[
         ],
         "promql_expr_test": [
             {"expr": selector, "eval_time": f"{case.at_seconds}s", "exp_samples": expected}
+        ],
+    }
+
+
+def cases_file(area: Area) -> str:
+    """Name of the file with the cases of an area, beside that of its rules."""
+    return area.rules_file.replace(".rules.", ".tests.")
+
+
+def rule_tests(spec: Spec) -> dict[str, str]:
+    """The text of every file of rule tests by its name."""
+    return {
+        cases_file(area): to_yaml(_tests_of(area, spec, symptoms))
+        for area in AREAS
+        if (symptoms := spec.alerts_of(area))
+    }
+
+
+def rules_and_tests(spec: Spec) -> dict[str, str]:
+    """The same with the rules that they test, and the Alertmanager configuration."""
+    return {**render(spec, Delivery()), **rule_tests(spec)}
+
+
+def _tests_of(area: Area, spec: Spec, symptoms: tuple[Symptom, ...]) -> dict[str, object]:
+    every = max(symptom.evaluation_seconds(spec.windows) for symptom in symptoms)
+    return {
+        "rule_files": [area.rules_file],
+        "evaluation_interval": spelled(every),
+        "group_eval_order": [group["name"] for group in rule_groups(area, spec, Delivery())],
+        "tests": [
+            promtool_test(symptom, case, spec.windows)
+            for symptom in symptoms
+            for case in cases_of(symptom, spec.windows)
         ],
     }

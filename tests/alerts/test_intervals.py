@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from coverage_page.from_spec import catalogue_limits
 
 from lockstep_alerts.areas import AREAS, JOBS
-from lockstep_alerts.declared import render as render_declared
 from lockstep_alerts.output.write import write_files
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
@@ -52,9 +52,7 @@ def spec_at(seconds: int) -> Spec:
 def test_the_catalogue_holds_what_the_spec_declares() -> None:
     spec = read_spec(spec_path())
     assert spec.windows == limits.DECLARED
-    folder = Path(limits.__file__).parent
-    for name, text in render_declared(spec).items():
-        assert (folder / name).read_text(encoding="utf-8") == text
+    assert Path(limits.__file__).read_text(encoding="utf-8") == catalogue_limits.render(spec)
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)

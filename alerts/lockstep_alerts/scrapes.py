@@ -4,30 +4,16 @@ It keeps the agent's labels where they meet those of the target: owners of GPUs 
 ``namespace``, ``pod`` and ``container``; without ``honor_labels`` they would be the agent's own.
 """
 
+from lockstep_alerts.areas import RULES_FILES
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
-JOB_NAME = "lockstep-agent"
-LEDGERS_FILE = "ledgers.json"
+TARGETS_FILE = "targets.json"
+_LEDGERS_FILE = "ledgers.json"
 _SAMPLE_LIMIT = 10_000
 
 
-def scrape_config(targets_file: str) -> dict[str, object]:
-    """The scrape of the agents that a file lists."""
-    return {
-        "job_name": JOB_NAME,
-        "honor_labels": True,
-        "sample_limit": _SAMPLE_LIMIT,
-        "file_sd_configs": [{"files": [targets_file]}],
-    }
-
-
 def prometheus_config(
-    windows: ScrapeWindows,
-    *,
-    rules_files: str,
-    targets_file: str,
-    alertmanager: str,
-    prometheus: str,
+    windows: ScrapeWindows, *, alertmanager: str, prometheus: str
 ) -> dict[str, object]:
     """The configuration of a Prometheus that evaluates the rules.
 
@@ -39,14 +25,19 @@ def prometheus_config(
             "scrape_interval": spelled(windows.scrape_seconds),
             "evaluation_interval": spelled(windows.evaluation_seconds),
         },
-        "rule_files": [rules_files],
+        "rule_files": [RULES_FILES],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [
-            scrape_config(targets_file),
+            {
+                "job_name": "lockstep-agent",
+                "honor_labels": True,
+                "sample_limit": _SAMPLE_LIMIT,
+                "file_sd_configs": [{"files": [TARGETS_FILE]}],
+            },
             {
                 "job_name": "lockstep-ledger",
                 "honor_labels": True,
-                "file_sd_configs": [{"files": [LEDGERS_FILE]}],
+                "file_sd_configs": [{"files": [_LEDGERS_FILE]}],
             },
             {"job_name": "prometheus", "static_configs": [{"targets": [prometheus]}]},
         ],

@@ -5,7 +5,6 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -33,8 +32,6 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
     """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
     prometheus = prometheus_config(
         windows,
-        rules_files=RULES_FILES,
-        targets_file="targets.json",
         alertmanager="127.0.0.1:9093",
         prometheus="127.0.0.1:9090",
     )

@@ -45,12 +45,13 @@ _GROUPED = {
 
 def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
     """The alert as Markdown."""
+    is_by_job = symptom.is_of_job and symptom.severity == "critical"
     sections = {
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
         "How soon": [_deadline(spec, symptom)],
         "False alarms": list(_false_alarms(spec, symptom, runbooks)),
-        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
+        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[is_by_job]}"],
         "Kept quiet by": list(inhibitors(symptom)) or ["nothing"],
         "Runbook": [str(runbooks / f"{symptom.alert}.md")],
     }
@@ -58,10 +59,6 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
     for title, points in sections.items():
         lines += ["", f"## {title}", "", *(f"- {point}" for point in points)]
     return "\n".join(lines) + "\n"
-
-
-def _is_by_job(symptom: Symptom) -> bool:
-    return symptom.is_of_job and symptom.severity == "critical"
 
 
 def _meaning(runbooks: Path, symptom: Symptom) -> str:

@@ -6,7 +6,7 @@ import click
 import yaml
 
 from lockstep_alerts.openslo.export import documents
-from lockstep_alerts.openslo.read import as_lines, entries
+from lockstep_alerts.openslo.read import entries
 from lockstep_alerts.output.write import to_yaml
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.options import spec_option
@@ -48,4 +48,4 @@ def import_documents(file: Path, measure: str) -> None:
         found = entries(file, load_all(file, "FILE"), measure)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
-    click.echo(to_yaml(as_lines(found), _HEAD), nl=False)
+    click.echo(to_yaml({"objectives": found}, _HEAD), nl=False)

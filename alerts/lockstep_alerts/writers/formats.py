@@ -63,10 +63,8 @@ def _victoriametrics(
     files: list[RuleFile], rendered: Mapping[str, str], target: Target
 ) -> dict[str, str]:
     """Rule files for vmalert itself, and objects for the operator; Alertmanager is the same."""
-    rules = {f"{each.stem}{RULES_SUFFIX}": to_yaml({"groups": each.groups}) for each in files}
     return {
-        ROUTES_FILE: rendered[ROUTES_FILE],
-        **rules,
+        **_prometheus(files, rendered, target),
         **rule_objects(files, VM_RULE, target.namespace, dict(target.labels)),
     }
 

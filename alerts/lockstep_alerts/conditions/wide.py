@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.evidence import naming
+from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
@@ -58,18 +58,13 @@ class Wide(Condition):
         """Asks Prometheus which jobs and nodes are hit, by the alerts on the single ones."""
         job, node = "{{ $series.Labels.job_id }}", "{{ $series.Labels.node }}"
         jobs = _alerts(("TrainJobExplained",), eq(foreign.ALERT_CAUSE, self.CAUSE))
-        found = _listing("Jobs: ", jobs, job)
+        found = listing(jobs, job, CLUSTER, before="Jobs: ", most=MOST_NAMED)
         if self.OF_NODES:
             nodes = by("group", _alerts(self.OF_NODES), NODE)
-            found += " " + _listing("Nodes: ", nodes, node)
+            found += " " + listing(nodes, node, CLUSTER, before="Nodes: ", most=MOST_NAMED)
         return found
 
 
 def _alerts(alerts: tuple[str, ...], *matchers: Matcher) -> str:
     here = (one_of(foreign.ALERT_NAME, *alerts), *matchers, eq(CLUSTER, "%s"))
     return select(foreign.ALERTS, *here)
-
-
-def _listing(before: str, query: str, item: str) -> str:
-    named = naming(query, item, CLUSTER, before=before, most=MOST_NAMED)
-    return f"{named}.{{{{ end }}}}"

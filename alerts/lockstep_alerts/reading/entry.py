@@ -158,9 +158,9 @@ class Entry:
         except ValueError as error:
             raise SpecError(f"{self.location(field)}: {field}: {error}") from error
 
-    def optional_duration(self, field: str, *, at_least_scrapes: int = 1) -> Duration | None:
-        """The same, of so many scrapes at least; None where the field is left out."""
-        return self._span(field, at_least_scrapes) if field in self._fields else None
+    def optional_duration(self, field: str) -> Duration | None:
+        """The same, of a scrape at least; None where the field is left out."""
+        return self._span(field, 1) if field in self._fields else None
 
     def window(self, field: str) -> Duration:
         """A duration over which samples are compared: four scrapes at least."""

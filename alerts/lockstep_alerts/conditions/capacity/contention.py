@@ -6,6 +6,7 @@ from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
     ON_MACHINE,
+    ON_NODE,
     RUNNING,
     kube_says,
     recent,
@@ -18,7 +19,6 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_JOB_NODE = f"on ({names(*NODE_LABELS)})"
 _STALL_SECONDS = 60
 _KNOWN = "2h"
 _KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -60,8 +60,8 @@ class Contention(Condition):
         # What the loops themselves waited for a processor needs no other proof of harm.
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
-        queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        harmed = f"and {_ON_JOB_NODE} ({self._harm(windows)})"
+        queued = f"{waited} / {ON_NODE} ({loops} > 0) > {self.harm_ratio:g}"
+        harmed = f"and {ON_NODE} ({self._harm(windows)})"
         return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
     def _harm(self, windows: ScrapeWindows) -> str:
@@ -101,7 +101,7 @@ class NodePressure(Condition):
             eq(PRESSURE, "some"),
         )
         stalls = f"{by('max', waits, *NODE_LABELS)} > {self.stall_ratio:g}"
-        full = f"{select(host.JOB_MEMORY)} > {_ON_JOB_NODE} {limit} and {_ON_JOB_NODE} ({stalls})"
+        full = f"{select(host.JOB_MEMORY)} > {ON_NODE} {limit} and {ON_NODE} ({stalls})"
 
         def pressed_by_kubernetes(*matchers: Matcher) -> str:
             kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)

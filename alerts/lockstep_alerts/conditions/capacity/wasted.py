@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.gpu_signs import ON_GPU
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
-from lockstep_catalogue.promql import by, eq, has, names, rate, select
+from lockstep_catalogue.labels import GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
+from lockstep_catalogue.promql import by, eq, has, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
-
-_ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,5 +56,5 @@ class AllocatedIdle(Condition):
         owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
         since = f"({owner} and {owner} offset {self.window})"
         held = by("group", since, *JOB_LABELS, NODE, UUID)
-        share = f"{busy} * {_ON_GPU} group_right () {held}"
+        share = f"{busy} * {ON_GPU} group_right () {held}"
         return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
+from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_JOB, ON_MACHINE, ran_on
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
@@ -84,16 +84,12 @@ class PacketsLost(Condition):
         """Share of segments sent again, by job and node, of jobs that wait for communication."""
         again = by("sum", rate(host.JOB_TCP_RETRANSMITS, windows.live), *NODE_LABELS)
         segments = by("sum", rate(host.JOB_TCP_SEGMENTS, windows.live), *NODE_LABELS)
-        waited = waiting_ratio(windows.live)
-        on_job = f"on ({names(CLUSTER, JOB_ID)})"
+        exposed = eq(GOODPUT, "communication")
+        waited, spent = (
+            by("sum", rate(training.GOODPUT_SECONDS, windows.live, *matchers), *JOB_LABELS)
+            for matchers in ((exposed,), ())
+        )
         return (
             f"{again} / ({segments} > 0) > {self.above_ratio:g}\n"
-            f"and {on_job} {waited} > {self.sync_ratio:g}"
+            f"and {ON_JOB} {waited} / {spent} > {self.sync_ratio:g}"
         )
-
-
-def waiting_ratio(window: str) -> str:
-    """Share of the wall clock of a job's ranks in exposed communication."""
-    job = (CLUSTER, JOB_ID)
-    waited = rate(training.GOODPUT_SECONDS, window, eq(GOODPUT, "communication"))
-    return f"{by('sum', waited, *job)} / {by('sum', rate(training.GOODPUT_SECONDS, window), *job)}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.evidence import naming
+from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     has_stood,
@@ -50,8 +50,7 @@ class StageUneven(Condition):
             recorded.PLACEMENT, eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"), eq(PP, "%[3]s")
         )
         item = "rank {{ $series.Labels.rank }} of {{ $series.Labels.node }}"
-        ranks = naming(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
-        return f"{ranks}.{{{{ end }}}}"
+        return listing(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

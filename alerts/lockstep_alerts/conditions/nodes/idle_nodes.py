@@ -6,6 +6,7 @@ from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import (
     HOLD_SECONDS,
     JUDGED_EVERY_SECONDS,
+    ON_BUS,
     ON_GPU,
     WHOLE_NODE,
     degraded,
@@ -16,11 +17,10 @@ from lockstep_alerts.conditions.gpu_signs import (
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu
 from lockstep_catalogue import incidents as incident_metrics
-from lockstep_catalogue.labels import CLUSTER, GPU, NODE, PCI_BUS_ID, THROTTLE
-from lockstep_catalogue.promql import by, eq, names, one_of, rate, select
+from lockstep_catalogue.labels import CLUSTER, GPU, NODE, THROTTLE
+from lockstep_catalogue.promql import by, eq, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
 # Not the power cap and not idleness: a GPU at its default limit is at work.
 _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 _BROKEN_HOST = ("machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup")
@@ -41,7 +41,7 @@ class GpuFatalError(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU that nobody holds, a failed driver, or broken hardware."""
         gpus = f"{failed()} unless {ON_GPU} {has_owner()}"
-        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {_ON_BUS} {has_owner()}"
+        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {ON_BUS} {has_owner()}"
         node = select(
             incident_metrics.NODE_HEALTH, one_of(incident_metrics.NODE_REASON, *WHOLE_NODE)
         )

@@ -8,27 +8,23 @@ from lockstep_alerts.conditions.gpu_signs import (
     BROKEN_PARTS,
     HOLD_SECONDS,
     JUDGED_EVERY_SECONDS,
+    ON_BUS,
     ON_GPU,
     WHOLE_NODE,
     degraded,
     failed,
     fatal_xids,
     judged,
-    select_faulty_gpus,
 )
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
-from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
+from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
-
-
-def _whole_node(*matchers: Matcher) -> str:
-    return select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE), *matchers)
 
 
 def _named_gpus(query: str) -> str:
@@ -43,9 +39,11 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         windows: what the scrape interval decides.
         window: how long after a fatal Xid its GPU counts as faulty.
     """
-    gpus = select_faulty_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
-    node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
-    return by("group", f"{gpus}\nor\n{node}", *NODE_LABELS)
+    gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
+    faulty = f"{gpus} and {ON_GPU} {failed()}\nor\n{gpus} and {ON_BUS} ({xids})"
+    hung = select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE))
+    node = f"{ran_on(windows)} and {ON_MACHINE} {hung}"
+    return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,6 @@ from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.output.recording import recorded_expressions
-from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing.inhibition import inhibitors
@@ -204,10 +203,7 @@ def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
 
     Prints Markdown where the output is not a terminal.
     """
-    try:
-        read = read_spec(spec or spec_path(), interval)
-    except SpecError as error:
-        raise click.UsageError(str(error)) from error
+    read = read_spec(spec or spec_path(), interval)
     by_name = {symptom.alert: symptom for symptom in read.alerts}
     if alert not in by_name:
         near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)

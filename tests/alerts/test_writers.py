@@ -171,7 +171,7 @@ def test_buckets_become_a_native_histogram() -> None:
     assert native(f"{classic} > 5") == (
         f"histogram_quantile(0.9, sum by (cluster) (rate({wait}[6h]))) > 5"
     )
-    with pytest.raises(ValueError, match="selects buckets by their bound"):
+    with pytest.raises(SpecError, match="selects buckets by their bound"):
         native(f'rate({wait}_bucket{{le="60.0"}}[5m])')
 
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import click
+
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
@@ -18,8 +20,11 @@ def nearest(name: object, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}? " if near else ""
 
 
-class SpecError(ValueError):
-    """The spec is not what it should be; the text names file, field, value and remedy."""
+class SpecError(click.UsageError):
+    """The spec is not what it should be; the text names file, field, value and remedy.
+
+    A command that raises it prints the text, and ends with status 2.
+    """
 
 
 class Fields(dict[str, object]):

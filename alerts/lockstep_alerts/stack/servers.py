@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import click
+
 from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.scrapes import TARGETS_FILE, prometheus_config
@@ -44,7 +46,7 @@ _PROGRAMS = {
 }
 
 
-class StackError(ValueError):
+class StackError(click.UsageError):
     """The stack cannot start or stop; the text says why and what to do."""
 
 

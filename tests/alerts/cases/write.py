@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.output.write import GENERATED, write_files
-from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.shipped import spec_path
@@ -26,10 +25,7 @@ from .promtool import rule_tests
 @interval_option
 def write(*, spec: Path | None, out: Path, interval: Duration | None) -> None:
     """Write promtool's tests beside the rules of a spec, for `lockstep alerts test`."""
-    try:
-        files = rule_tests(read_spec(spec or spec_path(), interval))
-    except SpecError as error:
-        raise click.UsageError(str(error)) from error
+    files = rule_tests(read_spec(spec or spec_path(), interval))
     try:
         write_files(out, files)
     except OSError as error:

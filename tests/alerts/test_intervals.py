@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from coverage_page.from_spec import catalogue_limits
+from coverage_page.from_spec.catalogue_limits import render as render_limits
 
 from lockstep_alerts.areas import AREAS, JOBS
 from lockstep_alerts.output.write import write_files
@@ -52,7 +52,7 @@ def spec_at(seconds: int) -> Spec:
 def test_the_catalogue_holds_what_the_spec_declares() -> None:
     spec = read_spec(spec_path())
     assert spec.windows == limits.DECLARED
-    assert Path(limits.__file__).read_text(encoding="utf-8") == catalogue_limits.render(spec)
+    assert Path(limits.__file__).read_text(encoding="utf-8") == render_limits(spec)
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)

@@ -13,7 +13,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from coverage_page.from_spec import scrape_files
+from coverage_page.from_spec.scrape_files import render as render_scrapes
 
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL
@@ -89,7 +89,7 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
 
 
 def test_the_files_that_scrape_follow_from_the_declared_interval() -> None:
-    for name, text in scrape_files.render(DECLARED).items():
+    for name, text in render_scrapes(DECLARED).items():
         assert (DEPLOY / name).read_text(encoding="utf-8") == text
     [endpoint] = manifest("PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["interval"] == f"{DECLARED.scrape_seconds}s"

@@ -57,7 +57,7 @@ def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
     if not any(folder.glob(TESTS)):
         click.echo(
             f"--dir {folder}: has no {TESTS}, so no rule is tested on series; in a checkout "
-            f"python -m tests.alerts.cases.write --out {folder} writes them",
+            f"python -m tests.alerts.cases.write --out {folder} writes them, by the same --spec",
             err=True,
         )
     ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))

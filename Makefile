@@ -131,10 +131,9 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	$(BIN)/python -m lockstep_reports.schema docs/formats
-	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
-	$(BIN)/python -m lockstep_alerts.scrapes deploy
+	PYTHONPATH=bench $(BIN)/python -m coverage_page.from_spec
 	lockstep alerts generate
-	$(BIN)/python -m lockstep_alerts.output.runbook_lines
+	$(BIN)/python -m tests.alerts.cases.write
 	lockstep dashboards generate
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 

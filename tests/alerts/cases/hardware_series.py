@@ -1,7 +1,10 @@
-"""Series of GPUs and drivers that fail, for the cases of the rule tests."""
+"""Series of GPUs and drivers that fail, and of several nodes."""
 
-from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node
+from collections.abc import Callable, Iterable
+
 from lockstep_catalogue import gpu, incidents
+
+from .synthetic import Samples, Timing, sample_node
 
 GPU = {"gpu": "3", "uuid": "GPU-3"}
 BUS_ID = "0000:3b:00.0"
@@ -23,3 +26,8 @@ def driver_hangs(timing: Timing, node: str = "n1") -> Samples:
     """The driver of a node hangs from the onset on."""
     verdict = {"verdict": "failed", "node_reason": "driver_hung"}
     return sample_node(incidents.NODE_HEALTH, timing.appears(), node, **verdict)
+
+
+def on_nodes(count: int, of_node: Callable[[str], Iterable[Samples]]) -> list[Samples]:
+    """Series of a case on so many nodes."""
+    return [each for number in range(count) for each in of_node(f"n{number + 1}")]

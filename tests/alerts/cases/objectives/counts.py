@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from lockstep_alerts.conditions.synthetic import Samples, Stretch, Timing, growing, samples, steady
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import SLO, SLO_EVENT, SLO_EVENTS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.recorded import PERIOD
+
+from ..synthetic import Samples, Stretch, Timing, growing, samples, steady
 
 _CLUSTER, _INSTANCE = "c1", "ledger:9450"
 

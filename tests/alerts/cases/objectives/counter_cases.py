@@ -1,22 +1,19 @@
 """Cases of objectives on counters: series of the counter itself, for promtool."""
 
-from typing import TYPE_CHECKING
-
-from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, growing, samples
-from lockstep_alerts.objectives.counts import labels_of
 from lockstep_alerts.objectives.limits import Limit
+from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE
 
-if TYPE_CHECKING:
-    from lockstep_alerts.objectives.objective import Objective
+from ..case import Case
+from ..synthetic import Course, Samples, Stretch, growing, samples
+from .counts import labels_of
 
 _BEFORE_SECONDS, _AFTER_SECONDS = 900, 1200
 _GOOD, _BAD = 20, 10
 
 
-def counter_cases(objective: "Objective", limit: Limit) -> list[Case]:
+def counter_cases(objective: Objective, limit: Limit) -> list[Case]:
     """Ten bad events among thirty, and twenty good ones."""
     at = _BEFORE_SECONDS + _AFTER_SECONDS
     return [
@@ -30,7 +27,7 @@ def counter_cases(objective: "Objective", limit: Limit) -> list[Case]:
     ]
 
 
-def _series(objective: "Objective", num_bad: int) -> list[Samples]:
+def _series(objective: Objective, num_bad: int) -> list[Samples]:
     counter = objective.counter
     assert counter is not None
     is_histogram = counter.metric.kind is Kind.HISTOGRAM
@@ -46,7 +43,7 @@ def _series(objective: "Objective", num_bad: int) -> list[Samples]:
     ]
 
 
-def _different(objective: "Objective", good: dict[str, str]) -> dict[str, str]:
+def _different(objective: Objective, good: dict[str, str]) -> dict[str, str]:
     """Labels of a series that is counted and is not good."""
     counter = objective.counter
     assert counter is not None

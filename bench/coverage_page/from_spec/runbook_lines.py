@@ -1,11 +1,11 @@
-"""Writes the section *Inhibited by* of every runbook from the graph of inhibition."""
+"""The section *Inhibited by* of every runbook, from the graph of inhibition."""
 
 import re
 from pathlib import Path
 
 from lockstep_alerts.routing.inhibition import inhibitors
-from lockstep_alerts.shipped import runbooks_path, spec_path
-from lockstep_alerts.spec import read_spec
+from lockstep_alerts.shipped import runbooks_path
+from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 
 _SECTION = re.compile(r"(^## Inhibited by\n\n).*?(\n\n## )", re.DOTALL | re.MULTILINE)
@@ -17,16 +17,10 @@ def with_inhibitors(text: str, symptom: Symptom) -> str:
     return _SECTION.sub(lambda found: found[1] + "\n".join(lines) + found[2], text)
 
 
-def render() -> dict[Path, str]:
+def render(spec: Spec) -> dict[Path, str]:
     """The text of every runbook by its path."""
     found = {}
-    for symptom in read_spec(spec_path()).alerts:
+    for symptom in spec.alerts:
         path = runbooks_path() / f"{symptom.alert}.md"
         found[path] = with_inhibitors(path.read_text(encoding="utf-8"), symptom)
     return found
-
-
-if __name__ == "__main__":
-    for runbook, content in render().items():
-        if runbook.read_text(encoding="utf-8") != content:
-            runbook.write_text(content, encoding="utf-8")

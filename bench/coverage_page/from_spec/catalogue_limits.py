@@ -1,11 +1,8 @@
-"""Writes what slos.yaml declares for every program into the catalogue, where each reads it."""
+"""The module of the catalogue with what slos.yaml declares for every program."""
 
 import math
-import sys
-from pathlib import Path
 
-from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import Spec, read_spec
+from lockstep_alerts.spec import Spec
 
 _LIMITS = '''\
 """Limits of alerts/slos.yaml by which other programs judge; written by ``make generate``."""
@@ -28,25 +25,18 @@ MAX_OTHER_RATIO = {max_other:g}
 '''
 
 
-def render(spec: Spec) -> dict[str, str]:
-    """The text of each generated module of the catalogue, by its file."""
+def render(spec: Spec) -> str:
+    """The text of the module."""
     limits = spec.limits
     waits = "".join(
         f"    ({'math.inf' if math.isinf(each.up_to_gpus) else each.up_to_gpus}, "
         f"{float(each.wait.seconds)}),\n"
         for each in limits.queue_wait
     )
-    return {
-        "limits.py": _LIMITS.format(
-            seconds=spec.windows.scrape_seconds,
-            queue_wait=waits,
-            grace=float(limits.preemption_grace.seconds),
-            min_wait=limits.min_wait_ratio,
-            max_other=limits.max_other_ratio,
-        ),
-    }
-
-
-if __name__ == "__main__":
-    for name, text in render(read_spec(spec_path())).items():
-        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")
+    return _LIMITS.format(
+        seconds=spec.windows.scrape_seconds,
+        queue_wait=waits,
+        grace=float(limits.preemption_grace.seconds),
+        min_wait=limits.min_wait_ratio,
+        max_other=limits.max_other_ratio,
+    )

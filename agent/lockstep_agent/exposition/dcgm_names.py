@@ -16,7 +16,6 @@ class Twin:
 
     Attributes:
         field: name that dcgm-exporter gives it.
-        metric: ours.
         label_values: those of our series behind index and UUID of the GPU.
         factor: our value is that of the field times this.
     """

@@ -12,12 +12,7 @@ FROM_GOOD_TO_BAD = VERDICT.values
 
 
 def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
-    """The node's verdict, and each part with its verdict and reasons.
-
-    Args:
-        exposition: the newest sample.
-        node: name of the machine.
-    """
+    """The node's verdict, and each part with its verdict and reasons."""
     parts: dict[tuple[str, str], dict[str, Any]] = {}
     node_health: dict[str, Any] = {"verdict": OK, "reasons": []}
     for verdict in verdicts_in(exposition.readings):

@@ -50,11 +50,7 @@ class PciDevice:
 
 
 class Endpoints:
-    """Lists the GPUs and network adapters; scans for new ones once a minute.
-
-    Args:
-        sysfs: path of /sys.
-    """
+    """Lists the GPUs and network adapters; scans for new ones once a minute."""
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs, self._files, self._scan = sysfs, OpenFiles(max_open=0), Due(_LIST_SECONDS)

@@ -45,8 +45,6 @@ class Pages:
     """Every page of the agent's server.
 
     Args:
-        sampler: holds the newest exposition.
-        node: name of this machine.
         events: recent incidents and hangs as JSON.
     """
 

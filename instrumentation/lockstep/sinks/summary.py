@@ -31,7 +31,6 @@ class Summary:
         numbers: by name; a name ends in its unit; an unknown number is absent.
         facts: headline, severity, verdict, phase, cause, ranks and outcome: short texts; what is
             unknown is absent.
-        evidence: the sentences that support the verdict.
     """
 
     job_id: str

@@ -20,11 +20,6 @@ class MetricsServer(ThreadingHTTPServer):
 
     One request a connection, one thread each: bounded in number and time by ``ConnectionLimiter``.
 
-    Args:
-        port: port to listen on, 0 for any free one.
-        access_control: TLS, users and tokens.
-        events: recent events as JSON.
-
     Raises:
         OSError: the address cannot be listened on.
     """

@@ -1,6 +1,5 @@
 """The verdicts of one sample as JSON: what ``/health`` serves and ``lockstep doctor`` prints."""
 
-import json
 from typing import Any
 
 from lockstep_agent.exposition.text import Exposition
@@ -30,8 +29,3 @@ def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
         "at_seconds": exposition.rendered_seconds,
         "parts": list(parts.values()),
     }
-
-
-def health_page(exposition: Exposition, node: str) -> bytes:
-    """``health_of`` as the bytes of one line."""
-    return json.dumps(health_of(exposition, node)).encode() + b"\n"

@@ -91,11 +91,6 @@ def list_gpus(sysfs: Path) -> list[str]:
     )
 
 
-def count_gpus(sysfs: Path) -> int:
-    """Number of NVIDIA GPUs on the bus; 0 where the kernel reports no bus."""
-    return len(list_gpus(sysfs))
-
-
 def read_link(folder: str, which: str, files: OpenFiles) -> tuple[float | None, int | None]:
     """Transfers per second and lanes of a device's link; None for what is not reported.
 

@@ -15,7 +15,7 @@ import click
 from lockstep.monitor.memory import out_of_memory_in
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 from lockstep_trainer.config import TrainConfig, trainer_flags
-from lockstep_trainer.faults import apply_startup_faults
+from lockstep_trainer.faults.plan import apply_startup_faults
 from lockstep_trainer.layout.world import World, world_from
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.progress import Summary

@@ -23,7 +23,6 @@ class BoardServer(ThreadingHTTPServer):
 
     Args:
         address: host and port; port 0 takes a free one.
-        boards: what is served.
 
     Raises:
         OSError: the address is taken, or is none of this machine.

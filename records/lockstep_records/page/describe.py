@@ -55,10 +55,6 @@ def _replace_nan(value: Any) -> Any:
 def print_page(page: Path, *, as_json: bool) -> None:
     """Writes a page to stdout: identity, state, totals and its last five steps.
 
-    Args:
-        page: path of the page.
-        as_json: writes all steps, as one JSON object.
-
     Raises:
         click.UsageError: the page is of another version, truncated or damaged.
     """

@@ -27,8 +27,8 @@ _POLL_SECONDS = 0.1
 @trainer_flags
 def train_in_namespaces(*, ranks: int, **flags: Any) -> int:
     """Train with --ranks ranks, each in its network namespace; needs root and iproute2."""
-    from lockstep_trainer.faults import parse_all  # noqa: PLC0415  # torch only to run
     from lockstep_trainer.faults.network import NAME, conditions_of  # noqa: PLC0415  # the same
+    from lockstep_trainer.faults.parse import parse_all  # noqa: PLC0415  # torch only to run
     from lockstep_trainer.preflight import check_run  # noqa: PLC0415  # the same
 
     os.environ[LINK] = DEVICE

@@ -1,14 +1,14 @@
 """The 17 rules of Grafana's dashboard-linter 0.2.0, by their names, over a dashboard's JSON.
 
 Source: https://github.com/grafana/dashboard-linter/tree/main/docs/rules. Written anew, so that a
-check needs no program in Go. A rule yields what is wrong; ``EXCLUDED`` says why some do not hold.
+test needs no program in Go. A rule yields what is wrong; ``EXCLUDED`` says why some do not hold.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from lockstep_dashboards.lint.dashboard_json import Json, panels_of, targets_of, variables_of
-from lockstep_dashboards.lint.promql_text import counters_without_rate, is_balanced, rate_windows
+from .dashboard_json import Json, panels_of, targets_of, variables_of
+from .promql_text import counters_without_rate, is_balanced, rate_windows
 
 _WITH_TARGETS = {"stat", "timeseries", "heatmap", "table", "bargauge", "state-timeline", "graph"}
 _SOURCE_UIDS = {"$datasource", "${datasource}"}

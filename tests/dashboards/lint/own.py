@@ -4,11 +4,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
+from simulated_cluster.boards_on_cluster import num_opening_queries
+
 from lockstep_catalogue import METRICS, RECORDED, Series
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
-from lockstep_dashboards.lint.promql_text import SERIES, selectors
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Board, Panel, View
+
+from .promql_text import SERIES, selectors
 
 MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 25
@@ -44,8 +47,9 @@ def _queries(board: Board) -> Iterator[tuple[Panel, str]]:
 def _bounds(board: Board) -> Iterator[str]:
     if len(board.opened_panels) > MAX_OPEN_PANELS:
         yield f"opens {len(board.opened_panels)} panels, more than {MAX_OPEN_PANELS}"
-    if board.num_opening_queries > MAX_OPENING_QUERIES:
-        yield f"asks {board.num_opening_queries} times when opened, over {MAX_OPENING_QUERIES}"
+    number = num_opening_queries(board)
+    if number > MAX_OPENING_QUERIES:
+        yield f"asks {number} times when opened, over {MAX_OPENING_QUERIES}"
 
 
 def _cluster(board: Board) -> Iterator[str]:

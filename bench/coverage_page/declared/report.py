@@ -1,10 +1,7 @@
-"""Writes report.schema.json and report.md: ``python -m lockstep_reports.schema docs/formats``."""
+"""The schema of reports and the page docs/formats/report.md."""
 
 import inspect
-import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,8 +50,9 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return " ".join(text.split()), meanings
 
 
-def markdown_page(payload: dict[str, Any]) -> str:
+def markdown_page() -> str:
     """The schema as Markdown: a table for each kind of object, reports first."""
+    payload = schema()
     lines = [
         "# The JSON of a report", "",
         f"<!-- {payload['$comment']} -->", "",
@@ -87,10 +85,3 @@ def _type_name(field_schema: dict[str, Any]) -> str:
     if field_schema.get("type") == "object" and isinstance(values, dict):
         return f"object of {_type_name(values)}"
     return str(field_schema.get("type", "any"))
-
-
-if __name__ == "__main__":
-    folder, payload = Path(sys.argv[1]), schema()
-    text = json.dumps(payload, indent=2) + "\n"
-    (folder / "report.schema.json").write_text(text, encoding="utf-8")
-    (folder / "report.md").write_text(markdown_page(payload), encoding="utf-8")

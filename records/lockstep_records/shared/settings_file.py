@@ -1,7 +1,8 @@
-"""The agent's configuration file: the options of the command, in TOML, by their names."""
+"""The file of ``--config``: the options of a command, in TOML, by their names."""
 
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 from lockstep_records.shared.durations import REMEDY
 from lockstep_records.shared.options import DurationRange
 
-# A file that names another file, or that ends the agent after one scrape, makes no sense.
+# A file that names another file, or that ends a program after one scrape, makes no sense.
 _COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})
 _MAX_BYTES = 1 << 20
 
@@ -63,9 +64,10 @@ def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> No
     for key, value in values.items():
         option = options.get(key)
         if option is None:
-            raise ValueError(f"unknown key {key!r}; known are {', '.join(sorted(options))}")
-        remedy = _remedy(option, value)
-        if remedy:
+            near = get_close_matches(key, options, n=1)
+            remedy = f"did you mean {near[0]}?" if near else "its keys are the options of --help"
+            raise ValueError(f"unknown key {key!r}; {remedy}")
+        if remedy := _remedy(option, value):
             raise ValueError(f"{key} is {value!r}; {remedy}")
 
 
@@ -83,6 +85,9 @@ def _remedy(option: click.Option, value: object) -> str:
     if isinstance(option.type, click.types.IntParamType):
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         return "" if is_whole else "give a whole number"
+    if isinstance(option.type, click.types.FloatParamType):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return "" if is_number else "give a number"
     return "" if isinstance(value, str) else "give a text in quotation marks"
 
 
@@ -90,3 +95,15 @@ def _key(option: click.Parameter) -> str:
     """Name of an option in the file: as on the command line, with underscores."""
     longest = max(option.opts, key=len)
     return longest.removeprefix("--").replace("-", "_")
+
+
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=load_settings,
+    is_eager=True,
+    expose_value=False,
+    help="TOML file of these options, dashes as underscores; the command line overrides it.",
+)
+"""The option ``--config``; eager, so that the file sets the defaults of the others."""

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_dashboards.grafana import render
-from lockstep_dashboards.lint.dashboard_json import Json
-from lockstep_dashboards.lint.own import OWN_RULES, bad_uids, too_many, uncovered
-from lockstep_dashboards.lint.upstream import EXCLUDED, RULES
 from lockstep_dashboards.panel import Board
+
+from .dashboard_json import Json
+from .own import OWN_RULES, bad_uids, too_many, uncovered
+from .upstream import EXCLUDED, RULES
 
 
 @dataclass(frozen=True, slots=True)

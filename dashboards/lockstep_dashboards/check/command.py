@@ -12,7 +12,7 @@ from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.shipped import SHIPPED, find_board
 from lockstep_records.files.jobs import check_job_id
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.options import DurationRange, bad_input
 from lockstep_records.shared.prometheus import Prometheus
 
 
@@ -53,7 +53,7 @@ def check(
     is_full: bool,
 ) -> int:
     """Run every query of the boards; exit 1 when one fails or a panel is empty."""
-    try:
+    with bad_input():
         scope = Scope(
             chosen=read_wishes(
                 variables, job_id and check_job_id(job_id), (cluster,) if cluster else ()
@@ -71,8 +71,6 @@ def check(
                     board, open_board(board, scope, server), server, is_full=is_full
                 )
             ]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from lockstep_records.page.reader import Page, PageError, Values, read_page, read_rows
+from lockstep_records.page.reader import Page, Values, read_page, read_rows
+from lockstep_records.shared.options import bad_input
 from lockstep_records.shared.printable import printable
 
 _MOST_ROWS = 5
@@ -58,11 +59,9 @@ def print_page(page: Path, *, as_json: bool) -> None:
     Raises:
         click.UsageError: the page is of another version, truncated or damaged.
     """
-    try:
+    with bad_input():
         read = read_page(page)
         rows = read_rows(read)
-    except PageError as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         content = {
             "identity": read.identity,

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.network.link import LINK
 from lockstep_trainer.network.namespaces import DEVICE, NetworkError, RankNamespace, network
@@ -32,11 +33,9 @@ def train_in_namespaces(*, ranks: int, **flags: Any) -> int:
     from lockstep_trainer.preflight import check_run  # noqa: PLC0415  # the same
 
     os.environ[LINK] = DEVICE
-    try:
+    with bad_input():
         config = TrainConfig(**flags)
         check_run(config, world_size=ranks)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     slow = [fault for fault in parse_all(config, ranks) if fault.kind == NAME]
     relayed = {
         rank

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from slow_network.__main__ import main
+from slow_network.namespaces import NetworkError, network
+from slow_network.relay import Relay
 
-from lockstep_trainer.commands import train_in_namespaces
-from lockstep_trainer.network.link import Conditions
-from lockstep_trainer.network.namespaces import NetworkError, network
-from lockstep_trainer.network.relay import Relay
+from lockstep_trainer.faults.link import Conditions
 
 from .. import jobs
 from ..jobs import run_fork
@@ -127,7 +127,7 @@ def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone(memory: Path
         "--fault slow-network:rank=1,step=21,until=31,loss_percent=12",
     )
     arguments = f"--ranks 2 {TINY} {' '.join(faults)}"
-    outcome = run_fork(train_in_namespaces.main, arguments, folder=memory, LOCKSTEP="off")
+    outcome = run_fork(main, arguments, folder=memory, LOCKSTEP="off")
     assert outcome.codes == (0,), outcome.output
     assert outcome.output.count("fault: slow-network") == 18
     speeds = re.findall(r"step (\d+) loss \S+ tokens/s (\d+)", outcome.output)

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.faults.link import LINK, Conditions, OwnLink
 from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.network.link import LINK, Conditions, OwnLink
 
 NAME = "slow-network"
 
@@ -35,8 +35,8 @@ def _refuses(_fault: Fault, _config: TrainConfig, _layout: Layout) -> str | None
     if LINK in os.environ:
         return None
     return (
-        "it needs ranks in network namespaces of their own; "
-        "start them as root by python -m lockstep_trainer.commands.train_in_namespaces"
+        "it needs ranks in network namespaces of their own; in a checkout, start them as root by "
+        "PYTHONPATH=bench python -m slow_network"
     )
 
 

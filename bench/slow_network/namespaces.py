@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_trainer.network.link import LINK, RELAY
-from lockstep_trainer.network.relay import BRIDGE, READY, Wiring
+from lockstep_trainer.faults.link import LINK, RELAY
+from slow_network.relay import BRIDGE, READY, Wiring
 
 DEVICE = "lockstep0"
 _PORT = 29_500
@@ -132,7 +132,7 @@ def _add_rank(
 
 def _start_relay(cleanup: ExitStack, wiring: Wiring) -> None:
     relay = subprocess.Popen(
-        [sys.executable, "-m", "lockstep_trainer.network.relay", *wiring],
+        [sys.executable, Path(__file__).with_name("relay.py"), *wiring],
         stdout=subprocess.PIPE,
         text=True,
     )

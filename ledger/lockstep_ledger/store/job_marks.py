@@ -28,7 +28,7 @@ Marks = dict[Mark, dict[int, float]]
 
 def all_marks(connection: Connection, job: int) -> Marks:
     """The stored marks of a job."""
-    return _by_group(connection.execute(_ALL, {"job": job}))
+    return _group_marks(connection.execute(_ALL, {"job": job}))
 
 
 def held_marks(connection: Connection, job: int, groups: Collection[Mark]) -> Marks:
@@ -45,7 +45,7 @@ def held_marks(connection: Connection, job: int, groups: Collection[Mark]) -> Ma
     ]
     if others:
         answers.append(connection.execute(_OTHERS, {**values, "kinds": others}))
-    return _by_group(chain.from_iterable(answers))
+    return _group_marks(chain.from_iterable(answers))
 
 
 def durable_checkpoints(connection: Connection, job: int, until: float) -> tuple[int, float, float]:
@@ -54,7 +54,7 @@ def durable_checkpoints(connection: Connection, job: int, until: float) -> tuple
     return number, first or 0.0, last or 0.0
 
 
-def _by_group(rows: Iterable[Row[Any]]) -> Marks:
+def _group_marks(rows: Iterable[Row[Any]]) -> Marks:
     found: Marks = defaultdict(dict)
     for row in rows:
         found[group_of((row.what, row.attempt, row.number))][row.number] = row.time

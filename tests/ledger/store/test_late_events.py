@@ -75,11 +75,11 @@ def test_a_late_event_of_a_node_reads_no_event_of_another(
 
 
 def test_a_delivery_of_many_checkpoints_asks_the_store_once(tmp_path: Any) -> None:
-    asked: list[str] = []
+    kinds: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if "marks" in statement:
-            asked.append(statement.partition(" ")[0])
+            kinds.append(statement.partition(" ")[0])
 
     with opened(str(tmp_path / "ledger.db")) as writer:
         write_job(writer, 1)
@@ -92,7 +92,7 @@ def test_a_delivery_of_many_checkpoints_asks_the_store_once(tmp_path: Any) -> No
         finally:
             event.remove(Engine, "before_cursor_execute", note)
     # One read tells which are new, one statement writes them.
-    assert sorted(asked) == ["INSERT", "SELECT"]
+    assert sorted(kinds) == ["INSERT", "SELECT"]
 
 
 def test_spans_before_a_late_event_are_not_read_again(

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from slow_network.__main__ import main
-from slow_network.namespaces import NetworkError, network
-from slow_network.relay import Relay
+from trainer_validation.slow_network.__main__ import main
+from trainer_validation.slow_network.namespaces import NetworkError, network
+from trainer_validation.slow_network.relay import Relay
 
 from lockstep_trainer.faults.link import Conditions
 

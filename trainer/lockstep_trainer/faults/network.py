@@ -36,7 +36,7 @@ def _refuses(_fault: Fault, _config: TrainConfig, _layout: Layout) -> str | None
         return None
     return (
         "it needs ranks in network namespaces of their own; in a checkout, start them as root by "
-        "PYTHONPATH=bench python -m slow_network"
+        "PYTHONPATH=bench python -m trainer_validation.slow_network"
     )
 
 

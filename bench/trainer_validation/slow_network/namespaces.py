@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_trainer.faults.link import LINK, RELAY
-from slow_network.relay import BRIDGE, READY, Wiring
+from trainer_validation.slow_network.relay import BRIDGE, READY, Wiring
 
 DEVICE = "lockstep0"
 _PORT = 29_500

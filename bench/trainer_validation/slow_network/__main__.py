@@ -1,6 +1,6 @@
 """Trains with every rank in its own network namespace, so that a network can be really slow.
 
-``PYTHONPATH=bench python -m slow_network --ranks 2 --fault slow-network:...``
+``PYTHONPATH=bench python -m trainer_validation.slow_network --ranks 2 --fault slow-network:...``
 """
 
 import os
@@ -17,7 +17,7 @@ import click
 from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults.link import LINK
-from slow_network.namespaces import DEVICE, NetworkError, RankNamespace, network
+from trainer_validation.slow_network.namespaces import DEVICE, NetworkError, RankNamespace, network
 
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1

@@ -1,7 +1,7 @@
 """Two jobs of two pods each, watched by what is shipped: manifests, credentials, configuration.
 
-The pods are namespaces of this machine (``bench/pods``): the agent, the ledger and the training
-pods run as their manifests say, and Prometheus asks them by the shipped scrape file.
+The pods are namespaces of this machine (``bench/namespaces``): the agent, the ledger and the
+training pods run as their manifests say, and Prometheus asks them by the shipped scrape file.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pods.containers import may_make_user_namespaces
+from namespaces.containers import may_make_user_namespaces
 from tenants import users
 
 _ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net")
@@ -39,7 +39,7 @@ def _may_make_namespaces() -> bool:
 def _findings(folder: Path) -> dict[str, Any]:
     """What the scenario found; its namespaces end with it, and so does all that runs in them."""
     done = subprocess.run(
-        [*_ALONE, sys.executable, "-m", "pods.scenario", folder],
+        [*_ALONE, sys.executable, "-m", "namespaces.pods", folder],
         env=users.environment(folder),
         check=False,
         stdout=subprocess.PIPE,

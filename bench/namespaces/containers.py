@@ -18,7 +18,7 @@ from typing import Any
 
 from tenants import users
 
-from pods.volumes import Pod, make_volumes, run
+from namespaces.volumes import Pod, make_volumes, run
 
 LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 _NAMESPACES = ("--mount", "--uts", "--propagation", "slave")

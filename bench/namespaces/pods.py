@@ -1,6 +1,6 @@
 """Two jobs of two pods each, one agent, one ledger and one Prometheus, by the shipped manifests.
 
-``python -m pods.scenario FOLDER`` in PID, mount and network namespaces of its own (``unshare
+``python -m namespaces.pods FOLDER`` in PID, mount and network namespaces of its own (``unshare
 --pid --fork --mount --mount-proc --net``), as root. One rank of the first job is slow; a rank of
 the second is killed. What was found is written to FOLDER/findings.json, with logs and pages.
 """
@@ -29,8 +29,8 @@ from lockstep_catalogue import training
 from lockstep_cli.deploy.access import missing_keys
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.lock import holder_of
-from pods.containers import become_node, entrypoint_of, first_process, start_container
-from pods.volumes import KUBELET, LOGS, Pod
+from namespaces.containers import become_node, entrypoint_of, first_process, start_container
+from namespaces.volumes import KUBELET, LOGS, Pod
 
 DEPLOY = REPOSITORY / "deploy"
 BASE = DEPLOY / "kubernetes" / "base"

@@ -1,1 +1,0 @@
-"""Pods of the shipped manifests as namespaces of one machine, watched as a cluster would be."""

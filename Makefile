@@ -136,18 +136,15 @@ format: $(READY) ## Format the code and fix what the linter can
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	$(BIN)/python -m lockstep_reports.schema docs/formats
-	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
-	$(BIN)/python -m lockstep_alerts.scrapes deploy
+	PYTHONPATH=bench $(BIN)/python -m coverage_page.from_spec
 	lockstep alerts generate
-	$(BIN)/python -m lockstep_alerts.output.runbook_lines
+	$(BIN)/python -m tests.alerts.cases.write
 	lockstep dashboards generate
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
-	lockstep dashboards lint
 	lockstep dashboards generate --check
-	$(BIN)/python -m pytest -q tests/dashboards/test_boards_live.py
+	$(BIN)/python -m pytest -q tests/dashboards/lint tests/dashboards/test_boards_live.py
 	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.boards_on_cluster --nodes $(or $(NODES),16)
 	$(BIN)/python -m pytest -q tests/dashboards/test_pages_in_a_browser.py
 

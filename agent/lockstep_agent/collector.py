@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -173,10 +173,8 @@ class Run:
 class Guard:
     """Runs a collector; an error costs the readings of that run, and is counted and logged."""
 
-    def __init__(
-        self, collector: Collector, stopwatch: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._collector, self._stopwatch = collector, stopwatch
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
         self.tier = collector.tier
         self._last_error = ""
 
@@ -186,7 +184,7 @@ class Guard:
         Raises:
             SourceLostError: it concerns the whole worker.
         """
-        start = self._stopwatch()
+        start = time.perf_counter()
         failure = ""
         readings: Part = ()
         try:
@@ -200,7 +198,7 @@ class Guard:
         except Exception as error:  # noqa: BLE001  # a collector's failure costs its own readings
             failure = f"{type(error).__name__}: {error}"
         self._log_change(failure)
-        seconds = self._stopwatch() - start
+        seconds = time.perf_counter() - start
         return Run(self._collector.name, self.tier, readings, seconds, failed=bool(failure))
 
     def _log_change(self, failure: str) -> None:

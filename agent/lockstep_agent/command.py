@@ -1,25 +1,16 @@
 """Serve metrics of this node's GPUs, network ports and training ranks for Prometheus to scrape."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep_agent.settings.file import load_settings
 from lockstep_agent.settings.options import Options, command_options
+from lockstep_records.shared.settings_file import config_option
 
 
 @click.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=load_settings,
-    is_eager=True,
-    expose_value=False,
-    help="TOML file of these options, dashes as underscores; the command line overrides it.",
-)
+@config_option
 @command_options()
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and exit.")
 def agent(*, once: bool, **values: Any) -> None:

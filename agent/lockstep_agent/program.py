@@ -20,6 +20,7 @@ from lockstep_agent.state_file import lock_state
 from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.series_budget import MAX_SERIES
+from lockstep_records.shared.options import bad_input
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SAMPLES_SECONDS = 0.2
@@ -59,12 +60,10 @@ def serve(options: Options) -> None:
 
 def _serve(options: Options) -> None:
     _log_to_stderr()
-    try:
+    with bad_input():
         access_control = AccessControl(options.web_config, options.bearer_token_file)
         _check_access(options.host, access_control)
         state_lock = lock_state(options.state)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     runtime = CollectorRuntime(options)
     signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())

@@ -27,12 +27,7 @@ class Area:
     @property
     def rules_file(self) -> str:
         """Name of the file with the rules."""
-        return f"{self._stem}.rules.yaml"
-
-    @property
-    def tests_file(self) -> str:
-        """Name of the file with the cases for promtool."""
-        return f"{self._stem}.tests.yaml"
+        return "lockstep.rules.yaml" if self is JOBS else f"lockstep-{self.name}.rules.yaml"
 
     @property
     def alert_group(self) -> str:
@@ -43,10 +38,6 @@ class Area:
     def recording_group(self) -> str:
         """Name of the group of recorded series."""
         return f"{self.alert_group}.rules"
-
-    @property
-    def _stem(self) -> str:
-        return "lockstep" if self is JOBS else f"lockstep-{self.name}"
 
 
 _SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)

@@ -1,4 +1,4 @@
-"""Generates rules, routes and rule tests from the alert spec, and checks them."""
+"""Generates rules and routes from the alert spec, and checks them."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from lockstep_alerts.checks.cost import refuse_too_costly
 from lockstep_alerts.explain import expected_false_alarms, explain
 from lockstep_alerts.openslo.command import openslo
 from lockstep_alerts.output.write import GENERATED, differing, render, write_files
-from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing import read_deployment
@@ -24,7 +23,7 @@ _DEFAULTS = Delivery()
 
 @click.group()
 def alerts() -> None:
-    """Generate alert rules, routes and their tests from slos.yaml."""
+    """Generate alert rules and routes from slos.yaml, and check them."""
 
 
 @alerts.command()
@@ -69,15 +68,12 @@ def generate(
     target: Target,
     only_compare: bool,
 ) -> None:
-    """Write the rule file, the Alertmanager configuration and the rule tests."""
+    """Write the rule files and the Alertmanager configuration."""
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
-    try:
-        deployment = read_deployment(deployment_file) if deployment_file else None
-        read = read_spec(spec or spec_path(), interval)
-        refuse_too_costly(read)
-        files = render_for(target, render(read, delivery, deployment))
-    except SpecError as error:
-        raise click.UsageError(str(error)) from error
+    deployment = read_deployment(deployment_file) if deployment_file else None
+    read = read_spec(spec or spec_path(), interval)
+    refuse_too_costly(read)
+    files = render_for(target, render(read, delivery, deployment))
     if only_compare:
         stale = differing(out, files)
         for name in stale:
@@ -115,10 +111,7 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 @spec_option
 def list_alerts(*, spec: Path | None) -> None:
     """Print the alerts of the spec with their severity."""
-    try:
-        read = read_spec(spec or spec_path(), None)
-    except SpecError as error:
-        raise click.UsageError(str(error)) from error
+    read = read_spec(spec or spec_path(), None)
     for name, severity in sorted(
         {(each.alert, each.severity) for each in (*read.symptoms, *read.objective_symptoms)}
     ):

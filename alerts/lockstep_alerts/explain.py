@@ -18,7 +18,6 @@ from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.output.recording import recorded_expressions
-from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing.inhibition import inhibitors
@@ -45,12 +44,13 @@ _GROUPED = {
 
 def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
     """The alert as Markdown."""
+    is_by_job = symptom.is_of_job and symptom.severity == "critical"
     sections = {
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
         "How soon": [_deadline(spec, symptom)],
         "False alarms": list(_false_alarms(spec, symptom, runbooks)),
-        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
+        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[is_by_job]}"],
         "Kept quiet by": list(inhibitors(symptom)) or ["nothing"],
         "Runbook": [str(runbooks / f"{symptom.alert}.md")],
     }
@@ -58,10 +58,6 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
     for title, points in sections.items():
         lines += ["", f"## {title}", "", *(f"- {point}" for point in points)]
     return "\n".join(lines) + "\n"
-
-
-def _is_by_job(symptom: Symptom) -> bool:
-    return symptom.is_of_job and symptom.severity == "critical"
 
 
 def _meaning(runbooks: Path, symptom: Symptom) -> str:
@@ -207,10 +203,7 @@ def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
 
     Prints Markdown where the output is not a terminal.
     """
-    try:
-        read = read_spec(spec or spec_path(), interval)
-    except SpecError as error:
-        raise click.UsageError(str(error)) from error
+    read = read_spec(spec or spec_path(), interval)
     by_name = {symptom.alert: symptom for symptom in read.alerts}
     if alert not in by_name:
         near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)

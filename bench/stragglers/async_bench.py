@@ -36,7 +36,7 @@ from lockstep_records.files.jobs import page_in
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_reports.analysis.cost import goodput
-from lockstep_reports.readers.pages import read_attempt
+from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.steps import Steps
 
 _LARGE, _SLIGHT = 35, PERCENTS[-1]
@@ -126,7 +126,7 @@ def _trials(strategy: str, seed: int) -> dict[str, Any]:
             ]
             for clock, job in jobs.items()
         }
-        steps = read_attempt(root / "jobs" / strategy / "0")
+        steps = read_pages(root / "jobs" / strategy / "0")[0]
         return {
             "trials": results,
             "exposed": _exposed(trials, root),
@@ -141,7 +141,7 @@ def _healthy(strategy: str, num_steps: int, seed: int) -> dict[str, Any]:
         course = Course(
             (), num_steps, layers=1, forward_seconds=0.004, seed=seed, loss_every=_LOSS_EVERY
         )
-        steps = read_attempt(train(strategy, root, course, LAUNCH))
+        steps = read_pages(train(strategy, root, course, LAUNCH))[0]
         named = {}
         for first in range(0, num_steps - _WINDOW_STEPS + 1, _WINDOW_STEPS):
             verdict = verdict_of(window(steps, first, first + _WINDOW_STEPS))

@@ -12,7 +12,7 @@ from plan import Course
 from runs import Launch, root_folder, train
 from verdicts import verdict_of, verdict_text, window
 
-from lockstep_reports.readers.pages import read_attempt
+from lockstep_reports.readers.pages import read_pages
 
 _MAX_RUN_STEPS = 32_000  # half the rows that a page keeps
 _SHARES = {"ddp": 0.96, "fsdp2": 0.02, "pipeline": 0.02}  # dearer steps, fewer of them
@@ -86,7 +86,7 @@ def judge_windows(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading
         attempt: folder of its pages.
         cores: of each rank, a reading at the beginning of each window and one at the end.
     """
-    rows = read_attempt(attempt)
+    rows = read_pages(attempt)[0]
     windows = len(rows.numbers) // WINDOW_STEPS
     named = {}
     for number in range(windows):

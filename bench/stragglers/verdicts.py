@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from plan import HEALTHY, Trial
 
-from lockstep_reports.readers.pages import read_attempt
+from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
@@ -52,7 +52,7 @@ def judge_trials(
         trials: the plan that they trained by.
         strategy: how.
     """
-    steps = read_attempt(attempt)
+    steps = read_pages(attempt)[0]
     return [_judge_trial(steps, trial, strategy) for trial in trials]
 
 

@@ -1,4 +1,4 @@
-"""Generates the Grafana boards, lints them, and runs all their queries against a Prometheus."""
+"""Generates the Grafana boards, and runs all their queries against a Prometheus."""
 
 from pathlib import Path
 
@@ -6,9 +6,6 @@ import click
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.command import check
-from lockstep_dashboards.lint.own import OWN_RULES
-from lockstep_dashboards.lint.rules import lint_boards
-from lockstep_dashboards.lint.upstream import EXCLUDED, RULES
 from lockstep_dashboards.provisioning import FORMATS
 from lockstep_dashboards.snapshot.command import snapshot
 from lockstep_dashboards.snapshot.server import serve
@@ -25,19 +22,6 @@ def dashboards() -> None:
 dashboards.add_command(snapshot)
 dashboards.add_command(serve)
 dashboards.add_command(check)
-
-
-@dashboards.command()
-def lint() -> int:
-    """Lint the boards by all rules of dashboard-linter and the project's; exit 1 on complaints."""
-    complaints = lint_boards(BOARDS)
-    for complaint in complaints:
-        click.echo(f"{complaint.board}: {complaint.text} [{complaint.rule}]")
-    for name, reason in EXCLUDED.items():
-        click.echo(f"excluded: {name}, since {reason}", err=True)
-    num_rules = len(RULES) + len(OWN_RULES)
-    click.echo(f"{len(BOARDS)} boards, {num_rules} rules, {len(complaints)} complaints")
-    return 1 if complaints else 0
 
 
 @dashboards.command()

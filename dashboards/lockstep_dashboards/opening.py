@@ -6,9 +6,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
-from lockstep_dashboards.panel import Board, Variable
+from lockstep_dashboards.panel import Board, Panel, Query, Variable
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_records.shared.prometheus import Prometheus, Series
 
 _MOST_NAMED = 8
 _MOST_OFFERED = 500
@@ -61,6 +61,25 @@ def offered_values(variable: Variable, scope: Scope, server: Prometheus) -> list
     selector = scope.fill(variable.source)
     values = server.label_values(variable.label.name, selector, scope.start, scope.end)
     return sorted(values, key=natural)
+
+
+def run_query(panel: Panel, query: Query, scope: Scope, server: Prometheus) -> list[Series]:
+    """The series of a panel's query.
+
+    Raises:
+        PrometheusError: the server does not answer, or is not a Prometheus.
+        QueryError: Prometheus refuses the query.
+    """
+    if panel.is_instant:
+        return server.instant(scope.fill(query.expression), scope.end)
+    if panel.max_points:
+        scope = replace(scope, max_points=panel.max_points)
+    return run_over(query.expression, scope, server)
+
+
+def run_over(expression: str, scope: Scope, server: Prometheus) -> list[Series]:
+    """The series of an expression over the range; raises as ``run_query``."""
+    return server.over(scope.fill(expression), scope.start, scope.end, scope.step_seconds)
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -225,9 +225,3 @@ class Board:
     def opened_panels(self) -> tuple[Panel, ...]:
         """The panels that ask Prometheus when the board is opened."""
         return tuple(panel for row in self.rows if not row.collapsed for panel in row.panels)
-
-    @property
-    def num_opening_queries(self) -> int:
-        """Number of queries that opening the board costs: panels, annotations and variables."""
-        of_panels = sum(len(panel.queries) for panel in self.opened_panels)
-        return of_panels + len(self.annotations) + len(self.variables)

@@ -4,22 +4,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from lockstep_records.shared.durations import format_time, parse_duration
+from lockstep_records.shared.durations import format_time, parse_time
 
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _SCRAPES_IN_A_RATE = 4
 _MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 _REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
-_RELATIVE = re.compile(r"(?:now)?-(\S+)")
-_EPOCH = re.compile(r"[0-9]{9,14}(?:\.[0-9]{1,9})?")
-# From here on a number of seconds is beyond the year 5000: it was written in milliseconds.
-_FIRST_MILLISECONDS = 1e11
-_REMEDY = (
-    "write now, a time before now such as -15m, a date such as 2026-11-22T21:40:00Z,"
-    " or seconds since 1970"
-)
 
 
 class ScopeError(ValueError):
@@ -132,31 +123,6 @@ class Scope:
 def quote_text(text: str) -> str:
     """Text escaped for the quotes of a PromQL string."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def parse_time(text: str, now: float) -> float:
-    """Seconds since the epoch of ``now``, ``-15m``, ``now-15m``, an ISO 8601 date, or a number.
-
-    A date without a zone is in UTC. A number from 100,000,000,000 on is in milliseconds.
-
-    Raises:
-        ValueError: the text is none of these.
-    """
-    if text == "now":
-        return now
-    if match := _RELATIVE.fullmatch(text):
-        try:
-            return now - parse_duration(match[1])
-        except ValueError:
-            raise ValueError(f"{text!r} is not a time; {_REMEDY}") from None
-    if _EPOCH.fullmatch(text):
-        number = float(text)
-        return number / 1000 if number >= _FIRST_MILLISECONDS else number
-    try:
-        date = datetime.fromisoformat(text)
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a time; {_REMEDY}") from None
 
 
 def parse_range(begin: str, end: str, now: float) -> tuple[float, float]:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
+from lockstep_records.shared.node_figure import Figure
 from lockstep_records.shared.options import DurationRange
 
 _MIN_ROUNDS = 5  # two slow ones do not move the median
@@ -51,25 +52,6 @@ _ON_GPU = ProbeSize(
     copy_bytes=1024 * _MEBIBYTE,
     reduce_bytes=256 * _MEBIBYTE,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
-    """One measured figure.
-
-    Attributes:
-        probe: gemm, memory or all_reduce.
-        device: product name of the device, the same on every node of a kind.
-        index: number of the device on this node; None for all devices.
-        value: rate in ``unit``; more is faster.
-        unit: flops_per_second or bytes_per_second.
-    """
-
-    probe: str
-    device: str
-    index: int | None
-    value: float
-    unit: str
 
 
 def measure(seconds: float) -> list[Figure]:

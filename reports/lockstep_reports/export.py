@@ -71,7 +71,10 @@ def export_operations(attempt: Path, name: str, folder: Path) -> Export:
         OSError: the folder cannot be written.
     """
     pages = _exported_pages(attempt)
-    sizes = _sizes(pages)
+    sizes = {
+        axis: 1 + max(page.identity["mesh"].get(axis, 0) for page in pages)
+        for axis in ("dp", "fsdp", "pp")
+    }
     parts = [_columns(page, sizes) for page in pages]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns = _common_steps(columns, len(pages))
@@ -128,13 +131,6 @@ def _exported_pages(attempt: Path) -> list[Page]:
     if not pages:
         raise NoOperationsError(f"attempt {attempt} has no operations to export: {reason}")
     return list(pages.values())
-
-
-def _sizes(pages: list[Page]) -> dict[str, int]:
-    return {
-        axis: 1 + max(page.identity["mesh"].get(axis, 0) for page in pages)
-        for axis in ("dp", "fsdp", "pp")
-    }
 
 
 def _prefer_device_rows(rows: np.ndarray) -> np.ndarray:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.output.cases import every_case
 from lockstep_alerts.output.groups import UNKNOWN, alert_rule
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
+
+from .cases.promtool import every_case
 
 SPEC = read_spec(spec_path(), Duration("5s"))
 BY_NAME = {symptom.alert: symptom for symptom in SPEC.alerts}

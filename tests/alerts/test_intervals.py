@@ -5,16 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from coverage_page.from_spec.catalogue_limits import render as render_limits
 
 from lockstep_alerts.areas import AREAS, JOBS
-from lockstep_alerts.conditions.synthetic import Course, Stretch, growing, steady
-from lockstep_alerts.declared import render as render_declared
-from lockstep_alerts.output.write import render, write_files
-from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.output.write import write_files
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue import limits
 from lockstep_catalogue.windows import ScrapeWindows
+
+from .cases.promtool import cases_file, rules_and_tests
+from .cases.synthetic import Course, Stretch, growing, steady
 
 RULES_FILE = JOBS.rules_file
 SLOW = pytest.mark.exhaustive
@@ -50,9 +52,7 @@ def spec_at(seconds: int) -> Spec:
 def test_the_catalogue_holds_what_the_spec_declares() -> None:
     spec = read_spec(spec_path())
     assert spec.windows == limits.DECLARED
-    folder = Path(limits.__file__).parent
-    for name, text in render_declared(spec).items():
-        assert (folder / name).read_text(encoding="utf-8") == text
+    assert Path(limits.__file__).read_text(encoding="utf-8") == render_limits(spec)
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)
@@ -65,7 +65,7 @@ def test_deadlines_follow_from_the_interval(seconds: int) -> None:
 
 
 def rule_tests(folder: Path) -> subprocess.CompletedProcess[str]:
-    files = [folder / area.tests_file for area in AREAS]
+    files = [folder / cases_file(area) for area in AREAS]
     command = ["promtool", "test", "rules", *(str(path) for path in files if path.exists())]
     return subprocess.run(command, capture_output=True, check=False, text=True)
 
@@ -87,7 +87,7 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
     if names is not None:
         few = tuple(each for each in spec.symptoms if each.alert in names)
         spec = replace(spec, symptoms=few, objective_symptoms=())
-    write_files(tmp_path, render(spec, Delivery()))
+    write_files(tmp_path, rules_and_tests(spec))
     done = rule_tests(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -95,7 +95,7 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
 @pytest.mark.promtool
 def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) -> None:
     spec = spec_at(30)
-    files = render(replace(spec, symptoms=spec.symptoms[:1]), Delivery())
+    files = rules_and_tests(replace(spec, symptoms=spec.symptoms[:1]))
     narrow = files[RULES_FILE].replace("[2m]", "[20s]")
     assert narrow != files[RULES_FILE]
     write_files(tmp_path, {**files, RULES_FILE: narrow})

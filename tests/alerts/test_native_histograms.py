@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from coverage_page.from_spec.scrape_files import with_native_histograms
 
-from lockstep_alerts.scrapes import with_native_histograms
 from lockstep_alerts.writers.rule_files import native
 from lockstep_catalogue import ledger
 from lockstep_catalogue.labels import CLUSTER

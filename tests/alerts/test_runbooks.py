@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from coverage_page.from_spec.runbook_lines import render
 
-from lockstep_alerts.output.runbook_lines import render
-from lockstep_alerts.shipped import runbooks_path
+from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED
 
 PAGES = sorted(runbooks_path().glob("*.md"))
@@ -92,7 +93,8 @@ def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:
 
 
 def test_what_keeps_an_alert_quiet_follows_from_the_graph() -> None:
-    assert [path.name for path, text in render().items() if path.read_text() != text] == []
+    rendered = render(read_spec(spec_path()))
+    assert [path.name for path, text in rendered.items() if path.read_text() != text] == []
 
 
 def test_a_page_says_how_long_and_whether_it_can_wait() -> None:

@@ -9,12 +9,13 @@ from click.testing import CliRunner, Result
 
 from lockstep_alerts.areas import JOBS
 from lockstep_alerts.command import alerts
-from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
-from lockstep_alerts.reading.model import Delivery
+from lockstep_alerts.output.write import ROUTES_FILE, write_files
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-RULES_FILE, TESTS_FILE = JOBS.rules_file, JOBS.tests_file
+from .cases.promtool import cases_file, rules_and_tests
+
+RULES_FILE, TESTS_FILE = JOBS.rules_file, cases_file(JOBS)
 
 
 @pytest.fixture(name="folder")
@@ -24,7 +25,7 @@ def _folder(tmp_path: Path) -> Path:
     few = [each for each in spec.symptoms if each.alert == "TrainLossNotFinite"]
     objectives = spec.objective_symptoms[:1]
     spec = replace(spec, symptoms=tuple(few), objective_symptoms=objectives)
-    write_files(tmp_path, render(spec, Delivery()))
+    write_files(tmp_path, rules_and_tests(spec))
     return tmp_path
 
 
@@ -83,6 +84,18 @@ def test_an_alert_that_never_fires_fails_its_test(folder: Path) -> None:
     outcome = run(folder, "test")
     assert outcome.exit_code == 1
     assert f"tests of {TESTS_FILE}" in outcome.stdout
+
+
+@pytest.mark.promtool
+def test_rules_without_rule_tests_are_checked_all_the_same_and_it_says_so(folder: Path) -> None:
+    for path in folder.glob("*.tests.yaml"):
+        path.unlink()
+    outcome = run(folder, "test")
+    assert outcome.exit_code == 0, outcome.output
+    assert "has no lockstep*.tests.yaml, so no rule is tested on series; in a" in outcome.stderr
+    assert "routes" in outcome.stdout
+    replace_in(folder / RULES_FILE, "[15m]", "[15]")
+    assert run(folder, "test").exit_code == 1
 
 
 @pytest.mark.promtool

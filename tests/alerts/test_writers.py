@@ -54,7 +54,7 @@ def documents_for(
         key_store="oncall",
     )
     texts = render_for(target, rendered)
-    return {name: yaml.safe_load(text) for name, text in texts.items() if ".tests." not in name}
+    return {name: yaml.safe_load(text) for name, text in texts.items()}
 
 
 def rules_in(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -158,12 +158,11 @@ def test_recorded_series_beyond_mimirs_limit_are_named() -> None:
     assert too_long([file]) == ["long.rules"]
 
 
-def test_a_ruler_without_keep_firing_for_gets_none_and_no_tests_that_expect_it() -> None:
+def test_a_ruler_without_keep_firing_for_gets_none() -> None:
     assert any("keep_firing_for" in rule for rule in EVERY_RULE)
     target = Target(lacks=("keep_firing_for",), labels={}, key_store="s")
     texts = render_for(target, RENDERED)
     assert not any("keep_firing_for" in text for text in texts.values())
-    assert not any(name.endswith(".tests.yaml") for name in texts)
 
 
 def test_buckets_become_a_native_histogram() -> None:
@@ -172,7 +171,7 @@ def test_buckets_become_a_native_histogram() -> None:
     assert native(f"{classic} > 5") == (
         f"histogram_quantile(0.9, sum by (cluster) (rate({wait}[6h]))) > 5"
     )
-    with pytest.raises(ValueError, match="selects buckets by their bound"):
+    with pytest.raises(SpecError, match="selects buckets by their bound"):
         native(f'rate({wait}_bucket{{le="60.0"}}[5m])')
 
 

@@ -38,7 +38,7 @@ MAY_OPEN = {
     "instrumentation/lockstep/monitor/memory": PROC,
     "instrumentation/lockstep/monitor/periodic": PROC,
     "agent/lockstep_agent/state_file": OWN,
-    "agent/lockstep_agent/settings/file": "the file of settings " + USERS,
+    "records/lockstep_records/shared/settings_file": "the file of settings " + USERS,
     "agent/lockstep_agent/doctor/fleet": "results " + USERS,
     "agent/lockstep_agent/collectors/node/agent_info": PROC,
     "agent/lockstep_agent/collectors/gpu/allocation": "job files of the scheduler's prolog",

@@ -11,8 +11,9 @@ from grafana_foundation_sdk.models import dashboard as sdk
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
-from lockstep_dashboards.lint.dashboard_json import panels_of, variables_of
 from lockstep_dashboards.panel import Board
+
+from .lint.dashboard_json import panels_of, variables_of
 
 Read = list[tuple[int, str, str, list[str]]]
 

@@ -9,12 +9,12 @@ import yaml
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
-from lockstep_dashboards.lint.dashboard_json import panels_of
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from lockstep_records.shared.alert_boards import ALERT_BOARDS
 
 from .board_answers import answer
+from .lint.dashboard_json import panels_of
 
 REPOSITORY = Path(__file__).parents[2]
 BY_UID = {board.uid: board for board in BOARDS.values()}

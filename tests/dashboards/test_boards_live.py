@@ -27,8 +27,9 @@ from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check.queries import Finding, check_board, run_query
+from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.command import dashboards
+from lockstep_dashboards.opening import run_query
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.scope import Scope
 from lockstep_records.files.jobs import page_path

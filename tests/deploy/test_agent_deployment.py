@@ -13,10 +13,10 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from coverage_page.from_spec.scrape_files import render as render_scrapes
 
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL
-from lockstep_alerts.scrapes import render as render_scrapes
 from lockstep_catalogue.limits import DECLARED
 from lockstep_records.shared.durations import parse_duration
 

@@ -14,8 +14,9 @@ import click
 
 from lockstep.monitor.memory import out_of_memory_in
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
-from lockstep_trainer.faults import apply_startup_faults
+from lockstep_trainer.faults.plan import apply_startup_faults
 from lockstep_trainer.layout.world import World, world_from
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.progress import Summary
@@ -28,7 +29,7 @@ _BAD_INPUT = 2
 @trainer_flags
 def run_rank(**flags: Any) -> None:
     """Train as one of the ranks that torchrun started, or as the only rank without torchrun."""
-    try:
+    with bad_input():
         config = TrainConfig(**flags)
         # Twice: the true world decides which startup faults concern this rank.
         world = _read_world(apply_startup_faults(config, _read_world(os.environ)))
@@ -38,8 +39,6 @@ def run_rank(**flags: Any) -> None:
             attempt=world.attempt,
             checksums=world.local_rank == 0,
         )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     summary = _train_or_exit(config, world)
     if summary.stopped_after is not None:
         if world.rank == 0:

@@ -1,17 +1,15 @@
-"""Turns the fields of a dataclass into command-line flags, and reads them from a TOML file too."""
+"""Turns the fields of a dataclass into command-line flags."""
 
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from lockstep_records.shared.durations import REMEDY, format_duration
+from lockstep_records.shared.durations import format_duration
 from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.settings_file import config_option
 
 T = TypeVar("T")
 _MAX_COUNT = 10**9
@@ -44,19 +42,10 @@ def check_finite(config: Any) -> None:
 
 
 def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that gives a click command one option per field of a dataclass, and --config.
-
-    The TOML file of --config holds fields by name, such as ``learning_rate = 1e-3``. A flag on the
-    command line wins over the file, and the file wins over the default.
-    """
-    settings = fields(config)
-
-    def load_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-        if path is not None:
-            context.default_map = _read_file(path, {setting.name: setting for setting in settings})
+    """A decorator that gives a click command one option per field of a dataclass, and --config."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for setting in reversed(settings):
+        for setting in reversed(fields(config)):
             assert setting.default is not MISSING
             option = click.option(
                 flag_name(setting),
@@ -68,15 +57,7 @@ def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[
                 help=setting.metadata["help"],
             )
             command = option(command)
-        # Eager, so that the file fills the defaults before click reads any other option.
-        return click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            is_eager=True,
-            expose_value=False,
-            callback=load_file,
-            help="TOML file with flags by name, such as steps = 100; given flags win.",
-        )(command)
+        return config_option(command)
 
     return decorate
 
@@ -89,31 +70,6 @@ def _spelled_default(setting: "Field[Any]") -> Any:
 
 def _is_duration(setting: "Field[Any]") -> bool:
     return isinstance(setting.metadata["kind"], DurationRange)
-
-
-def _read_file(path: Path, settings: dict[str, "Field[Any]"]) -> dict[str, Any]:
-    """The values of a --config file by field name.
-
-    Raises:
-        click.UsageError: the file cannot be read, is not TOML, or has a key that is not a field.
-    """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise click.UsageError(f"--config {path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise click.UsageError(f"--config {path} is not TOML: {error}") from error
-    for key, value in table.items():
-        if key not in settings:
-            near = get_close_matches(key, settings, n=1)
-            remedy = f"did you mean {near[0]}?" if near else "its keys are the flags of --help"
-            raise click.UsageError(f"--config {path}: unknown key {key!r}; {remedy}")
-        if isinstance(value, dict):
-            raise click.UsageError(f"--config {path}: {key} is a table; give it one value")
-        # DurationRange takes a bare number for a default in seconds; a user has to name the unit.
-        if _is_duration(settings[key]) and not isinstance(value, str):
-            raise click.UsageError(f"--config {path}: {key} = {value} is not a duration; {REMEDY}")
-    return table
 
 
 def arguments_from(config: Any) -> list[str]:

@@ -11,7 +11,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of, prefetch
 from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.evaluate import held_out_loss
-from lockstep_trainer.faults import inject
+from lockstep_trainer.faults.inject import inject
 from lockstep_trainer.layout.world import World, process_group
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at

@@ -120,13 +120,7 @@ def _kernel_log(
 def gpu_collectors(
     gpu: Gpu, window_seconds: float, *, detail: bool = False
 ) -> tuple[Collector, ...]:
-    """The collectors of one GPU, in the order in which its worker runs them.
-
-    Args:
-        gpu: the GPU that they read.
-        window_seconds: window for minimum, mean and maximum.
-        detail: includes rare counters.
-    """
+    """The collectors of one GPU, in the order in which its worker runs them."""
     windows = (GpuWindows(gpu, window_seconds), GpuActivity(gpu, window_seconds))
     builders = (*_GPU_COLLECTORS, *(_GPU_DETAIL_COLLECTORS if detail else ()))
     return (*(build(gpu) for build in builders), *windows)

@@ -53,11 +53,8 @@ class NodeEvents:
 
     Args:
         incidents: of the kernel log and the driver.
-        pages: the rank pages of the node.
         gpus: the GPUs as the driver last reported them; calls no driver.
-        node: name of this node.
         has_used: whether a user's process was on a GPU since a wall clock; see ``GpuAllocation``.
-        clock: wall clock, seconds since 1970.
     """
 
     name = "node_events"
@@ -71,10 +68,9 @@ class NodeEvents:
         node: str,
         *,
         has_used: Callable[[str, int, float], bool],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._has_used = has_used
-        self._clock, self._last_id = clock, -1
+        self._last_id = -1
         self._incidents, self._pages, self._gpus, self._node = incidents, pages, gpus, node
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._written: dict[str, None] = {}
@@ -111,7 +107,7 @@ class NodeEvents:
     def _due(self) -> list[dict[str, Any]]:
         """Incidents that are new, or so young that their GPU or page may only now be known."""
         newest = self._incidents.newest()
-        oldest_seconds = self._clock() - _SLACK_SECONDS
+        oldest_seconds = time.time() - _SLACK_SECONDS
         due = [
             incident
             for incident in newest

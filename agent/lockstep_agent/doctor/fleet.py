@@ -4,28 +4,14 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.shared.node_figure import Figure
+
 _MAX_FILE_BYTES = 256 << 20
 _MAX_LINE_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
-    """One measured figure; more is faster.
-
-    Attributes:
-        device: product name, the same on every node of a kind.
-        index: which device of the node; None for all together.
-    """
-
-    probe: str
-    device: str
-    index: int | None
-    value: float
-    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +39,7 @@ def parse_figures(preflight: Any) -> list[Figure]:
 
 
 def _figure(row: Any) -> Figure:
-    figure = Figure(
-        probe=row["probe"],
-        device=row["device"],
-        index=row["index"],
-        value=row["value"],
-        unit=row["unit"],
-    )
+    figure = Figure(**{each.name: row[each.name] for each in fields(Figure)})
     value = figure.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"value {value!r} of probe {figure.probe!r} is not a number")

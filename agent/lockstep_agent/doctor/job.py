@@ -26,10 +26,6 @@ _WIDTH_OF_FILES = 120
 def print_job(name: str, *, as_json: bool) -> None:
     """Writes one line a rank of the newest attempt: process, phase, step, time since progress.
 
-    Args:
-        name: id or folder of the job.
-        as_json: writes one JSON object.
-
     Raises:
         click.UsageError: the job does not exist, or none of its pages can be read.
     """

@@ -16,7 +16,6 @@ class Twin:
 
     Attributes:
         field: name that dcgm-exporter gives it.
-        metric: ours.
         label_values: those of our series behind index and UUID of the GPU.
         factor: our value is that of the field times this.
     """
@@ -66,10 +65,6 @@ def render_dcgm(readings: Iterable[AnyReading], node: str) -> bytes:
     """A scrape as dcgm-exporter would serve it, of the fields that have a twin here.
 
     The field of the last Xid is left out: it is a gauge that never returns to 0, and no count.
-
-    Args:
-        readings: of one tick.
-        node: value of the label ``Hostname``.
     """
     values: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
     for reading in readings:

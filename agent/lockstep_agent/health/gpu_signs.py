@@ -41,13 +41,7 @@ class LinksSeen:
 
 
 def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
-    """Everything wrong with any GPU.
-
-    Args:
-        facts: of one tick.
-        seen: learns from these facts too.
-        limits: thresholds and hold times.
-    """
+    """Everything wrong with any GPU."""
     models = {labels[:2]: labels[2] for labels in facts.of(gpu.GPU_INFO)}
     seen.learn(facts, models)
     for labels in facts.of(gpu.GPU_STATE_INFO):

@@ -1,7 +1,7 @@
 """From the readings of a tick to verdicts: signs, held until they last, each with its reason."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -63,7 +63,6 @@ class Judge:
 
     Args:
         expected: what the node must have.
-        limits: thresholds and hold times.
     """
 
     def __init__(self, expected: Expectations | None = None, limits: Limits | None = None) -> None:
@@ -118,8 +117,8 @@ class Verdicts:
     name = "health"
     tier = Tier.EVERY_TICK
 
-    def __init__(self, judge: Judge, clock: Callable[[], float] = time.monotonic) -> None:
-        self._judge, self._clock = judge, clock
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
         self._parts: Sequence[Part] = ()
 
     def ingest(self, parts: Sequence[Part]) -> None:
@@ -129,4 +128,4 @@ class Verdicts:
     def collect(self) -> Iterable[Reading]:
         """The verdicts."""
         readings, self._parts = tuple(chain.from_iterable(self._parts)), ()
-        return self._judge.judge(readings, self._clock())
+        return self._judge.judge(readings, time.monotonic())

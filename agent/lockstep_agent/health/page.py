@@ -1,6 +1,5 @@
 """The verdicts of one sample as JSON: what ``/health`` serves and ``lockstep doctor`` prints."""
 
-import json
 from typing import Any
 
 from lockstep_agent.exposition.text import Exposition
@@ -12,12 +11,7 @@ FROM_GOOD_TO_BAD = VERDICT.values
 
 
 def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
-    """The node's verdict, and each part with its verdict and reasons.
-
-    Args:
-        exposition: the newest sample.
-        node: name of the machine.
-    """
+    """The node's verdict, and each part with its verdict and reasons."""
     parts: dict[tuple[str, str], dict[str, Any]] = {}
     node_health: dict[str, Any] = {"verdict": OK, "reasons": []}
     for verdict in verdicts_in(exposition.readings):
@@ -35,8 +29,3 @@ def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
         "at_seconds": exposition.rendered_seconds,
         "parts": list(parts.values()),
     }
-
-
-def health_page(exposition: Exposition, node: str) -> bytes:
-    """``health_of`` as the bytes of one line."""
-    return json.dumps(health_of(exposition, node)).encode() + b"\n"

@@ -15,7 +15,6 @@ class Verdict:
     """One verdict with one reason.
 
     Attributes:
-        metric: of the verdict.
         labels: name and value of each label that identifies the part.
         verdict: a value of the label ``verdict``.
         reason: ``none`` where the verdict is ok.

@@ -11,7 +11,6 @@ class Sign:
     """One fault of one part.
 
     Attributes:
-        metric: of the verdict that it belongs to.
         part: label values of the part, those before verdict and reason.
         hold_seconds: how long it must last to be reported.
     """

@@ -31,11 +31,9 @@ class PageStore:
 
     Args:
         root: folder that holds ``jobs/``, or several; they may be created later.
-        procfs: where /proc is mounted.
         max_age_seconds: how long a list of jobs serves, half a tick in an agent: longer than the
             collectors of one tick are apart, shorter than the pause to the next. 0 always reads.
         clock: monotonic, in seconds.
-        cluster: of the agent.
         pods: names of the pods in whose volumes jobs are; None for none.
 
     Attributes:

@@ -38,9 +38,7 @@ class JobView:
     """A job on this node at one moment.
 
     Attributes:
-        cluster: of the agent.
         job_id: name of the job's folder, so that no page can speak for another job.
-        node: name of this machine.
         pages: of all attempts; at least one.
         running: paths of the pages whose process still runs.
         exemplars: slow steps, one a bucket of the step histogram or None; or none at all.

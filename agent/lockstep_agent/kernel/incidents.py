@@ -54,13 +54,7 @@ class Incidents:
         self._next_id = 0
 
     def add(self, log: str, finding: Finding, message: Message) -> None:
-        """Counts a finding as a new incident or as one more message of an ongoing one.
-
-        Args:
-            log: value of the label ``log``, or ``NVML_EVENTS``.
-            finding: meaning of the message.
-            message: the message itself.
-        """
+        """Counts a finding as a new incident or as one more message of an ongoing one."""
         counter = (finding.metric.name, finding.labels)
         if counter not in self.counts and len(self.counts) >= _MAX_COUNTERS:
             self.refused += 1

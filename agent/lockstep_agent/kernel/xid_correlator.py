@@ -33,10 +33,6 @@ class XidCorrelator:
     def ingest(self, events: Iterable[XidEvent], incidents: Incidents) -> int:
         """Takes in events, and counts those whose time has passed.
 
-        Args:
-            events: Xid events since the last call.
-            incidents: counters to which they are added.
-
         Returns:
             Number of events that were processed by this call.
         """

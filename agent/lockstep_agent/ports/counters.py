@@ -18,7 +18,6 @@ class CounterFile:
 
     Attributes:
         path: path below the folder of the port.
-        metric: metric that it feeds.
         extra_labels: label values after device and port.
         factor: from the file's unit to the metric's.
         ceiling: value at which the counter stops; None for one that wraps or has 64 bits.

@@ -16,7 +16,6 @@ class NamedCounter:
     """One counter of an interface.
 
     Attributes:
-        metric: metric that it feeds.
         extra_labels: label values after the device.
         names: the drivers' names for it.
         factor: from the driver's unit to the metric's.

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+_LINK_DOWNS = 3  # as gpud, which calls three cycles a flap
+_ERRORS_PER_HOUR = 120.0  # NVSentinel's limit for symbol errors
 _RATE_SLACK = 0.99  # rates are rounded to a tenth of a gigabit
 
 
@@ -44,21 +46,6 @@ class PortFacts:
     pcie_ratio: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PortLimits:
-    """Thresholds of the verdict, over the window that the facts span.
-
-    Attributes:
-        link_downs: number of losses of the link from which the port counts as flapping.
-        errors_per_hour: rate of link errors above which the port counts as marginal.
-        pcie_ratio: ratio below which the adapter's PCIe link is too slow.
-    """
-
-    link_downs: int = 3  # as gpud, which calls three cycles a flap
-    errors_per_hour: float = 120.0  # NVSentinel's limit for symbol errors
-    pcie_ratio: float = 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class PortVerdict:
     """A verdict and its reason, values of the labels ``verdict`` and ``port_reason``."""
@@ -74,7 +61,6 @@ def judge_port(
     history: Sequence[PortFacts],
     expected_bytes_per_second: float | None = None,
     expected_lanes: int | None = None,
-    limits: PortLimits | None = None,
 ) -> PortVerdict | None:
     """The verdict on a port; None for a port that was never up.
 
@@ -82,9 +68,7 @@ def judge_port(
         history: facts of the port over the window, oldest first.
         expected_bytes_per_second: rate of ports of its kind.
         expected_lanes: number of lanes of ports of its kind.
-        limits: the thresholds; by default those of ``PortLimits``.
     """
-    limits = limits or PortLimits()
     now = history[-1]
     is_down = now.is_up is False
     if is_down and not now.was_up and not any(facts.is_up for facts in history):
@@ -94,24 +78,19 @@ def judge_port(
     # the worst first: the first that holds is the verdict
     signs = (
         (is_down, "failed", "down"),
-        (_link_downs(history) >= limits.link_downs, "failed", "flapping"),
+        (_link_downs(history) >= _LINK_DOWNS, "failed", "flapping"),
         (broke, "degraded", "retries"),
         (is_slow, "degraded", "rate"),
         (_is_below(now.lanes, expected_lanes), "degraded", "lanes"),
-        (_has_errors(history, limits), "degraded", "errors"),
+        (_has_errors(history), "degraded", "errors"),
         (now.is_saturated, "degraded", "blind"),
-        (_is_below(now.pcie_ratio, limits.pcie_ratio), "degraded", "pcie"),
+        (_is_below(now.pcie_ratio, 1.0), "degraded", "pcie"),
     )
     return next((PortVerdict(verdict, reason) for holds, verdict, reason in signs if holds), OK)
 
 
 def best_rates(ports: Iterable[PortFacts], earlier: dict[str, float]) -> dict[str, float]:
-    """The highest rate of each kind of port in bytes per second, now and earlier.
-
-    Args:
-        ports: facts of this moment.
-        earlier: the result of the last call.
-    """
+    """The highest rate of each kind of port in bytes per second, now and earlier."""
     best = dict(earlier)
     for facts in ports:
         if facts.bytes_per_second and facts.is_up is not False:
@@ -136,8 +115,8 @@ def _increase(counts: Sequence[int | None]) -> int:
     return sum(after - before if after >= before else after for before, after in pairwise(values))
 
 
-def _has_errors(history: Sequence[PortFacts], limits: PortLimits) -> bool:
+def _has_errors(history: Sequence[PortFacts]) -> bool:
     hours = (history[-1].at_seconds - history[0].at_seconds) / 3600
     increase = _increase([facts.link_errors for facts in history])
     # at least one minute's worth: over a short window a single error would mean many an hour
-    return increase > max(limits.errors_per_hour * hours, limits.errors_per_hour / 60)
+    return increase > max(_ERRORS_PER_HOUR * hours, _ERRORS_PER_HOUR / 60)

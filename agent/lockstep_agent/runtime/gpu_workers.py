@@ -12,7 +12,7 @@ from lockstep_agent.collectors.gpu.allocation import GpuInUse
 from lockstep_agent.collectors.gpu.load import absent_gpu
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
-from lockstep_agent.sources.pci_tree import count_gpus
+from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_catalogue import agent
 from lockstep_catalogue import gpu as metrics
@@ -118,7 +118,7 @@ class GpuWorkers:
         now = self._clock()
         if now >= self._next_count_seconds:
             self._next_count_seconds = now + _CHECK_SECONDS
-            self._on_bus = count_gpus(self._sysfs)
+            self._on_bus = len(list_gpus(self._sysfs))
         return self._on_bus
 
     def _supervise(self) -> None:

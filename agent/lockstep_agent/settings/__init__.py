@@ -1,1 +1,1 @@
-"""The agent's settings: its options, their checks, and the file that holds them."""
+"""The agent's settings: its options and their checks."""

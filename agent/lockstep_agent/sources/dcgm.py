@@ -77,7 +77,6 @@ class Sample:
 
     Attributes:
         index: NVML index of the GPU.
-        uuid: UUID of the GPU.
         field: number of DCGM's field.
         value: in the field's unit.
         wall_seconds: wall clock at which the engine took it.

@@ -16,8 +16,6 @@ class Interface:
     """One interface.
 
     Attributes:
-        name: name of the interface.
-        folder: its folder in /sys/class/net.
         is_shadow: it carries IP over an InfiniBand port, which counts this traffic itself.
         is_virtual: it has no adapter; the only kind inside a container.
     """

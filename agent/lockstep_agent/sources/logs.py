@@ -90,10 +90,8 @@ class Ring:
     """``/dev/kmsg``: one record per read, numbered by the kernel; a gap in the numbers is a loss.
 
     Args:
-        path: the device.
         position: ``sequence`` of the last record that was read; empty to read all records.
         read_record: reads one record from a descriptor; raises BlockingIOError at the end.
-        clock: wall clock, in seconds.
     """
 
     def __init__(
@@ -101,9 +99,8 @@ class Ring:
         path: Path,
         position: Position,
         read_record: Callable[[int, int], bytes] = os.read,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path, self._read_record, self._clock = path, read_record, clock
+        self._path, self._read_record = path, read_record
         self._descriptor: int | None = None
         self.position, self.lost = dict(position), 0
 
@@ -113,7 +110,7 @@ class Ring:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags)
         # /dev/kmsg counts microseconds since boot
-        booted_seconds = self._clock() - time.monotonic()
+        booted_seconds = time.time() - time.monotonic()
         for _ in range(_MAX_MESSAGES):
             try:
                 record = self._read_record(self._descriptor, _RECORD_BYTES)
@@ -147,10 +144,8 @@ class Ring:
 class LogFile:
     """A file that grows; one that was replaced or truncated is read from its beginning."""
 
-    def __init__(
-        self, path: Path, position: Position, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._path, self._clock = path, clock
+    def __init__(self, path: Path, position: Position) -> None:
+        self._path = path
         self.position, self.lost = dict(position), 0
 
     def read(self) -> Iterator[Message]:
@@ -167,7 +162,7 @@ class LogFile:
             complete = (
                 chunk  # 4 MiB without a line end: no kernel writes that, so it passes as one line
             )
-        now = self._clock()
+        now = time.time()
         for line in complete.splitlines(keepends=True)[:_MAX_MESSAGES]:
             offset += len(line)
             self.position = {"inode": status.st_ino, "offset": offset}

@@ -25,9 +25,7 @@ class Volume:
 
     Attributes:
         number: device number, major:minor.
-        filesystem: type of the file system.
         source: the device, or server and path.
-        mount_point: path of the mount.
     """
 
     number: str

@@ -8,10 +8,10 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable
 
 _MAX_BYTES = 4096
 _COUNT = re.compile(rb"[0-9]{1,20}")
+_RETRY_SECONDS = 60.0  # before a file that refused is read again
 _MISSING = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
 
 
@@ -20,17 +20,10 @@ class OpenFiles:
 
     Args:
         max_open: number of files that stay open; further ones are opened for each read.
-        retry_seconds: pause before a file that refused is read again.
-        clock: monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        max_open: int = 256,
-        retry_seconds: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_open, self._retry_seconds, self._clock = max_open, retry_seconds, clock
+    def __init__(self, max_open: int = 256) -> None:
+        self._max_open = max_open
         self._open: dict[str, int] = {}
         self._refused: dict[str, float] = {}
         self._folders: dict[str, tuple[int, int]] = {}
@@ -88,7 +81,7 @@ class OpenFiles:
             del self._refused[path]
 
     def _open_and_read(self, path: str) -> bytes | None:
-        if path in self._refused and self._clock() < self._refused[path]:
+        if path in self._refused and time.monotonic() < self._refused[path]:
             return None
         try:
             # NONBLOCK: a pipe in the file's place must not block the agent
@@ -115,4 +108,4 @@ class OpenFiles:
         # some adapters write a line to the kernel log for each refused read; a missing file is
         # cheap to try again and may appear at any time
         if not (isinstance(error, OSError) and error.errno in _MISSING):
-            self._refused[path] = self._clock() + self._retry_seconds
+            self._refused[path] = time.monotonic() + _RETRY_SECONDS

@@ -50,11 +50,7 @@ class PciDevice:
 
 
 class Endpoints:
-    """Lists the GPUs and network adapters; scans for new ones once a minute.
-
-    Args:
-        sysfs: path of /sys.
-    """
+    """Lists the GPUs and network adapters; scans for new ones once a minute."""
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs, self._files, self._scan = sysfs, OpenFiles(max_open=0), Due(_LIST_SECONDS)
@@ -93,11 +89,6 @@ def list_gpus(sysfs: Path) -> list[str]:
         if read_text(device / "vendor") == _NVIDIA
         and (read_text(device / "class") or "").startswith(_GPU_CLASSES)
     )
-
-
-def count_gpus(sysfs: Path) -> int:
-    """Number of NVIDIA GPUs on the bus; 0 where the kernel reports no bus."""
-    return len(list_gpus(sysfs))
 
 
 def read_link(folder: str, which: str, files: OpenFiles) -> tuple[float | None, int | None]:

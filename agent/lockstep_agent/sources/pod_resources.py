@@ -48,9 +48,6 @@ class Allocation:
 
     Attributes:
         device: id of the device, as the device plugin or the driver of the claim writes it.
-        namespace: of the pod.
-        pod: name of the pod.
-        container: name of the container.
         claim: name of the resource claim; empty for a device of a plugin.
     """
 

@@ -54,7 +54,6 @@ class RdmaPorts:
     """Lists the ports, without the functions that only the fabric manager may touch.
 
     Args:
-        sysfs: path of /sys.
         is_logging: logs what is absent or skipped; one of several readers is enough.
     """
 

@@ -9,7 +9,6 @@ class XidEvent:
 
     Attributes:
         address: PCI address of the GPU as /sys writes it.
-        number: the Xid.
         instances: numbers of the GPU instance and the compute instance, where the event has them.
         wall_seconds: wall clock at which the agent received the event.
     """

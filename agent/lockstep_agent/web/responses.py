@@ -1,6 +1,7 @@
 """The answer of each path, rendered once a tick and served as bytes."""
 
 import gzip
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from http import HTTPStatus
 
 from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
-from lockstep_agent.health.page import health_page
+from lockstep_agent.health.page import health_of
 from lockstep_agent.runtime.sampler import Sampler
 
 _PLAIN = "text/plain; charset=utf-8"
@@ -45,8 +46,6 @@ class Pages:
     """Every page of the agent's server.
 
     Args:
-        sampler: holds the newest exposition.
-        node: name of this machine.
         events: recent incidents and hangs as JSON.
     """
 
@@ -68,10 +67,11 @@ class Pages:
                 "dcgm", lambda latest: render_dcgm(latest.readings, self._node), _PLAIN, is_gzip
             )
         if path == "/health":
-            return self._render_sample(
-                "health", lambda latest: health_page(latest, self._node), _JSON, is_gzip
-            )
+            return self._render_sample("health", self._health, _JSON, is_gzip)
         return self._plain(path)
+
+    def _health(self, latest: Exposition) -> bytes:
+        return json.dumps(health_of(latest, self._node)).encode() + b"\n"
 
     def _plain(self, path: str) -> Answer:
         """The pages that are not rendered from a sample and never compressed."""

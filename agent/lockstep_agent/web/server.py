@@ -20,14 +20,6 @@ class MetricsServer(ThreadingHTTPServer):
 
     One request a connection, one thread each: bounded in number and time by ``ConnectionLimiter``.
 
-    Args:
-        host: address to listen on.
-        port: port to listen on, 0 for any free one.
-        sampler: holds the newest exposition.
-        node: name of this machine.
-        access_control: TLS, users and tokens.
-        events: recent events as JSON.
-
     Raises:
         OSError: the address cannot be listened on.
     """

@@ -1,7 +1,6 @@
 """A TLS context from the files that a web configuration names."""
 
 import ssl
-from pathlib import Path
 
 from lockstep_agent.web.config import TlsConfig
 
@@ -19,7 +18,11 @@ def tls_context(config: TlsConfig) -> ssl.SSLContext:
     context.maximum_version = _VERSIONS[config.max_version]
     context.set_alpn_protocols(["http/1.1"])
     for path in config.files:
-        _check_readable(path)
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     try:
         context.load_cert_chain(config.cert_file, config.key_file, password=_no_password)
     except ssl.SSLError as error:
@@ -38,14 +41,6 @@ def tls_context(config: TlsConfig) -> ssl.SSLContext:
 def _no_password() -> str:
     """Keys with a password are refused: OpenSSL would ask for it on a terminal."""
     return ""
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _sentence(config: TlsConfig, error: ssl.SSLError) -> str:

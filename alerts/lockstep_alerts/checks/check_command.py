@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from lockstep_alerts.checks.tool_checks import (
+    TESTS,
     Check,
     every_check,
     find_tools,
@@ -49,10 +50,16 @@ def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None
 @_PROMTOOL
 @click.pass_context
 def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
-    """Run the generated rule tests, the lint, and a test of every route; exit 1 on a finding.
+    """Run the rule tests of the folder, the lint, and a test of every route; exit 1 on a finding.
 
-    The rule tests take about a second for each alert.
+    Rule tests are written in a checkout, and take about a second for each alert.
     """
+    if not any(folder.glob(TESTS)):
+        click.echo(
+            f"--dir {folder}: has no {TESTS}, so no rule is tested on series; in a checkout "
+            f"python -m tests.alerts.cases.write --out {folder} writes them, by the same --spec",
+            err=True,
+        )
     ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))
 
 

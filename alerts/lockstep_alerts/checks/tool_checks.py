@@ -14,12 +14,13 @@ from typing import Any
 import click
 import yaml
 
+from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.checks.rule_lint import findings
 from lockstep_alerts.output.groups import severity_of
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.routing.route_cases import route_cases
 
-_RULES, _TESTS = "lockstep*.rules.yaml", "lockstep*.tests.yaml"
+TESTS = "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")
 _PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
 _LINT = ("check", "rules", "--lint=all", "--lint-fatal")
@@ -84,12 +85,12 @@ def _version(path: str) -> str:
 
 def lint(folder: Path) -> Finding:
     """What is wrong with the rules beyond promtool's own lint."""
-    return Finding(title="lint of the rules", output="\n".join(findings(_files(folder, _RULES))))
+    return Finding(title="lint of the rules", output="\n".join(findings(_rule_files(folder))))
 
 
 def static_checks(folder: Path, promtools: dict[str, str], amtool: str) -> list[Check]:
     """Lint of the rules by each promtool, and the configuration of Alertmanager."""
-    rules = tuple(map(str, _files(folder, _RULES)))
+    rules = tuple(map(str, _rule_files(folder)))
     checks = [
         Check(title=f"{title}: check rules --lint=all", commands=((path, *_LINT, *rules),))
         for title, path in promtools.items()
@@ -107,7 +108,7 @@ def route_check(folder: Path, amtool: str) -> Check:
     """Every alert of the rules reaches the receiver of its severity."""
     severities = [
         (rule["alert"], severity_of(rule))
-        for rules_file in _files(folder, _RULES)
+        for rules_file in _rule_files(folder)
         for group in _load(rules_file)["groups"]
         for rule in group["rules"]
         if "alert" in rule
@@ -120,10 +121,10 @@ def route_check(folder: Path, amtool: str) -> Check:
     return Check(title=f"{_version(amtool)}: {len(cases)} routes", commands=tuple(commands))
 
 
-def _files(folder: Path, pattern: str) -> list[Path]:
-    paths = sorted(folder.glob(pattern))
+def _rule_files(folder: Path) -> list[Path]:
+    paths = sorted(folder.glob(RULES_FILES))
     if not paths:
-        raise click.UsageError(f"--dir {folder}: has no {pattern}; generate it")
+        raise click.UsageError(f"--dir {folder}: has no {RULES_FILES}; generate it")
     return paths
 
 
@@ -138,16 +139,16 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def rule_tests(folder: Path, promtools: dict[str, str], scratch: Path) -> Iterator[Check]:
-    """The generated tests in parts, so that cores share them and progress shows.
+    """The rule tests of the folder in parts, so that cores share them and progress shows.
 
     Args:
         folder: of the generated files.
         promtools: by title.
         scratch: folder for the parts.
     """
-    for rules_file in _files(folder, _RULES):
+    for rules_file in _rule_files(folder):
         shutil.copy(rules_file, scratch)
-    for tests_file in _files(folder, _TESTS):
+    for tests_file in sorted(folder.glob(TESTS)):
         document = _load(tests_file)
         tests = document["tests"]
         num_parts = min(len(tests), _PARTS_PER_CORE * (os.cpu_count() or 1))

@@ -1,35 +1,16 @@
-"""What a condition is: its limits, its PromQL, and the cases that prove it."""
+"""What a condition is: its limits and its PromQL; tests/alerts/cases proves it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_catalogue.windows import ScrapeWindows
 
 LIVE_WINDOW = "live window"
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Series that are fed in, and what fires at one moment.
-
-    Attributes:
-        name: what happens, in a few words.
-        series: input of promtool, from time 0.
-        fires: labels of the alert that fires then, beyond name and severity; None for silence.
-        at_seconds: when the alert is evaluated; None for the moment by which it has to fire.
-    """
-
-    name: str
-    series: list[Samples]
-    fires: Mapping[str, str] | None = None
-    at_seconds: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """When an alert fires, and the cases that prove it.
+    """When an alert fires.
 
     A condition is a dataclass whose annotated fields are its limits, as an entry of the spec gives
     them (``quantities.py``). Its kind is its name in lower case; its area is its folder.
@@ -60,6 +41,3 @@ class Condition:
     def evidence(self) -> str:
         """A Prometheus template that the description ends with; empty where the labels say all."""
         return ""
-
-    def cases(self, timing: Timing) -> list[Case]:
-        raise NotImplementedError

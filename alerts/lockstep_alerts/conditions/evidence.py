@@ -10,7 +10,7 @@ from lockstep_catalogue.training import RANK_INFO
 _SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
 
 
-def listing(query: str, item: str, *labels: Label) -> str:
+def listing(query: str, item: str, *labels: Label, before: str = "", most: int = 8) -> str:
     """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
 
     Args:
@@ -18,12 +18,14 @@ def listing(query: str, item: str, *labels: Label) -> str:
         item: the phrase, a template over ``$series``, which begins with one of its labels: the
             series come in the order of that label.
         labels: of the alert, in the order of the query's numbers.
+        before: words before the first.
+        most: as many are named.
     """
-    return f"{naming(query, item, *labels)}.{{{{ end }}}}"
+    return f"{naming(query, item, *labels, before=before, most=most)}.{{{{ end }}}}"
 
 
 def naming(query: str, item: str, *labels: Label, before: str = "", most: int = 8) -> str:
-    """The same after some words, of ``most`` series; without its end, for an else may follow."""
+    """The same without the end of the template: an else may follow."""
     order = _SERIES_LABEL.search(item)
     assert order is not None, f"{item} names no label"
     values = " ".join(f"$labels.{label.name}" for label in labels)

@@ -9,7 +9,7 @@ JUDGED_EVERY_SECONDS = 10
 HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
 """How long the agent sees these signs before it calls them a verdict (``health/signs.py``)."""
 ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
-_ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
+ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
 _ON_XID = f"on ({names(CLUSTER, NODE, incidents.XID)})"
 WHOLE_NODE = ("gpu_count_short", "driver_hung")
 """Reasons of a failed node that name no GPU."""
@@ -47,11 +47,6 @@ def fatal_xids(window: str, *matchers: Matcher) -> str:
     lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
     fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
     return f"({lately}) and {_ON_XID} {fatal}"
-
-
-def select_faulty_gpus(gpus: str, signs_by_uuid: str, xids: str) -> str:
-    """Those GPUs of an owner's series that have a sign or an Xid."""
-    return f"{gpus} and {ON_GPU} {signs_by_uuid}\nor\n{gpus} and {_ON_BUS} ({xids})"
 
 
 def has_owner() -> str:

@@ -164,9 +164,9 @@ def explained_by_load() -> str:
     return f"{ON_RANK} ({late} / (1 - {late}) < {ON_RANK} {_LOAD_SLACK:g} * {excess})"
 
 
-def runs_on(*matchers: Matcher) -> str:
+def runs_on() -> str:
     """Jobs with a running rank on a node, one series each."""
-    ranks = select(training.RANKS, one_of(STATE, *RUNNING), *matchers)
+    ranks = select(training.RANKS, one_of(STATE, *RUNNING))
     return by("group", f"{ranks} > 0", *NODE_LABELS)
 
 
@@ -181,8 +181,7 @@ def ran_on(windows: ScrapeWindows) -> str:
     return f"({by('group', f'{lately} > 0', *NODE_LABELS)} unless {done})"
 
 
-def held_gpus(windows: ScrapeWindows, *matchers: Matcher) -> str:
+def held_gpus(windows: ScrapeWindows) -> str:
     """Owners of GPUs of the last two minutes that are jobs, one series each."""
     moment = windows.cover(_MOMENT_SECONDS)
-    owner = select(gpu.GPU_OWNER_INFO, has(JOB_ID), *matchers)
-    return f"max_over_time({owner}[{moment}])"
+    return f"max_over_time({select(gpu.GPU_OWNER_INFO, has(JOB_ID))}[{moment}])"

@@ -4,14 +4,12 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its pages.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.evidence import naming
+from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.synthetic import Samples
 from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
@@ -60,23 +58,13 @@ class Wide(Condition):
         """Asks Prometheus which jobs and nodes are hit, by the alerts on the single ones."""
         job, node = "{{ $series.Labels.job_id }}", "{{ $series.Labels.node }}"
         jobs = _alerts(("TrainJobExplained",), eq(foreign.ALERT_CAUSE, self.CAUSE))
-        found = _listing("Jobs: ", jobs, job)
+        found = listing(jobs, job, CLUSTER, before="Jobs: ", most=MOST_NAMED)
         if self.OF_NODES:
             nodes = by("group", _alerts(self.OF_NODES), NODE)
-            found += " " + _listing("Nodes: ", nodes, node)
+            found += " " + listing(nodes, node, CLUSTER, before="Nodes: ", most=MOST_NAMED)
         return found
-
-
-def on_nodes(count: int, of_node: Callable[[str], Iterable[Samples]]) -> list[Samples]:
-    """Series of a case on so many nodes."""
-    return [each for number in range(count) for each in of_node(f"n{number + 1}")]
 
 
 def _alerts(alerts: tuple[str, ...], *matchers: Matcher) -> str:
     here = (one_of(foreign.ALERT_NAME, *alerts), *matchers, eq(CLUSTER, "%s"))
     return select(foreign.ALERTS, *here)
-
-
-def _listing(before: str, query: str, item: str) -> str:
-    named = naming(query, item, CLUSTER, before=before, most=MOST_NAMED)
-    return f"{named}.{{{{ end }}}}"

@@ -37,52 +37,50 @@ def symptoms_of(objectives: Sequence[Objective]) -> Iterator[Symptom]:
 
 
 def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
-    is_page = severity == "critical"
-    keep = _KEEP_PAGE if is_page else _KEEP_TICKET
+    is_of_job, is_page = objective.min_ratio is not None, severity == "critical"
+    condition, pending, description = _describe(objective, is_page=is_page)
+    of_job = f"Job {{{{ $labels.job_id }}}} has {objective.bad}"
+    of_cluster = f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}"
+    return Symptom(
+        alert=alert,
+        failure=objective.measure,
+        severity=severity,
+        area=SLICES if is_of_job else OBJECTIVES,
+        condition=condition,
+        pending=pending,
+        keep_firing=_KEEP_PAGE if is_page or is_of_job else _KEEP_TICKET,
+        summary=of_job if is_of_job else of_cluster,
+        description=description,
+        is_of_job=is_of_job,
+    )
+
+
+def _describe(objective: Objective, *, is_page: bool) -> tuple[Condition, Duration | None, str]:
+    """What fires, how long it must hold, and the description of it."""
+    limits = objective.page_limits if is_page else objective.ticket_limits
     if objective.min_ratio is not None:
         least = (objective.page_min_ratio if is_page else None) or objective.min_ratio
-        return _alert_on_job(objective, alert, severity, least)
-    summary = f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}"
-    limits = objective.page_limits if is_page else objective.ticket_limits
+        text = (
+            "For a quarter of an hour the job has been "
+            "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
+            f"({objective.slo.replace('_', ' ')})."
+        )
+        return SliceWorse(objective=objective, min_ratio=least), _JOB_AFTER, text
     if burns := tuple(limit for limit in limits if isinstance(limit, BurnLimit)):
-        return _symptom(
-            objective,
-            alert,
-            severity,
-            GpuSecondBurn(objective=objective, limits=burns),
-            summary,
+        text = (
             "In the last {{ $labels.window }} {{ $value | humanizePercentage }} of the allocated "
             f"GPU time were {objective.bad}. "
-            f"The objective is {_promised()} good time over 28 days.",
-            (_PAGE_AFTER if is_page else _TICKET_AFTER, keep),
+            f"The objective is {_promised()} good time over 28 days."
         )
+        after = _PAGE_AFTER if is_page else _TICKET_AFTER
+        return GpuSecondBurn(objective=objective, limits=burns), after, text
     events = tuple(limit for limit in limits if isinstance(limit, Limit))
-    return _symptom(
-        objective,
-        alert,
-        severity,
-        Burn(objective=objective, limits=events),
-        summary,
+    text = (
         f"In the last {{{{ $labels.window }}}} there were {{{{ $value }}}} {objective.bad}. "
         f"The objective is {_promised()} good ones over 28 days, and chance does "
-        "not explain this many.",
-        (None, keep),
+        "not explain this many."
     )
-
-
-def _alert_on_job(objective: Objective, alert: str, severity: str, least: float) -> Symptom:
-    return _symptom(
-        objective,
-        alert,
-        severity,
-        SliceWorse(objective=objective, min_ratio=least),
-        f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
-        "For a quarter of an hour the job has been "
-        "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
-        f"({objective.slo.replace('_', ' ')}).",
-        (_JOB_AFTER, _KEEP_PAGE),
-        is_of_job=True,
-    )
+    return Burn(objective=objective, limits=events), None, text
 
 
 def _promised() -> str:
@@ -93,40 +91,17 @@ def _promised() -> str:
     return f"{{{{ with {query} }}}}{{{{ . | first | value | humanizePercentage }}}}{{{{ end }}}}"
 
 
-def _symptom(  # noqa: PLR0917 # the order of Symptom's own fields
-    objective: Objective,
-    alert: str,
-    severity: str,
-    condition: Condition,
-    summary: str,
-    description: str,
-    waits: tuple[Duration | None, Duration],
-    *,
-    is_of_job: bool = False,
-) -> Symptom:
-    """The alert; ``waits`` are how long its condition must hold, and how long it fires on."""
-    return Symptom(
-        alert=alert,
-        failure=objective.measure,
-        severity=severity,
-        area=SLICES if is_of_job else OBJECTIVES,
-        condition=condition,
-        pending=waits[0],
-        keep_firing=waits[1],
-        summary=summary,
-        description=description,
-        is_of_job=is_of_job,
-    )
-
-
 def _budget(objectives: tuple[Objective, ...]) -> Symptom:
-    return _symptom(
-        objectives[0],
-        BUDGET_ALERT,
-        "warning",
-        BudgetSpent(objectives=objectives),
-        f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
-        "In the period of the objective there were {{ $value | humanize }} times as many bad "
-        "events as it allows. Follow the policy of the budget: reliability first.",
-        (Duration("1h"), _KEEP_TICKET),
+    return Symptom(
+        alert=BUDGET_ALERT,
+        failure=objectives[0].measure,
+        severity="warning",
+        area=OBJECTIVES,
+        condition=BudgetSpent(objectives=objectives),
+        pending=Duration("1h"),
+        keep_firing=_KEEP_TICKET,
+        summary=f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
+        description="In the period of the objective there were {{ $value | humanize }} times as "
+        "many bad events as it allows. Follow the policy of the budget: reliability first.",
+        is_of_job=False,
     )

@@ -209,8 +209,3 @@ def _selector(document: Document, field: str) -> Selector:
     if isinstance(series, Metric) and series.kind is Kind.GAUGE:
         raise document.refuse(field, f"{series.name} is a gauge; only counters are counted")
     return found[0]
-
-
-def as_lines(found: Iterator[Entry] | Sequence[Entry]) -> dict[str, object]:
-    """The part of a spec that holds the entries."""
-    return {"objectives": list(found)}

@@ -1,4 +1,4 @@
-"""Writes the generated files: a rule file, an Alertmanager configuration, and rule tests."""
+"""Writes the generated files: the rules of each area, and an Alertmanager configuration."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,14 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from lockstep_alerts.areas import AREAS, Area
-from lockstep_alerts.output.cases import cases_of, promtool_test
+from lockstep_alerts.areas import AREAS
 from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config
 from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue.windows import spelled
 from lockstep_records.file_access.atomic_file import write_atomically
 
 GENERATED = Path("alerts/generated")
@@ -43,31 +40,13 @@ def to_yaml(content: Mapping[str, object], head: str = _HEAD) -> str:
     return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
-def _rule_tests(
-    area: Area, groups: list[dict[str, object]], symptoms: tuple[Symptom, ...], spec: Spec
-) -> dict[str, object]:
-    every = max(symptom.evaluation_seconds(spec.windows) for symptom in symptoms)
-    return {
-        "rule_files": [area.rules_file],
-        "evaluation_interval": spelled(every),
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [
-            promtool_test(symptom, case, spec.windows)
-            for symptom in symptoms
-            for case in cases_of(symptom, spec.windows)
-        ],
-    }
-
-
 def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None) -> dict[str, str]:
     """The text of every generated file by its name; routes follow the deployment, if any."""
     delivery = replace(delivery, evaluation_seconds=spec.windows.evaluation_seconds)
     files = {ROUTES_FILE: to_yaml(alertmanager_config(delivery, deployment))}
     for area in AREAS:
-        if symptoms := spec.alerts_of(area):
-            groups = rule_groups(area, spec, delivery)
-            files[area.rules_file] = to_yaml({"groups": groups})
-            files[area.tests_file] = to_yaml(_rule_tests(area, groups, symptoms, spec))
+        if spec.alerts_of(area):
+            files[area.rules_file] = to_yaml({"groups": rule_groups(area, spec, delivery)})
     return files
 
 

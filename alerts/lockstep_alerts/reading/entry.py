@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import click
+
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
@@ -18,8 +20,11 @@ def nearest(name: object, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}? " if near else ""
 
 
-class SpecError(ValueError):
-    """The spec is not what it should be; the text names file, field, value and remedy."""
+class SpecError(click.UsageError):
+    """The spec is not what it should be; the text names file, field, value and remedy.
+
+    A command that raises it prints the text, and ends with status 2.
+    """
 
 
 class Fields(dict[str, object]):
@@ -158,9 +163,9 @@ class Entry:
         except ValueError as error:
             raise SpecError(f"{self.location(field)}: {field}: {error}") from error
 
-    def optional_duration(self, field: str, *, at_least_scrapes: int = 1) -> Duration | None:
-        """The same, of so many scrapes at least; None where the field is left out."""
-        return self._span(field, at_least_scrapes) if field in self._fields else None
+    def optional_duration(self, field: str) -> Duration | None:
+        """The same, of a scrape at least; None where the field is left out."""
+        return self._span(field, 1) if field in self._fields else None
 
     def window(self, field: str) -> Duration:
         """A duration over which samples are compared: four scrapes at least."""

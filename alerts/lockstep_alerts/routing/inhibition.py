@@ -30,10 +30,6 @@ _STRAGGLERS = (
 _SLOWER = ("TrainStepLatencyRegression", "TrainThroughputLow")
 
 
-def _present(label: str) -> str:
-    return f'{label}!=""'
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inhibition:
     """While a source fires, targets with the same labels are not notified.
@@ -54,7 +50,7 @@ class Inhibition:
 
     def _guards(self) -> list[str]:
         """Labels that are missing count as equal: an alert without a job would inhibit all jobs."""
-        return [_present(label) for label in self.equal if label != CLUSTER.name]
+        return [f'{label}!=""' for label in self.equal if label != CLUSTER.name]
 
     def rule(self) -> dict[str, object]:
         """The edge as Alertmanager's configuration has it."""
@@ -165,11 +161,6 @@ GRAPH = (
     ),
 )
 """A source that is itself inhibited inhibits all the same, so chains work."""
-
-
-def alert_names() -> frozenset[str]:
-    """Every alert that the graph names."""
-    return frozenset(name for edge in GRAPH for name in edge.sources + edge.targets)
 
 
 def inhibitors(symptom: Symptom) -> Iterator[str]:

@@ -45,7 +45,6 @@ _CURRENT_OF_EVENTS, _CURRENT_OF_GPU_SECONDS = "6h", "1h"
 
 _COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
 _SLOTH = (SLOTH_ID, SLOTH_SERVICE, SLOTH_SLO)
-_OBJECTIVE = (CLUSTER, JOB_CLASS, SLO, *_SLOTH)
 _KEY = (CLUSTER, JOB_CLASS, SLO)
 _ON_KEY = f"on ({names(*_KEY)})"
 _NAMED = f"{_ON_KEY} group_left ({names(*_SLOTH)})"
@@ -66,10 +65,6 @@ _RECENT = "2m"  # slices are evaluated once a minute, in another file
 def _slices(counted: Recorded) -> str:
     over = f"sum_over_time({select(counted)}[{SLICE_PERIOD}])"
     return f'label_replace({over}, "{WINDOW.name}", "{SLICE_PERIOD}", "", "")'
-
-
-def _total() -> str:
-    return f"{_counts('total')}\nor\n{_slices(SLICES_TOTAL)}"
 
 
 def _bad() -> str:
@@ -128,7 +123,10 @@ def _current() -> str:
     return f"({seconds} or {now} or {events}) / {select(ERROR_BUDGET)}"
 
 
-COUNTS = {TOTAL_EVENTS: _total(), BAD_EVENTS: _bad()}
+COUNTS = {
+    TOTAL_EVENTS: f"{_counts('total')}\nor\n{_slices(SLICES_TOTAL)}",
+    BAD_EVENTS: _bad(),
+}
 EXPRESSIONS: Expressions = {
     **COUNTS,
     OBJECTIVE: _objective(),

@@ -20,7 +20,6 @@ from lockstep_catalogue.promql import (
 )
 
 _JOB = (CLUSTER, JOB_ID)
-_OF_SLICE = (*_JOB, ledger.SLO)
 _ON_JOB = f"on ({names(*_JOB)})"
 
 

@@ -6,7 +6,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import duration_option, interval_option
 from lockstep_alerts.shipped import spec_path
@@ -15,7 +14,6 @@ from lockstep_alerts.stack.processes import Running, is_alive, is_ready
 from lockstep_alerts.stack.servers import (
     BOARDS,
     READY_PATHS,
-    StackError,
     StackOptions,
     down,
     read_last_line,
@@ -73,16 +71,13 @@ def up_command(
     chosen_ports = {
         name.removesuffix("_port"): port for name, port in ports.items() if port is not None
     }
-    try:
-        options = StackOptions(
-            folder=folder,
-            targets=targets,
-            group_interval=group_interval,
-            ports=chosen_ports,
-        )
-        state = up(options, read_spec(spec_path(), interval))
-    except (StackError, SpecError) as error:
-        raise click.UsageError(str(error)) from error
+    options = StackOptions(
+        folder=folder,
+        targets=targets,
+        group_interval=group_interval,
+        ports=chosen_ports,
+    )
+    state = up(options, read_spec(spec_path(), interval))
     _show(state, dict.fromkeys(state, "ready"))
     if BOARDS not in state:
         reason = read_last_line(folder / f"{BOARDS}.log").removeprefix("lockstep: ")
@@ -93,10 +88,7 @@ def up_command(
 @_DIR
 def down_command(folder: Path) -> None:
     """Stop the servers of the folder; data, logs and pages stay."""
-    try:
-        stopped = down(folder)
-    except StackError as error:
-        raise click.UsageError(str(error)) from error
+    stopped = down(folder)
     click.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
@@ -111,10 +103,7 @@ def _condition(name: str, running: Running) -> str:
 @click.pass_context
 def status_command(ctx: click.Context, folder: Path) -> None:
     """Show each server and whether it is ready; exit 1 when one is down."""
-    try:
-        state = read_state(folder)
-    except StackError as error:
-        raise click.UsageError(str(error)) from error
+    state = read_state(folder)
     if not state:
         click.echo(f"no stack was started in {folder}", err=True)
         ctx.exit(1)

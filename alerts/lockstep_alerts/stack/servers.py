@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep_alerts.areas import RULES_FILES
+import click
+
 from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.scrapes import prometheus_config
+from lockstep_alerts.scrapes import TARGETS_FILE, prometheus_config
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.stack.processes import (
     Running,
@@ -28,7 +29,6 @@ from lockstep_records.shared.options import read_address
 
 STATE_FILE = "stack.json"
 _PROMETHEUS_FILE = "prometheus.yaml"
-_TARGETS_FILE = "targets.json"
 _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
 _READY_SECONDS = 30.0
 _LOG_TAIL_BYTES = 4096
@@ -46,7 +46,7 @@ _PROGRAMS = {
 }
 
 
-class StackError(ValueError):
+class StackError(click.UsageError):
     """The stack cannot start or stop; the text says why and what to do."""
 
 
@@ -113,20 +113,15 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
         pager_base=urls["pager"],
         group_interval=options.group_interval,
     )
-    rendered = render(spec, delivery)
     listens = {name: url.removeprefix("http://") for name, url in urls.items()}
     prometheus = prometheus_config(
-        spec.windows,
-        rules_files=RULES_FILES,
-        targets_file=_TARGETS_FILE,
-        alertmanager=listens["alertmanager"],
-        prometheus=listens["prometheus"],
+        spec.windows, alertmanager=listens["alertmanager"], prometheus=listens["prometheus"]
     )
     targets = [{"targets": list(options.targets)}]
     files = {
-        **{name: text for name, text in rendered.items() if not name.endswith(".tests.yaml")},
+        **render(spec, delivery),
         _PROMETHEUS_FILE: to_yaml(prometheus, _HEAD),
-        _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
+        TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }
     write_files(options.folder, files)
 

@@ -76,11 +76,10 @@ def _route(route: Mapping[str, Any]) -> dict[str, Any]:
         "matchers": lambda matchers: [_matcher(each) for each in matchers],
         "routes": lambda routes: [_route(each) for each in routes],
     }
-    return {_camel(key): special.get(key, _same)(value) for key, value in route.items()}
-
-
-def _same(value: object) -> object:
-    return value
+    return {
+        _camel(key): special[key](value) if key in special else value
+        for key, value in route.items()
+    }
 
 
 def _receiver(receiver: Mapping[str, Any], secret: str) -> dict[str, Any]:

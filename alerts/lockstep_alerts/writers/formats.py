@@ -11,7 +11,6 @@ from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, MIMIR_SUFFIX, nam
 from lockstep_alerts.writers.operator import PROMETHEUS_RULE, VM_RULE, rule_objects
 from lockstep_alerts.writers.rule_files import (
     RULES_SUFFIX,
-    TESTS_SUFFIX,
     RuleFile,
     drop_words,
     rule_files,
@@ -64,10 +63,8 @@ def _victoriametrics(
     files: list[RuleFile], rendered: Mapping[str, str], target: Target
 ) -> dict[str, str]:
     """Rule files for vmalert itself, and objects for the operator; Alertmanager is the same."""
-    rules = {f"{each.stem}{RULES_SUFFIX}": to_yaml({"groups": each.groups}) for each in files}
     return {
-        ROUTES_FILE: rendered[ROUTES_FILE],
-        **rules,
+        **_prometheus(files, rendered, target),
         **rule_objects(files, VM_RULE, target.namespace, dict(target.labels)),
     }
 
@@ -99,12 +96,7 @@ def render_for(target: Target, rendered: Mapping[str, str]) -> dict[str, str]:
     files = [drop_words(each, target.lacks) for each in rule_files(rendered)]
     if target.native_histograms:
         files = [with_native_histograms(each) for each in files]
-    texts = FORMATS[target.format](files, rendered, target)
-    # promtool's cases feed in classic buckets, and expect what keeps firing.
-    keeps_tests = not target.native_histograms and not target.lacks
-    return {
-        name: text for name, text in texts.items() if keeps_tests or not name.endswith(TESTS_SUFFIX)
-    }
+    return FORMATS[target.format](files, rendered, target)
 
 
 def remark_on(target: Target, rendered: Mapping[str, str]) -> str:

@@ -12,7 +12,6 @@ from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
 
 RULES_SUFFIX = ".rules.yaml"
-TESTS_SUFFIX = ".tests.yaml"
 _HISTOGRAMS = "|".join(metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM)
 _BUCKETS = re.compile(rf"\b({_HISTOGRAMS})_bucket\b")
 _PARTS = re.compile(rf"\brate\(({_HISTOGRAMS})_(sum|count)((?:\{{[^{{}}]*\}})?\[\w+\])\)")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from coverage_page.declared import events, metrics, outcomes, page_format
+from coverage_page.declared import events, metrics, outcomes, page_format, report
 
 RENDER_BY_FILE: dict[str, Callable[[], str]] = {
     "metrics.md": metrics.render,
@@ -13,6 +13,8 @@ RENDER_BY_FILE: dict[str, Callable[[], str]] = {
     "formats/format.md": page_format.render,
     "formats/events.md": events.markdown_page,
     "formats/events.schema.json": lambda: json.dumps(events.schema(), indent=2) + "\n",
+    "formats/report.md": report.markdown_page,
+    "formats/report.schema.json": lambda: json.dumps(report.schema(), indent=2) + "\n",
 }
 
 if __name__ == "__main__":

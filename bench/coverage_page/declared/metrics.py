@@ -1,6 +1,18 @@
 """The page docs/metrics.md."""
 
-from lockstep_catalogue import FOREIGN, METRICS, RECORDED, SECTIONS
+from lockstep_catalogue import (
+    FOREIGN,
+    METRICS,
+    RECORDED,
+    agent,
+    fabric,
+    feeds,
+    gpu,
+    host,
+    incidents,
+    ledger,
+    training,
+)
 from lockstep_catalogue.metric import Label, Metric, Series
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
@@ -11,6 +23,27 @@ _HEAD = """# Metrics
 Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown is absent.
 Stable names change only with a major version, trial names may still change. A sparse series is
 served from its first value other than 0 on, one of detail with `--detail` only (decision 13)."""
+_SECTIONS: dict[Metric, str] = {
+    training.RANK_INFO: "Training",
+    gpu.GPU_INFO: "GPU",
+    gpu.GPU_POWER: "GPU power, clocks and temperature",
+    gpu.GPU_SM_ACTIVE: "GPU activity",
+    gpu.GPU_ECC_ERRORS: "GPU faults",
+    gpu.GPU_OWNER_INFO: "GPU owners",
+    gpu.NVLINK_LINKS: "NVLink",
+    gpu.GPU_PCIE_GENERATION: "GPU PCIe",
+    fabric.PCIE_INFO: "PCIe links of GPUs and adapters",
+    fabric.PORT_INFO: "RDMA ports",
+    fabric.NET_UP: "Fabric",
+    host.PRESSURE_SECONDS: "Host",
+    incidents.GPU_HEALTH: "Verdicts",
+    incidents.GPU_XID_INCIDENTS: "Incidents",
+    agent.AGENT_INFO: "Agent",
+    ledger.JOBS_FINISHED: "Jobs, on the ledger's endpoint",
+    ledger.LEDGER_INFO: "The ledger itself",
+    feeds.ASKED: "Feeds of schedulers, on the ledger's endpoint",
+}
+"""Titles of the sections of docs/metrics.md, by the first metric of each."""
 
 
 def _row(metric: Metric) -> str:
@@ -33,8 +66,8 @@ def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
     for metric in METRICS:
-        if metric in SECTIONS:
-            lines += ["", f"## {SECTIONS[metric]}\n"]
+        if metric in _SECTIONS:
+            lines += ["", f"## {_SECTIONS[metric]}\n"]
             lines += ["| name | type | unit | labels | meaning | source | stability |"]
             lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
         lines.append(_row(metric))

@@ -7,10 +7,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import click
@@ -30,12 +29,6 @@ _POLL_SECONDS = 0.25
 _LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Scene:
     """Everything that runs during the demo; leaving it stops all of it."""
 
@@ -49,12 +42,7 @@ class Scene:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def _say(self, text: str) -> None:
@@ -63,7 +51,7 @@ class Scene:
     def _log(self, name: str) -> IO[bytes]:
         return self._open.enter_context((self._out / f"{name}.log").open("wb"))
 
-    def _lockstep(self, *arguments: str, log: str, good_statuses: Sequence[int] = (0,)) -> None:
+    def _lockstep(self, *arguments: str, log: str) -> None:
         """Runs a lockstep command to its end; its output goes to a log in the output folder."""
         ended = subprocess.run(
             [*_LOCKSTEP, *arguments],
@@ -72,7 +60,7 @@ class Scene:
             env={**os.environ, "COLUMNS": str(self._console.width)},
             check=False,
         )
-        if ended.returncode not in good_statuses:
+        if ended.returncode:
             output = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
             raise click.ClickException(
                 f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(output[-2:])}"
@@ -91,45 +79,26 @@ class Scene:
         return process
 
     def _train(self, job_id: str, ranks: int, *arguments: str) -> tuple[str, ...]:
-        return (
-            "train",
-            "--nproc-per-node",
-            str(ranks),
-            "--job-id",
-            job_id,
-            "--cluster",
-            "demo",
-            "--dir",
-            str(self._root),
-            *arguments,
-        )
+        job = ("--nproc-per-node", str(ranks), "--job-id", job_id, "--cluster", "demo")
+        return ("train", *job, "--dir", str(self._root), *arguments)
 
     def step_seconds(self, ranks: int) -> float:
         """Median duration of a step on this machine, from a short run of the same job."""
         self._say(f"measuring a step of {ranks} ranks on this machine ...")
-        self._lockstep(
-            *self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS)), log="warm-up"
-        )
+        warm_up = self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS))
+        self._lockstep(*warm_up, log="warm-up")
         rows = read_rows(read_page(page_path(self._root, "warm-up", 0, 0)))
         return float(statistics.median(row["seconds"] for row in rows[_WARM_UP_STEPS // 4 :]))
 
     def play(self, script: Script) -> Truth:
         """Runs the job under agent and servers, then the report; returns the injected fault."""
         self._start_watching()
-        job = self._start(
-            *self._train(
-                self.job_id,
-                script.ranks,
-                "--steps",
-                str(script.steps),
-                *fault_flags(script),
-                "--checkpoint-dir",
-                str(self._out / "checkpoints"),
-                "--summary",
-                str(self._out / "summary.json"),
-            ),
-            log="train",
+        arguments = (
+            *("--steps", str(script.steps), *fault_flags(script)),
+            *("--checkpoint-dir", str(self._out / "checkpoints")),
+            *("--summary", str(self._out / "summary.json")),
         )
+        job = self._start(*self._train(self.job_id, script.ranks, *arguments), log="train")
         self._follow(job, script)
         if job.wait() != 0:
             raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
@@ -141,37 +110,21 @@ class Scene:
         return truth
 
     def _start_watching(self) -> None:
-        port = _free_port()
-        agent = f"127.0.0.1:{port}"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            agent = f"127.0.0.1:{probe.getsockname()[1]}"
         interval = spelled(self._windows.scrape_seconds)
         self._start(
-            "agent",
-            "--listen",
-            agent,
-            "--dir",
-            str(self._root),
-            "--cluster",
-            "demo",
+            *("agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo"),
             # The folder of a node's own agent is that agent's.
-            "--state",
-            str(self._out / "agent-state"),
-            "--scrape-interval",
-            interval,
+            *("--state", str(self._out / "agent-state"), "--scrape-interval", interval),
             log="agent",
         )
         stack = str(self._out / "stack")
         self._open.callback(self._lockstep, "stack", "down", "--dir", stack, log="down")
         self._lockstep(
-            "stack",
-            "up",
-            "--dir",
-            stack,
-            "--target",
-            agent,
-            "--interval",
-            interval,
-            "--group-interval",
-            "10s",
+            *("stack", "up", "--dir", stack, "--target", agent),
+            *("--interval", interval, "--group-interval", "10s"),
             log="up",
         )
         self._say((self._out / "up.log").read_text(errors="replace").rstrip())

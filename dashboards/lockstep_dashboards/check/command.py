@@ -1,6 +1,5 @@
 """Runs all queries of the boards against a Prometheus, and says which panels are empty."""
 
-import difflib
 import time
 
 import click
@@ -8,19 +7,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.opening import open_board, read_wishes
-from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.snapshot.shipped import SHIPPED, find_board
 from lockstep_records.files.jobs import check_job_id
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.options import DurationRange, bad_input
 from lockstep_records.shared.prometheus import Prometheus
 
 
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option("--board", "names", multiple=True, help="Board to check, such as job.")
+@click.option("--board", "names", multiple=True, help="Board, such as job, or a path to JSON.")
 @click.option("--job-id", default=None, help="Job of the job board; the newest by default.")
 @click.option("--cluster", default=None, help="Cluster that is chosen; all clusters by default.")
 @click.option(
@@ -55,7 +53,7 @@ def check(
     is_full: bool,
 ) -> int:
     """Run every query of the boards; exit 1 when one fails or a panel is empty."""
-    try:
+    with bad_input():
         scope = Scope(
             chosen=read_wishes(
                 variables, job_id and check_job_id(job_id), (cluster,) if cluster else ()
@@ -64,7 +62,7 @@ def check(
             range_seconds=range_seconds,
             scrape_seconds=scrape_seconds,
         )
-        boards = [named_board(name) for name in names] or list(BOARDS.values())
+        boards = [find_board(name)[1] for name in names] or list(SHIPPED.values())
         with Prometheus(url) as server:
             findings = [
                 finding
@@ -73,25 +71,8 @@ def check(
                     board, open_board(board, scope, server), server, is_full=is_full
                 )
             ]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0
-
-
-def named_board(name: str) -> Board:
-    """The board of a name.
-
-    Raises:
-        ValueError: there is none; the text offers the nearest.
-    """
-    boards = {file_name.removesuffix(".json"): board for file_name, board in BOARDS.items()}
-    if name not in boards:
-        near = difflib.get_close_matches(name, boards, n=1, cutoff=0.0)
-        raise ValueError(
-            f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
-        )
-    return boards[name]
 
 
 def _print_findings(findings: list[Finding]) -> None:

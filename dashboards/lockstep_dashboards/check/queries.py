@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from lockstep_dashboards.opening import offered_values
-from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Query, Variable, View
+from lockstep_dashboards.opening import offered_values, run_over, run_query
+from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable, View
 from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
 
@@ -79,23 +79,6 @@ def check_board(
     return [*panels, *annotations, *variables]
 
 
-def merge(findings: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """What several checks of one board with different values of its variables find.
-
-    A query has no series when it has none with any of the values; any error of one is an error.
-    """
-    return [_merged(each) for each in zip(*findings, strict=True)]
-
-
-def _merged(findings: tuple[Finding, ...]) -> Finding:
-    return replace(
-        max(findings, key=lambda finding: finding.num_series),
-        seconds=max(finding.seconds for finding in findings),
-        error="; ".join(sorted({finding.error for finding in findings if finding.error})),
-        empty=frozenset.intersection(*(finding.empty for finding in findings)),
-    )
-
-
 def _check_panel(
     board: Board, panel: Panel, scope: Scope, server: Prometheus, *, is_full: bool
 ) -> Finding:
@@ -124,7 +107,7 @@ def _check_panel(
 def _check_annotation(
     board: Board, annotation: Annotation, scope: Scope, server: Prometheus, *, is_full: bool
 ) -> Finding:
-    answer = _count(partial(_run_over, annotation.expression, scope, server), _num_with_value)
+    answer = _count(partial(run_over, annotation.expression, scope, server), _num_with_value)
     return Finding(
         board=board.title,
         panel=f"annotation {annotation.title}",
@@ -147,24 +130,6 @@ def _check_variable(board: Board, variable: Variable, scope: Scope, server: Prom
         seconds=answer.seconds,
         error=answer.problem or ("" if answer.num_series else "offers no value"),
     )
-
-
-def run_query(panel: Panel, query: Query, scope: Scope, server: Prometheus) -> list[Series]:
-    """The series of a panel's query.
-
-    Raises:
-        PrometheusError: the server does not answer, or is not a Prometheus.
-        QueryError: Prometheus refuses the query.
-    """
-    if panel.is_instant:
-        return server.instant(scope.fill(query.expression), scope.end)
-    if panel.max_points:
-        scope = replace(scope, max_points=panel.max_points)
-    return _run_over(query.expression, scope, server)
-
-
-def _run_over(expression: str, scope: Scope, server: Prometheus) -> list[Series]:
-    return server.over(scope.fill(expression), scope.start, scope.end, scope.step_seconds)
 
 
 def _num_with_value(series: list[Series]) -> int:

@@ -17,7 +17,6 @@ class ViewParts:
     Attributes:
         grafanalib_class: the class; the generic panel where the view's own writes the fields of a
             Grafana before 8.
-        arguments: of the class.
         custom: custom fields of the series that the class lacks.
         options: of the panel that the class lacks.
         color_mode: how series are coloured.

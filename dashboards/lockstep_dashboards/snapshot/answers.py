@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from lockstep_dashboards.check.queries import run_query
+from lockstep_dashboards.opening import run_over, run_query
 from lockstep_dashboards.panel import Annotation, Board, Panel, Query
 from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
@@ -178,9 +178,9 @@ def legend(template: str, labels: dict[str, str]) -> str:
 
 def _events(annotation: Annotation, scope: Scope, source: Prometheus) -> list[Event]:
     """One event for each time without a gap in which a series of an annotation has a value."""
-    step, expression = scope.step_seconds, scope.fill(annotation.expression)
+    step = scope.step_seconds
     try:
-        answers = source.over(expression, scope.start, scope.end, step)
+        answers = run_over(annotation.expression, scope, source)
     except QueryError:
         return []
     return [

@@ -95,7 +95,6 @@ class LiveBoards:
 
     Args:
         boards: those that are served, by their short names.
-        source: the Prometheus.
         refresh_seconds: how long an answer serves all readers of the same address.
         simultaneous: addresses that are asked for at a time; others wait.
         scrape_seconds: scrape interval; None asks Prometheus.

@@ -12,7 +12,7 @@ import click
 from lockstep_dashboards.snapshot.live import LiveBoards
 from lockstep_dashboards.snapshot.page import content_policy
 from lockstep_dashboards.snapshot.shipped import SHIPPED
-from lockstep_records.shared.options import DurationRange, read_address
+from lockstep_records.shared.options import DurationRange, bad_input, read_address
 from lockstep_records.shared.prometheus import Prometheus
 
 _TEXT, _HTML = "text/plain", "text/html"
@@ -23,7 +23,6 @@ class BoardServer(ThreadingHTTPServer):
 
     Args:
         address: host and port; port 0 takes a free one.
-        boards: what is served.
 
     Raises:
         OSError: the address is taken, or is none of this machine.
@@ -113,11 +112,9 @@ def serve(
     scrape_seconds: float | None,
 ) -> None:
     """Serve all boards as pages that refresh, with drop-downs for variables and time."""
-    try:
+    with bad_input():
         address = read_address(listen)
         source = Prometheus(url)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     boards = LiveBoards(
         SHIPPED,
         source,

@@ -137,15 +137,12 @@ class DcpWatch(logging.Handler):
         saving = self._saving.pop(folder, None)
         if saving is None:
             return
-        size_bytes = rank_size_bytes(Path(folder), self._rank)
+        # torch names the files of a rank __RANK_N.distcp; they may be elsewhere.
+        own_files = Path(folder).glob(f"__{self._rank}_*")
+        size_bytes = sum(file.stat().st_size for file in own_files)
         if size_bytes:
             saving.wrote(size_bytes)
         saving.end(failed=failed)
-
-
-def rank_size_bytes(folder: Path, rank: int) -> int:
-    """Bytes of a rank's own files in a checkpoint's folder; 0 where they are elsewhere."""
-    return sum(file.stat().st_size for file in folder.glob(f"__{rank}_*"))
 
 
 def _step_in(folder: str) -> int | None:

@@ -45,12 +45,8 @@ class JobDescription:
             "time_limit_seconds": time_limit_seconds(environment),
             "aliases": [*filter(None, (alias_of(environment), pod_alias_of(environment)))] or None,
         }
-        described = found | {
-            name: value for name, value in given.items() if value is not None and value != ""
-        }
-        return {
-            name: value for name, value in described.items() if value is not None and value != ""
-        }
+        described = (*found.items(), *given.items())
+        return {name: value for name, value in described if value is not None and value != ""}
 
 
 def gpu_model(gpus: Path = _NVIDIA) -> str | None:

@@ -39,8 +39,12 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic from click 
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _option(name: str, flag: str, help_text: str, **settings: Any) -> Any:
-    return click.option(flag, name, help=help_text, **settings)
+def _texts(**help_by_name: str) -> dict[str, Any]:
+    """Options that are texts, empty by default, by their names."""
+    return {
+        name: click.option(f"--{name.replace('_', '-')}", name, default="", help=text)
+        for name, text in help_by_name.items()
+    }
 
 
 _JOB_OPTIONS = {
@@ -118,70 +122,51 @@ _JOB_OPTIONS = {
         help="Hang time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
     ),
 }
-DESCRIPTION_OPTIONS = {
-    "name": _option("name", "--name", "Name that people know the job by.", default=""),
-    "user": _option("user", "--user", "Who runs it; by default whoever submitted it.", default=""),
-    "job_class": _option(
-        "job_class",
-        "--job-class",
-        "Class of the job, such as pretraining or debug; by default Slurm's QOS.",
-        default="",
-    ),
-    "queue": _option("queue", "--queue", "Queue; by default Slurm's partition.", default=""),
-    "gpu_model": _option(
-        "gpu_model", "--gpu-model", "Model of the GPUs; by default the driver's.", default=""
-    ),
-    "deadline_time": _option(
-        "deadline_time",
+DESCRIPTION_OPTIONS = _texts(
+    name="Name that people know the job by.",
+    user="Who runs it; by default whoever submitted it.",
+    job_class="Class of the job, such as pretraining or debug; by default Slurm's QOS.",
+    queue="Queue; by default Slurm's partition.",
+    gpu_model="Model of the GPUs; by default the driver's.",
+    currency="ISO 4217 code of the price.",
+) | {
+    "deadline_time": click.option(
         "--deadline",
-        "When it must be done, such as 2026-12-01T06:00+01:00.",
-        default=None,
+        "deadline_time",
         type=_Moment(),
         metavar="TIME",
+        help="When it must be done, such as 2026-12-01T06:00+01:00.",
     ),
-    "declared_tokens": _option(
-        "declared_tokens",
-        "--declared-tokens",
-        "Tokens to be trained on.",
-        default=None,
-        type=click.IntRange(1),
+    "declared_tokens": click.option(
+        "--declared-tokens", type=click.IntRange(1), help="Tokens to be trained on."
     ),
-    "price_per_gpu_hour": _option(
-        "price_per_gpu_hour",
-        "--price-per-gpu-hour",
-        "Price of one GPU for one hour.",
-        default=None,
-        type=FiniteRange(0),
+    "price_per_gpu_hour": click.option(
+        "--price-per-gpu-hour", type=FiniteRange(0), help="Price of one GPU for one hour."
     ),
-    "currency": _option("currency", "--currency", "ISO 4217 code of the price.", default=""),
 }
 """Options that only describe the job; they become fields of its events."""
 LEDGER_OPTIONS = {
-    "ledger": _option(
-        "ledger",
+    "ledger": click.option(
         "--ledger",
-        "Deliver the events of jobs to this address, unless an agent of this node does.",
         metavar="URL",
         default="",
         envvar="LOCKSTEP_LEDGER",
+        help="Deliver the events of jobs to this address, unless an agent of this node does.",
     ),
-    "ledger_token": _option(
-        "ledger_token",
+    "ledger_token": click.option(
         "--ledger-token-file",
-        "File that holds the token of a writer of the ledger.",
+        "ledger_token",
         metavar="FILE",
         type=_FILE,
-        default=None,
         envvar="LOCKSTEP_LEDGER_TOKEN_FILE",
+        help="File that holds the token of a writer of the ledger.",
     ),
-    "ledger_ca": _option(
-        "ledger_ca",
+    "ledger_ca": click.option(
         "--ledger-ca",
-        "Certificates by which an https ledger is trusted; by default the system's.",
         metavar="FILE",
         type=_FILE,
-        default=None,
         envvar="LOCKSTEP_LEDGER_CA",
+        help="Certificates by which an https ledger is trusted; by default the system's.",
     ),
 }
 _ALL_OPTIONS = _JOB_OPTIONS | TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS

@@ -38,6 +38,7 @@ from lockstep_records.files.trace import trace_of
 from lockstep_records.outcomes.first_line import first_line
 from lockstep_records.shared.distribution import install_hint
 from lockstep_records.shared.durations import format_duration
+from lockstep_records.shared.options import bad_input
 from lockstep_records.shared.printable import printable
 
 BAD_INPUT = 2
@@ -57,10 +58,7 @@ def run_job(job: Job) -> int:
 
 def _run_claimed(job: Job, first_attempt: int) -> int:
     """Runs a job whose folder is held; returns as ``run_job``."""
-    children = (
-        *exporter_of(job.folder, job.cluster),
-        *sinks_of(job.summary_to, job.folder),
-    )
+    children = (*exporter_of(job.folder, job.cluster), *sinks_of(job.summary_to, job.folder))
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     if harm := harm_of(job.root):
         click.echo(f"lockstep: {harm}", err=True)
@@ -250,7 +248,7 @@ def launch(program: Sequence[str], **options: Any) -> int:
             "the ranks are started by torch, which is not installed here; install torch or "
             f"{install_hint('trainer')}"
         )
-    try:
+    with bad_input():
         job = _job_of(program, options)
         try:
             exit_code = run_job(job)
@@ -265,8 +263,6 @@ def launch(program: Sequence[str], **options: Any) -> int:
                 raise
             job = replace(job, job_id=new_job_id())
             exit_code = run_job(job)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     _print_outcome(job, exit_code)
     return exit_code
 

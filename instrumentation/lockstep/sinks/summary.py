@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep_records.files.jobs import list_attempts, list_pages
+from lockstep_records.files.attempts import pages_of
+from lockstep_records.files.jobs import list_attempts
 from lockstep_records.page.data_ranks import counts_data
-from lockstep_records.page.reader import Page, PageError, read_page
 
 _REPORT_SECONDS = 50.0  # less than the minute between two rounds
 _NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")
@@ -31,7 +31,6 @@ class Summary:
         numbers: by name; a name ends in its unit; an unknown number is absent.
         facts: headline, severity, verdict, phase, cause, ranks and outcome: short texts; what is
             unknown is absent.
-        evidence: the sentences that support the verdict.
     """
 
     job_id: str
@@ -92,7 +91,7 @@ def _flatten(prefix: str, report: Mapping[str, Any]) -> Iterator[tuple[str, floa
 
 def _read_page_numbers(job: Path) -> dict[str, float]:
     """Counts of all ranks and attempts, and the latest loss and rates of the first rank."""
-    pages = [page for attempt in list_attempts(job) for page in _readable_pages(attempt)]
+    pages = [page for attempt in list_attempts(job) for page in pages_of(attempt)]
     if not pages:
         return {}
     of_data = [page for page in pages if counts_data(page.identity["mesh"])]
@@ -103,11 +102,3 @@ def _read_page_numbers(job: Path) -> dict[str, float]:
     newest = max(pages, key=lambda page: (page.identity["attempt"], -page.identity["rank"]))
     latest = ((name, newest.state[name]) for name in _LATEST)
     return sums | {name: value for name, value in latest if value is not None}
-
-
-def _readable_pages(attempt: Path) -> Iterator[Page]:
-    for path in list_pages(attempt):
-        try:
-            yield read_page(path)
-        except PageError:
-            continue

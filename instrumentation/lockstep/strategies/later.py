@@ -16,13 +16,7 @@ def call_at_group(callback: Callable[[], object]) -> None:
 
 
 def watch_at_first_forward(model: Any, optimizer: Any, watch: Callable[[Any, Any], object]) -> None:
-    """Hands models to ``watch`` when the first of them is called, as DDP has wrapped them by then.
-
-    Args:
-        model: one, several or None, as ``attach`` was given them.
-        optimizer: the same.
-        watch: takes both.
-    """
+    """Hands models to ``watch`` when the first is called, for DDP has wrapped them by then."""
     modules = [model] if isinstance(model, torch.nn.Module) else list(model or ())
     if not modules:
         watch(model, optimizer)

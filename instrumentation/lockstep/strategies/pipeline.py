@@ -23,16 +23,12 @@ def watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
         return
     install("pipeline")
     for stage in stages:
-        _watch_stage(monitor, stage)
+        for point in STAGE_METHODS:
+            method = point.attribute
+            if not hasattr(stage, method):
+                report_missing([point])
+            elif method in CHUNKS:
+                install_on(stage, method, wrap_chunk(monitor.enter_code, method, stage.stage_index))
+            else:
+                install_on(stage, method, wrap_transfers(method, stage.stage_index))
     install_on(schedule, "step", wrap_schedule_step(monitor.enter_code))
-
-
-def _watch_stage(monitor: LiveMonitor, stage: Any) -> None:
-    for point in STAGE_METHODS:
-        method = point.attribute
-        if not hasattr(stage, method):
-            report_missing([point])
-        elif method in CHUNKS:
-            install_on(stage, method, wrap_chunk(monitor.enter_code, method, stage.stage_index))
-        else:
-            install_on(stage, method, wrap_transfers(method, stage.stage_index))

@@ -7,7 +7,6 @@ import click
 from lockstep_ledger.options import FILE, store_option
 from lockstep_ledger.store import backup as copies
 from lockstep_ledger.store.database import (
-    StoreError,
     disposing,
     list_revisions,
     migrate,
@@ -16,6 +15,7 @@ from lockstep_ledger.store.database import (
     store_url,
     writer_lock,
 )
+from lockstep_records.shared.options import bad_input
 
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -25,11 +25,8 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @store_option
 def backup(*, path: Path, store: str) -> None:
     """Write the store into FILE, also while the ledger runs; FILE is an SQLite store."""
-    try:
-        with disposing(open_store(store, read_only=True)) as engine:
-            copies.back_up(engine, path)
-    except (StoreError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+    with bad_input(OSError), disposing(open_store(store, read_only=True)) as engine:
+        copies.back_up(engine, path)
     click.echo(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB", err=True)
 
 
@@ -38,10 +35,8 @@ def backup(*, path: Path, store: str) -> None:
 @store_option
 def restore(*, path: Path, store: str) -> None:
     """Fill an empty store from FILE; counters are served from 0 on, as after any reset."""
-    try:
+    with bad_input(OSError):
         copies.restore(path, store)
-    except (StoreError, OSError) as error:
-        raise click.UsageError(str(error)) from error
     click.echo("the store is restored; start the ledger", err=True)
 
 
@@ -56,20 +51,21 @@ def restore(*, path: Path, store: str) -> None:
 )
 def upgrade(*, store: str, path: Path | None) -> None:
     """Bring the tables of a store up to date, with a backup before; stop the ledger first."""
-    try:
-        with disposing(new_engine(store_url(store))) as engine, writer_lock(engine):
-            current, newest = list_revisions(engine)
-            name = "-".join(sorted(current))
-            if current == newest:
-                click.echo(f"the store is up to date ({name})", err=True)
-                return
-            if current:
-                is_file = engine.dialect.name == "sqlite"
-                folder = Path(str(engine.url.database)).parent if is_file else Path()
-                path = path or folder / f"ledger-{name}.backup"
-                copies.back_up(engine, path)
-                click.echo(f"the store as it was is in {path}", err=True)
-            migrate(engine, is_locked=True)
-    except (StoreError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+    with (
+        bad_input(OSError),
+        disposing(new_engine(store_url(store))) as engine,
+        writer_lock(engine),
+    ):
+        current, newest = list_revisions(engine)
+        name = "-".join(sorted(current))
+        if current == newest:
+            click.echo(f"the store is up to date ({name})", err=True)
+            return
+        if current:
+            is_file = engine.dialect.name == "sqlite"
+            folder = Path(str(engine.url.database)).parent if is_file else Path()
+            path = path or folder / f"ledger-{name}.backup"
+            copies.back_up(engine, path)
+            click.echo(f"the store as it was is in {path}", err=True)
+        migrate(engine, is_locked=True)
     click.echo(f"upgraded from {name or 'nothing'} to {'-'.join(sorted(newest))}", err=True)

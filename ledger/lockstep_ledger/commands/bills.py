@@ -26,8 +26,9 @@ from lockstep_ledger.money.accrual import Line
 from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, read_question
 from lockstep_ledger.money.rate_card import read_rate_card
 from lockstep_ledger.options import json_option, rates_option, store_option, timezone_option
-from lockstep_ledger.store.database import StoreError, open_store
+from lockstep_ledger.store.database import open_store
 from lockstep_ledger.tables import print_table
+from lockstep_records.shared.options import bad_input
 
 Command = Callable[..., None]
 
@@ -63,7 +64,7 @@ def _opened(
     store: str, rates: Path | None, zone: tzinfo, *, is_writing: bool = False
 ) -> Iterator[Bills]:
     """The bills of a store, in one transaction; what is wrong is a usage error."""
-    try:
+    with bad_input():
         card = read_rate_card(rates)
         engine = open_store(store, read_only=not is_writing)
         try:
@@ -71,8 +72,6 @@ def _opened(
                 yield Bills(connection, card, zone, time.time())
         finally:
             engine.dispose()
-    except (StoreError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
 
 
 @click.command()

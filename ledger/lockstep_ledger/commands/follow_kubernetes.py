@@ -13,6 +13,7 @@ from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 from lockstep_ledger.options import FILE, follow_options
+from lockstep_records.shared.options import bad_input
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -44,13 +45,11 @@ def follow_kubernetes(
 
     One feed a cluster delivers; another one waits for the Lease.
     """
-    try:
+    with bad_input():
         labels = _read_selector(selector)
         server = ApiServer(kubeconfig, context)
         lease_name = _read_lease_name(lease)
         ledger = LedgerClient(url, cluster, token_file, reader_token_file)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     click.echo(f"{identity} follows the cluster {cluster}", err=True)
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -20,7 +20,7 @@ from lockstep_ledger.commands.import_events import (
 from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
 from lockstep_ledger.options import follow_options
 from lockstep_records.shared.durations import parse_duration
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.options import DurationRange, bad_input
 
 _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10
@@ -91,7 +91,7 @@ def follow_slurm(
     rounds: int | None,
 ) -> None:
     """Deliver what Slurm's accounting knows of its jobs to a ledger, until interrupted."""
-    try:
+    with bad_input(OSError):
         send = _patient(poster(url, token_file))
         selection = Selection(partitions=frozenset(partitions), has_cpu_jobs=cpu_jobs)
         feed = SlurmFeed(state or _default_state(cluster), since_seconds, selection, warn)
@@ -102,8 +102,6 @@ def follow_slurm(
                 time.sleep(every_seconds)
             _poll_once(feed, cluster, send, min(every_seconds, _RETRY_SECONDS))
             completed += 1
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _poll_once(feed: SlurmFeed, cluster: str, send: Send, retry_seconds: float) -> None:

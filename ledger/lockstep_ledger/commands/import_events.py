@@ -22,10 +22,11 @@ from lockstep_ledger.importers.files import (
 )
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, check_name, store_option, timezone_option
-from lockstep_ledger.store.database import StoreError, disposing, open_store, writer_lock
+from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
+from lockstep_records.shared.options import bad_input
 from lockstep_records.shared.printable import printable
 from lockstep_records.shared.token_files import read_token
 
@@ -89,7 +90,7 @@ def import_events(
     gpus_per_node: int,
 ) -> None:
     """Import files of past events; what is stored already counts once."""
-    try:
+    with bad_input():
         documents = read_documents(
             source,
             files,
@@ -103,8 +104,6 @@ def import_events(
         else:
             with disposing(open_store(store)) as engine, storing(engine, "import") as send:
                 counts, reasons = deliver(documents, cluster, send)
-    except (StoreError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
     report(counts, reasons)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from lockstep_ledger.options import json_option, store_option
-from lockstep_ledger.store.database import StoreError, disposing, explained, open_store
+from lockstep_ledger.store.database import disposing, explained, open_store
 from lockstep_ledger.store.recount import Difference, Waits, differences
 from lockstep_ledger.tables import print_json, print_table
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.options import DurationRange, bad_input
 
 _MAX_ROWS = 100
 
@@ -39,11 +39,8 @@ def recount(*, store: str, is_json: bool, **waits: float) -> None:
     Ends with status 1 where something differs; also beside a ledger that runs.
     """
     begin = time.monotonic()
-    try:
-        with disposing(open_store(store, read_only=True)) as engine, explained(engine):
-            found = differences(engine, Waits(**waits), time.time())
-    except StoreError as error:
-        raise click.UsageError(str(error)) from error
+    with bad_input(), disposing(open_store(store, read_only=True)) as engine, explained(engine):
+        found = differences(engine, Waits(**waits), time.time())
     if is_json:
         print_json({"differences": [difference._asdict() for difference in found]})
     else:

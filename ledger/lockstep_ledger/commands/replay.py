@@ -20,8 +20,9 @@ from lockstep_ledger.commands.import_events import (
 from lockstep_ledger.ingest.document import VERSION, DeliveryError
 from lockstep_ledger.options import store_option
 from lockstep_ledger.store import letters
-from lockstep_ledger.store.database import StoreError, disposing, open_store
+from lockstep_ledger.store.database import disposing, open_store
 from lockstep_records.delivery.refused import requeue
+from lockstep_records.shared.options import bad_input
 
 _BATCH = 100
 _Origin = tuple[str, str]
@@ -53,7 +54,7 @@ def replay(
     spool: Path | None,
 ) -> None:
     """Deliver dead letters again; those that are stored now are removed."""
-    try:
+    with bad_input():
         if spool is not None:
             click.echo(f"{requeue(spool, ids)} events of {spool} wait for delivery again", err=True)
             return
@@ -61,8 +62,6 @@ def replay(
             sender = nullcontext(poster(url, token_file)) if url else storing(engine, "replay")
             with sender as send:
                 counts, reasons = _replay(engine, send, refusals, ids)
-    except (StoreError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
     report(counts, reasons)
 
 

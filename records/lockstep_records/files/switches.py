@@ -56,7 +56,6 @@ class Switches:
         sample_every: period in steps of those whose operations are recorded; 0 for none.
         hang_seconds: time without progress that a hang is never shorter than; 0 turns the watch
             off.
-        profile: a trace to be taken.
 
     ``sample_every`` and ``hang_seconds`` are None where the rank's own setting applies.
 

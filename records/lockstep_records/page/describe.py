@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from lockstep_records.page.reader import Page, PageError, Values, read_page, read_rows
+from lockstep_records.page.reader import Page, Values, read_page, read_rows
+from lockstep_records.shared.options import bad_input
 from lockstep_records.shared.printable import printable
 
 _MOST_ROWS = 5
@@ -55,18 +56,12 @@ def _replace_nan(value: Any) -> Any:
 def print_page(page: Path, *, as_json: bool) -> None:
     """Writes a page to stdout: identity, state, totals and its last five steps.
 
-    Args:
-        page: path of the page.
-        as_json: writes all steps, as one JSON object.
-
     Raises:
         click.UsageError: the page is of another version, truncated or damaged.
     """
-    try:
+    with bad_input():
         read = read_page(page)
         rows = read_rows(read)
-    except PageError as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         content = {
             "identity": read.identity,

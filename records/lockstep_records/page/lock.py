@@ -81,10 +81,6 @@ def _lock(descriptor: int) -> bool:
 def open_page(path: Path, owner: int | None = None) -> int:
     """A descriptor to read a page with; that of the lock where this process holds the page.
 
-    Args:
-        path: of the page.
-        owner: see ``open_descriptor``.
-
     Raises:
         OSError: the page cannot be opened, or is refused.
     """

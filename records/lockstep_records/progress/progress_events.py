@@ -47,9 +47,8 @@ class ProgressEvents:
         self,
         job_id: str,
         clock: Callable[[], float] = time.time,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._job_id, self._clock, self._monotonic_ns = job_id, clock, monotonic_ns
+        self._job_id, self._clock = job_id, clock
         self._checkpoints: dict[int, int] = {}
         self._resumed: set[int] = set()
         self._num_failed: dict[tuple[int, str, str], int] = {}
@@ -74,7 +73,7 @@ class ProgressEvents:
         now = self._clock()
         if is_last or now >= self._next_goodput_seconds:
             self._next_goodput_seconds = now + GOODPUT_SECONDS
-            fields = goodput_fields(pages, moments, now, self._monotonic_ns())
+            fields = goodput_fields(pages, moments, now, time.monotonic_ns())
             events.append(self._event("goodput", attempt, fields, now))
         return events
 

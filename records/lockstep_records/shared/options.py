@@ -10,6 +10,20 @@ from lockstep_records.shared.durations import REMEDY, format_duration, parse_dur
 _HIGHEST_PORT = 65_535
 
 
+class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
+    """What its block raises as a ValueError, or one of these types, is a usage error: exit 2."""
+
+    def __init__(self, *more: type[Exception]) -> None:
+        self._kinds: tuple[type[Exception], ...] = (ValueError, *more)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, self._kinds):
+            raise click.UsageError(str(error)) from error
+
+
 class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; this class does not
     """A number between two bounds; nan and inf are refused."""
 

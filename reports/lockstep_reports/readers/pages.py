@@ -78,11 +78,6 @@ class _Rank(NamedTuple):
     rows: NDArray[np.void]
 
 
-def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
-    """The steps of all readable pages of an attempt; raises as ``read_pages``."""
-    return read_pages(folder, max_cells)[0]
-
-
 def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[Page, ...]]:
     """The steps of all readable pages of an attempt, and the pages.
 

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import fields, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.shared.durations import parse_time
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import OperationTrace
@@ -42,22 +41,12 @@ def parse_bound(text: str, now_seconds: float) -> Bound:
         number = float(text)
         return Bound(wall_seconds=number) if number >= _FIRST_TIME else Bound(step=int(number))
     try:
-        return Bound(wall_seconds=_wall_seconds(text, now_seconds))
+        return Bound(wall_seconds=parse_time(text, now_seconds))
     except ValueError:
         raise ValueError(
             f"{text!r} is not a bound of a window; give a step (400), a time (2026-01-31T12:00:00,"
             " taken as UTC, or epoch seconds), now, or time ago (-15m)"
         ) from None
-
-
-def _wall_seconds(text: str, now_seconds: float) -> float:
-    """Seconds since the epoch of ``now``, a time ago, or an ISO 8601 time."""
-    if text == "now":
-        return now_seconds
-    if text.startswith("-"):
-        return now_seconds - parse_duration(text[1:])
-    time = datetime.fromisoformat(text)
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def cut_inside(recording: Recording, window: Window) -> Recording:

@@ -1,7 +1,6 @@
 """Snapshots from rank pages; reads a few kilobytes of each, whatever the length of the job."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +49,13 @@ class PageSource:
 
     Args:
         name: a job's id or folder, or the name of a node; None for all jobs here.
-        clock: wall clock, in seconds.
 
     Raises:
         ValueError: neither a job nor a node has that name.
     """
 
-    def __init__(self, name: str | None, clock: Callable[[], float] = time.time) -> None:
-        self._clock, self._node = clock, None
+    def __init__(self, name: str | None) -> None:
+        self._node = None
         self._title = name or "all jobs here"
         self._job: Path | None = None
         if name is None:
@@ -72,7 +70,7 @@ class PageSource:
 
     def poll(self) -> Snapshot:
         """The ranks now."""
-        now, notes = self._clock(), list[str]()
+        now, notes = time.time(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
         rows: list[RankRow] = []
         standing: list[str] = []

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 
@@ -34,7 +33,6 @@ class PrometheusSource:
         url: address of its HTTP API.
         job_id: the job; None for all.
         node: the node whose ranks are shown; None for all.
-        clock: wall clock, in seconds.
     """
 
     def __init__(
@@ -42,9 +40,8 @@ class PrometheusSource:
         url: str,
         job_id: str | None = None,
         node: str | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._server, self._clock, self._node = Prometheus(url), clock, node
+        self._server, self._node = Prometheus(url), node
         self._clocks: dict[_Key, str] = {}
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
@@ -54,7 +51,7 @@ class PrometheusSource:
         Raises:
             ValueError: the server does not answer, or has no such rank.
         """
-        now = self._clock()
+        now = time.time()
         ranks = self._server.instant(select(training.RANK_INFO, *self._matchers), now)
         nodes = {_key(series): series.labels.get(NODE.name, "") for series in ranks}
         self._clocks = {_key(series): series.labels.get(CLOCK.name, "host") for series in ranks}

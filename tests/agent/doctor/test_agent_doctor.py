@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.doctor import checkup
-from lockstep_agent.doctor.fleet import Figure, compare, parse_figures, read_fleet
+from lockstep_agent.doctor.fleet import compare, parse_figures, read_fleet
 from lockstep_agent.settings.options import Options
+from lockstep_records.shared.node_figure import Figure
 
 from ..fake_node import FakeNode, h100
 from ..in_process import refused_message

@@ -16,7 +16,7 @@ from ..running_agent import COMMAND
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('linsten = "x"', "unknown key 'linsten'; known are archive, bearer_token_file"),
+        ('linsten = "x"', "unknown key 'linsten'; did you mean listen?"),
         ("tick = true", "tick is True; write a whole number and ms, s, m, h or d"),
         ("tick = 1", "tick is 1; write a whole number and ms, s, m, h or d"),
         ("detail = 1", "detail is 1; give true or false"),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.conditions.synthetic import (
+from lockstep_catalogue import recorded, training
+
+from ..cases.synthetic import (
     JOB,
     Samples,
     Stretch,
@@ -14,8 +16,6 @@ from lockstep_alerts.conditions.synthetic import (
     samples,
     training_job,
 )
-from lockstep_catalogue import recorded, training
-
 from ..test_generated import promtool
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.areas import OBJECTIVES
-from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.output.write import write_files
 from lockstep_alerts.reading.entry import SpecError
-from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue.ledger import CHECKPOINTS
 from lockstep_catalogue.training import CHECKPOINT_SECONDS
 
+from ..cases.promtool import cases_file, rules_and_tests
 from ..test_spec import GOOD, written
 
 ENTRY = """\
@@ -38,8 +38,8 @@ def with_entry(folder: Path, counter: str, good: str, change: tuple[str, str] = 
 
 def promtool(folder: Path, spec: Spec) -> subprocess.CompletedProcess[str]:
     alerts = [each for each in spec.objective_symptoms if each.alert == "TrainShardsBad"]
-    write_files(folder, render(replace(spec, objective_symptoms=tuple(alerts)), Delivery()))
-    command = ["promtool", "test", "rules", str(folder / OBJECTIVES.tests_file)]
+    write_files(folder, rules_and_tests(replace(spec, objective_symptoms=tuple(alerts))))
+    command = ["promtool", "test", "rules", str(folder / cases_file(OBJECTIVES))]
     return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
@@ -49,7 +49,7 @@ def test_bad_increments_fire_and_good_ones_do_not(tmp_path: Path, counted: tuple
     spec = read_spec(with_entry(tmp_path, *counted))
     done = promtool(tmp_path, spec)
     assert done.returncode == 0, done.stdout + done.stderr
-    tests = (tmp_path / OBJECTIVES.tests_file).read_text()
+    tests = (tmp_path / cases_file(OBJECTIVES)).read_text()
     assert "fires: some are bad" in tests
     assert "is silent: all are good" in tests
 
@@ -60,7 +60,7 @@ def test_the_cases_find_an_objective_that_counts_nothing(tmp_path: Path) -> None
     promtool(tmp_path, spec)
     rules = tmp_path / OBJECTIVES.rules_file
     rules.write_text(rules.read_text().replace('outcome="ok"', 'outcome=~".*"'))
-    command = ["promtool", "test", "rules", str(tmp_path / OBJECTIVES.tests_file)]
+    command = ["promtool", "test", "rules", str(tmp_path / cases_file(OBJECTIVES))]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
 
 

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from lockstep_alerts.areas import OBJECTIVES, SLICES, Area
-from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, growing, samples, steady
 from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
@@ -27,6 +26,8 @@ from lockstep_catalogue.recorded import (
     SLO_INFO,
     TIME_PERIOD,
 )
+
+from ..cases.synthetic import Course, Samples, Stretch, growing, samples, steady
 
 SPEC = read_spec(spec_path())
 MINUTES = 50

@@ -14,12 +14,13 @@ from typing import Any
 
 import httpx
 
-from lockstep_alerts.conditions.synthetic import Course, Samples
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.stack.servers import StackOptions, down, read_state, up
 from lockstep_alerts.symptom import Symptom
+
+from ..cases.synthetic import Course, Samples
 
 _LONGEST_PENDING = Duration("10s")
 _LONGEST_KEEP = Duration("20s")

@@ -2,8 +2,15 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.conditions.synthetic import (
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue import agent, fabric, gpu, incidents, training
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.windows import ScrapeWindows
+
+from ..cases.case import Case, find_cases
+from ..cases.objectives.counts import counts
+from ..cases.synthetic import (
     HEALTHY,
     Course,
     Placement,
@@ -21,13 +28,6 @@ from lockstep_alerts.conditions.synthetic import (
     stepping,
     training_job,
 )
-from lockstep_alerts.objectives.counts import counts
-from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue import agent, fabric, gpu, incidents, training
-from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.windows import ScrapeWindows
-
 from .replay import in_cluster
 
 ONSET_SECONDS = 40
@@ -269,4 +269,4 @@ def every_story(spec: Spec) -> list[Samples]:
 
 def _firing_case(spec: Spec, alert: str) -> Case:
     symptom: Symptom = next(each for each in spec.alerts if each.alert == alert)
-    return next(case for case in symptom.condition.cases(_TIMING) if case.fires is not None)
+    return next(case for case in find_cases(symptom.condition, _TIMING) if case.fires is not None)

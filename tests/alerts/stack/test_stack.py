@@ -16,11 +16,12 @@ from typing import Any
 import httpx
 import pytest
 
-from lockstep_alerts.conditions.synthetic import NUM_RANKS, healthy, one_rank_late
 from lockstep_alerts.stack.processes import is_alive, wait_for
 from lockstep_alerts.stack.servers import read_state
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
+
+from ..cases.synthetic import NUM_RANKS, healthy, one_rank_late
 
 LOCKSTEP = (sys.executable, "-c", "from lockstep_cli.main import main; main()")
 

@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 import lockstep
 from lockstep.identity.ranks import RankPosition, find_position
 from lockstep.patches import ddp_forward
-from lockstep.patches.install import uninstall
 from lockstep_records.page.reader import read_page
 
 from ..rank_page import ENVIRONMENT, page_of
+from ..uninstalled import uninstall
 
 VARIABLES = {
     "torchrun": {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},

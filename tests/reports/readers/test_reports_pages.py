@@ -15,7 +15,7 @@ from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.jobs import read
-from lockstep_reports.readers.pages import NoStepsError, read_attempt
+from lockstep_reports.readers.pages import NoStepsError, read_pages
 
 from ..synthetic_job import Slow, SyntheticJob
 
@@ -29,7 +29,7 @@ def _root() -> Iterator[Path]:
 
 def test_pages_give_back_what_was_written(root: Path) -> None:
     job = SyntheticJob(ranks=3, nodes=3, num_steps=60, slow=(Slow(rank=1, from_step=20),))
-    read, true = read_attempt(job.write(root) / "0"), job.steps()
+    read, true = read_pages(job.write(root) / "0")[0], job.steps()
     assert read.ranks == (0, 1, 2)
     assert read.nodes == ("node-0", "node-1", "node-2")
     np.testing.assert_array_equal(read.numbers, true.numbers)
@@ -45,14 +45,14 @@ def test_ranks_are_aligned_by_step_number_and_gaps_are_unknown(root: Path) -> No
     folder = job.write(root, skip=(1,))
     late = SyntheticJob(ranks=2, num_steps=30)
     late.write(root, skip=(0,))
-    steps = read_attempt(folder / "0")
+    steps = read_pages(folder / "0")[0]
     assert steps.seconds.shape == (2, 50)
     assert not np.isnan(steps.seconds[0]).any()
     assert np.isnan(steps.seconds[1, 30:]).all()
 
 
 def test_only_the_newest_steps_are_kept_when_there_are_too_many(root: Path) -> None:
-    steps = read_attempt(SyntheticJob(ranks=2, num_steps=50).write(root) / "0", max_cells=40)
+    steps = read_pages(SyntheticJob(ranks=2, num_steps=50).write(root) / "0", max_cells=40)[0]
     assert list(steps.numbers) == list(range(30, 50))
     assert steps.notes == ("Only the newest 20 of 50 steps are judged.",)
 
@@ -62,7 +62,7 @@ def test_a_damaged_page_is_told_and_the_rest_goes_on(root: Path) -> None:
     damaged = page_path(root, "synthetic", 0, 1)
     with damaged.open("r+b") as file:
         file.truncate(20_000)
-    steps = read_attempt(folder / "0")
+    steps = read_pages(folder / "0")[0]
     assert steps.missing_ranks == (1,)
     assert "rank-00001.page" in steps.notes[0]
 
@@ -71,14 +71,14 @@ def test_pages_of_different_worlds_are_refused(root: Path) -> None:
     folder = SyntheticJob(ranks=2, num_steps=5).write(root)
     SyntheticJob(ranks=4, num_steps=5).write(root, skip=(0, 1))
     with pytest.raises(NoStepsError, match=r"world_size differs inside one attempt: 2 in .* 4 in"):
-        read_attempt(folder / "0")
+        read_pages(folder / "0")[0]
 
 
 def test_an_attempt_without_a_readable_page_is_refused(root: Path) -> None:
     folder = SyntheticJob(ranks=1, num_steps=5).write(root)
     page_path(root, "synthetic", 0, 0).write_bytes(b"nonsense")
     with pytest.raises(NoStepsError, match="its identity alone takes"):
-        read_attempt(folder / "0")
+        read_pages(folder / "0")[0]
 
 
 def test_rows_that_cannot_be_true_are_left_out(root: Path) -> None:
@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_true_are_left_out(root: Path) -> None:
         )
     page.commit(0)
     page.close()
-    steps = read_attempt(path.parent)
+    steps = read_pages(path.parent)[0]
     assert list(steps.numbers) == [4]
     assert np.isnan(steps.start).all()
     assert all(np.isnan(values).all() for values in steps.phases.values())

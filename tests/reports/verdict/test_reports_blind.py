@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep_reports.readers.pages import read_attempt
+from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
 from lockstep_reports.top.snapshot import RankRow, why_unobserved
@@ -118,6 +118,6 @@ def test_the_live_view_says_when_a_slow_rank_would_not_show(
 
 def test_pages_of_the_host_on_a_gpu_are_read_as_such(page_root: Path) -> None:
     job = SyntheticJob(job_id="j", num_steps=30).write(page_root)
-    steps = read_attempt(job / "0")
+    steps = read_pages(job / "0")[0]
     assert steps.by_device is not None
     assert np.nanmax(steps.by_device) == 0

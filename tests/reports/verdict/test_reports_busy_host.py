@@ -11,7 +11,7 @@ from lockstep_records.page.writer import PageWriter
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
-from lockstep_reports.readers.pages import read_attempt, waits_by_row
+from lockstep_reports.readers.pages import read_pages, waits_by_row
 from lockstep_reports.recording.steps import Steps
 
 from ..synthetic_job import Slow, SyntheticJob, recording_of
@@ -136,7 +136,7 @@ def test_a_value_for_several_rows_goes_to_those_that_it_made_longer() -> None:
 
 def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: Path) -> None:
     folder = SyntheticJob(num_steps=20).write(page_root)
-    assert read_attempt(folder / "0").run_queue is None
+    assert read_pages(folder / "0")[0].run_queue is None
     path = folder / "0" / "rank-00002.page"
     path.unlink()
     page = PageWriter(path, SyntheticJob().identity_of(2), rows=32)
@@ -144,7 +144,7 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     page.append((3, 1, 1, 1, 0.5, *[0.0] * 8, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
     page.commit(1)
     page.close()
-    run_queue = read_attempt(folder / "0").run_queue
+    run_queue = read_pages(folder / "0")[0].run_queue
     assert run_queue is not None
     assert run_queue[2, 3] == 0.25
     assert np.count_nonzero(~np.isnan(run_queue)) == 1

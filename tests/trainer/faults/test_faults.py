@@ -11,7 +11,7 @@ import torch
 from lockstep_records.shared.durations import format_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
-from lockstep_trainer.faults import inject
+from lockstep_trainer.faults.inject import inject
 from lockstep_trainer.faults.slow import SLOW_PHASES
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.data.shards_writer import write_text_shards
 
 _MAX_TOKENS = 1 << 40
@@ -25,9 +26,7 @@ def shards(texts: Path, to: Path, tokens_per_shard: int) -> None:
     A token is one byte. TO/manifest.json holds the checksum of each shard; every run that trains
     with --data TO verifies them.
     """
-    try:
+    with bad_input(OSError):
         manifest = write_text_shards(texts, to, tokens_per_shard=tokens_per_shard)
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
     num_tokens = sum(shard.tokens for shard in manifest.shards)
     click.echo(f"wrote {to}: {len(manifest.shards)} shards, {num_tokens} tokens in all")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from lockstep_records.files.jobs import check_job_id, find_root, new_job_id
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.flags import options_from_fields
 from lockstep_trainer.simulation import write_pages
 from lockstep_trainer.simulation.spec import Simulation
@@ -31,7 +32,7 @@ def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **fl
     job as cancelled.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with bad_input():
         simulation = Simulation(**flags)
         job_id = check_job_id(job_id or new_job_id())
         click.echo(f"lockstep: simulating {simulation.ranks} ranks as job {job_id}", err=True)
@@ -42,8 +43,6 @@ def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **fl
             cluster=cluster,
             project=project,
         )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     click.echo(
         f"lockstep: {result.rank_steps} rows in {result.folder}, "
         f"{result.rank_steps_per_second:.0f} a second of work, "

@@ -6,6 +6,7 @@ import click
 
 from lockstep.launch.options import JOB_FIELDS, job_options
 from lockstep.launch.run import launch
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 
 
@@ -22,9 +23,7 @@ def train(**options: Any) -> int:
     from lockstep_trainer.preflight import check_run  # noqa: PLC0415  # torch: only to run
 
     job = {name: options.pop(name) for name in JOB_FIELDS}
-    try:
+    with bad_input():
         config = TrainConfig(**options)
         check_run(config, world_size=job["nproc_per_node"] * job["nnodes"])
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     return launch(("-m", "lockstep_trainer", *config.as_arguments()), **job)

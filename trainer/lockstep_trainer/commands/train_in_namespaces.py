@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.network.link import LINK
 from lockstep_trainer.network.namespaces import DEVICE, NetworkError, RankNamespace, network
@@ -27,16 +28,14 @@ _POLL_SECONDS = 0.1
 @trainer_flags
 def train_in_namespaces(*, ranks: int, **flags: Any) -> int:
     """Train with --ranks ranks, each in its network namespace; needs root and iproute2."""
-    from lockstep_trainer.faults import parse_all  # noqa: PLC0415  # torch only to run
     from lockstep_trainer.faults.network import NAME, conditions_of  # noqa: PLC0415  # the same
+    from lockstep_trainer.faults.parse import parse_all  # noqa: PLC0415  # torch only to run
     from lockstep_trainer.preflight import check_run  # noqa: PLC0415  # the same
 
     os.environ[LINK] = DEVICE
-    try:
+    with bad_input():
         config = TrainConfig(**flags)
         check_run(config, world_size=ranks)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     slow = [fault for fault in parse_all(config, ranks) if fault.kind == NAME]
     relayed = {
         rank

@@ -1,7 +1,6 @@
 """The text of a run: the standard library, a folder of text files, or token shards."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
@@ -14,15 +13,12 @@ def say_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
-def read_data(
-    path: Path | None, *, checksums: bool = True, say: Callable[[str], None] = say_on_stderr
-) -> Corpus:
+def read_data(path: Path | None, *, checksums: bool = True) -> Corpus:
     """The text of a run.
 
     Args:
         path: folder of text files or of token shards; None for the standard library.
         checksums: whether to verify the checksums of shards, which reads them once.
-        say: gets progress lines while large shards are verified.
 
     Raises:
         ValueError: the text cannot be used; one sentence names the file and the remedy.
@@ -37,7 +33,7 @@ def read_data(
         if not (path / MANIFEST).exists():
             return read_text_folder(path)
         manifest = read_manifest(path)
-        check_shards(path, manifest, checksums=checksums, say=say)
+        check_shards(path, manifest, checksums=checksums, say=say_on_stderr)
         return open_shards(path, manifest)
     except OSError as error:
         raise ValueError(

@@ -28,14 +28,6 @@ def inject(
     """The batches to train on, with this rank's faults attached to their steps.
 
     A run without faults gets its batches back unchanged. Evaluations have no faults.
-
-    Args:
-        config: names the faults.
-        world: this rank.
-        parts: the model, or the pipeline stages of this rank.
-        optimizer: of the model.
-        batches: the data, in the order of their steps.
-        sleep: waits for some seconds.
     """
 
     def target_of(batch: Batch) -> Target:

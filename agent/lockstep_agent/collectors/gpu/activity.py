@@ -33,7 +33,6 @@ class GpuActivity:
     """Reads GPM once a tick: its means cover all the time between two ticks.
 
     Args:
-        gpu: the GPU to read.
         window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
     """
 

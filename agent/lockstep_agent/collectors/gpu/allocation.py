@@ -69,8 +69,6 @@ class GpuAllocation:
 
     Args:
         gpus: the GPUs as the driver last reported them; calls no driver.
-        pages: the rank pages of the node.
-        procfs: where /proc is mounted.
         kubelet: socket of the pod-resources service; it need not exist.
         job_files: folder of files named by GPU index, UUID or the UUID of a MIG instance that hold
             the ids of Slurm jobs, as a prolog writes them; None for none.

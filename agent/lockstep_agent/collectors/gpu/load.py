@@ -17,12 +17,7 @@ _MEMORY = {
 
 
 def absent_gpu(gpu: Gpu, state: str) -> Iterator[Reading]:
-    """The readings of a GPU that does not answer: that it is down, and its state.
-
-    Args:
-        gpu: the GPU.
-        state: value of the label ``state``.
-    """
+    """The readings of a GPU that does not answer: that it is down, and its state."""
     yield Reading(metrics.GPU_UP, gpu.labels, 0)
     yield Reading(metrics.GPU_STATE_INFO, (*gpu.labels, state), 1)
 

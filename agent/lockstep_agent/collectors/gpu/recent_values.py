@@ -11,9 +11,6 @@ class Window:
 
     Each addition is summed up into one entry of five arrays: a list of small objects would be out
     of the processor's caches whenever it is read, a tick later.
-
-    Args:
-        seconds: length of the window.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -23,7 +23,6 @@ class GpuWindows:
     """Reads the new samples of each ring once a tick, so that peaks between two scrapes show.
 
     Args:
-        gpu: the GPU to read.
         window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
     """
 

@@ -38,12 +38,7 @@ class _RankRates:
 
 
 class Bus:
-    """Compares each page with what it was eight steps ago or more; at first, with its creation.
-
-    Args:
-        pages: the rank pages of the node.
-        node: name of this machine.
-    """
+    """Compares each page with what it was eight steps ago or more; at first, with its creation."""
 
     name = "bus"
     tier = Tier.TEN_SECONDS

@@ -33,7 +33,6 @@ class JobHang:
         hung: ranks that make no progress, in the order in which they stopped.
         missing: ranks that the others wait for, each with its phase or ``gone``.
         limit_seconds: time without progress from which on these ranks hang.
-        attempt: of the job.
         since_seconds: wall clock of the last progress of the rank that stopped first.
     """
 
@@ -51,9 +50,6 @@ class Hangs:
     ranks run does not hang either. The switches of a job may set a time-out of its own.
 
     Args:
-        pages: the rank pages of the node.
-        node: name of this machine.
-        procfs: where /proc is mounted.
         timeouts: of ranks that have none of their own; one of 0 in steps judges none of those.
         recent: where hangs are published as events.
         clock_ns: monotonic clock of this machine, which is that of the pages.

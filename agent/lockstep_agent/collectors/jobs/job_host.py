@@ -25,13 +25,7 @@ _MAX_JOBS = 16  # bounds the series of a node on which many small jobs run
 
 
 class JobHost:
-    """Reads the control group of each job that has running ranks here.
-
-    Args:
-        sysfs: where /sys is mounted.
-        procfs: where /proc is mounted.
-        pages: the rank pages of the node.
-    """
+    """Reads the control group of each job that has running ranks here."""
 
     name = "job_host"
     tier = Tier.TEN_SECONDS

@@ -9,12 +9,7 @@ from lockstep_agent.jobs.page_store import PageStore
 
 
 class Loads:
-    """Compares the load of the ranks of each job by the newest rows of their pages.
-
-    Args:
-        pages: the rank pages of the node.
-        node: name of this machine.
-    """
+    """Compares the load of the ranks of each job by the newest rows of their pages."""
 
     name = "loads"
     tier = Tier.TEN_SECONDS

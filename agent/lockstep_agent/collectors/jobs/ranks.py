@@ -18,7 +18,6 @@ class Ranks:
     """Reports the state of all jobs on the node.
 
     Args:
-        pages: the rank pages of the node.
         node: name of this machine; every page here is of this machine, whatever it says.
         linger_seconds: how long the series of a job stay after its end.
         clock: wall clock, in seconds.

@@ -17,7 +17,6 @@ class Affinity:
     """Finds the nearest adapters of each GPU by the bridges and memory nodes that they share.
 
     Args:
-        sysfs: path of /sys.
         adapters: where the names of each GPU's adapters are kept, by the GPU's PCI address.
     """
 

@@ -11,13 +11,7 @@ from lockstep_records.shared.distribution import installed_version
 
 
 class AgentInfo:
-    """Reports what the agent is and what it costs.
-
-    Args:
-        cluster: name of the cluster.
-        node: name of this machine.
-        procfs: where /proc is mounted.
-    """
+    """Reports what the agent is and what it costs."""
 
     name = "itself"
     tier = Tier.TEN_SECONDS

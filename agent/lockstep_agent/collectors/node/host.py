@@ -21,11 +21,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Host:
-    """Reads pressure, processor time and memory of the node; pressure needs Linux 4.20.
-
-    Args:
-        procfs: path of /proc.
-    """
+    """Reads pressure, processor time and memory of the node; pressure needs Linux 4.20."""
 
     name = "host"
     tier = Tier.TEN_SECONDS

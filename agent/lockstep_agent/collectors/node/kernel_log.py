@@ -34,7 +34,6 @@ class KernelLog:
     Args:
         paths: paths of the logs, by the value of the label ``log``.
         boot: file with the id of this boot of the node.
-        sysfs: path of /sys.
         state: file of the saved state.
         take_xids: Xid events of the driver since the last call; None where it has none.
         recent: where the newest incidents are published.

@@ -22,7 +22,6 @@ class Pcie:
     """Reads the links from /sys, which answers even when a GPU's driver hangs.
 
     Args:
-        sysfs: path of /sys.
         detail: exports the errors of the upstream port while they are 0, and for GPUs the speed and
             width that their driver reports too.
     """

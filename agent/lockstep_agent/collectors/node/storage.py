@@ -26,12 +26,7 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-f]{1,16}")
 
 
 class Storage:
-    """Reads the counters of NFS mounts and mounted block devices.
-
-    Args:
-        sysfs: path of /sys.
-        procfs: path of /proc.
-    """
+    """Reads the counters of NFS mounts and mounted block devices."""
 
     name = "storage"
     tier = Tier.TEN_SECONDS

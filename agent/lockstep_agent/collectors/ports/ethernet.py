@@ -26,7 +26,6 @@ class Ethernet:
     """Queries the driver of each port.
 
     Args:
-        sysfs: path of /sys.
         ethtool: reads counters; by default the kernel, or the recording below ``sysfs``.
     """
 

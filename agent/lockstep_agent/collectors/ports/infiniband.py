@@ -22,11 +22,7 @@ class _PortCounters:
 
 
 class Infiniband:
-    """Reads the counters that change fast.
-
-    Args:
-        sysfs: path of /sys.
-    """
+    """Reads the counters that change fast."""
 
     name = "infiniband"
     # only traffic: each read of a counter can cost a command to the adapter's firmware

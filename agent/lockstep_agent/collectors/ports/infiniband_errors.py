@@ -24,7 +24,6 @@ class InfinibandErrors:
     """Reads all counters that need not be read each second.
 
     Args:
-        sysfs: path of /sys.
         detail: exports the rare counters too.
     """
 

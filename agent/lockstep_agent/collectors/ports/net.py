@@ -32,11 +32,7 @@ class _Port:
 
 
 class Net:
-    """Reads the traffic of the ports each tick, their state and bonds every ten seconds.
-
-    Args:
-        sysfs: path of /sys.
-    """
+    """Reads the traffic of the ports each tick, their state and bonds every ten seconds."""
 
     name = "net"
     tier = Tier.EVERY_TICK

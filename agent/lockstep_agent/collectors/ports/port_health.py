@@ -2,12 +2,12 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.node.pcie import link_ratio
 from lockstep_agent.ports.counters import ERRORS, RETRIES
-from lockstep_agent.ports.verdicts import PortFacts, PortLimits, best_rates, judge_port
+from lockstep_agent.ports.verdicts import PortFacts, best_rates, judge_port
 from lockstep_agent.sources.interfaces import Interface, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints
@@ -33,24 +33,13 @@ _NO_PORT = ""
 
 
 class PortHealth:
-    """Judges RDMA ports, and the network interfaces that belong to none.
-
-    Args:
-        sysfs: path of /sys.
-        limits: thresholds of the verdict.
-        clock: monotonic, in seconds.
-    """
+    """Judges RDMA ports, and the network interfaces that belong to none."""
 
     name = "port_health"
     tier = Tier.TEN_SECONDS
 
-    def __init__(
-        self,
-        sysfs: str,
-        limits: PortLimits | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._sysfs, self._limits, self._clock = sysfs, limits, clock
+    def __init__(self, sysfs: str) -> None:
+        self._sysfs = sysfs
         self._ports, self._files = RdmaPorts(sysfs), OpenFiles(max_open=0)
         self._endpoints = Endpoints(sysfs)
         self._histories: dict[tuple[str, str], deque[PortFacts]] = {}
@@ -76,7 +65,7 @@ class PortHealth:
             expected = max((rate for rate in candidates if rate), default=None)
             if expected and port.labels[1]:
                 yield Reading(metrics.PORT_RATE_EXPECTED, port.labels, expected)
-            verdict = judge_port(list(history), expected, lanes[port.kind], self._limits)
+            verdict = judge_port(list(history), expected, lanes[port.kind])
             if verdict is not None:
                 labels = (*port.labels, verdict.verdict, verdict.reason)
                 yield Reading(metrics.PORT_HEALTH, labels, 1)
@@ -110,7 +99,7 @@ class PortHealth:
         return PortFacts(
             labels=port.labels,
             kind=f"{self._files.text(f'{port.adapter}/board_id')} {link_layer(self._files, port)}",
-            at_seconds=self._clock(),
+            at_seconds=time.monotonic(),
             is_up=is_active if has_state else None,
             was_up=bool(link_downs) or bool(self._interface_count(interface, "carrier_up_count")),
             bytes_per_second=port_state.bytes_per_second,
@@ -133,7 +122,7 @@ class PortHealth:
         return PortFacts(
             labels=(interface.name, _NO_PORT),
             kind=interface.name,
-            at_seconds=self._clock(),
+            at_seconds=time.monotonic(),
             is_up=is_up,
             was_up=bool(self._interface_count(interface, "carrier_up_count")),
             bytes_per_second=self._interface_rate(interface),

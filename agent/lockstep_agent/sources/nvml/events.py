@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 from lockstep_agent.sources.nvml.device import Gpu, GpuLostError
@@ -17,14 +16,10 @@ class Events:
     """Registers once a handle; the old set of a lost GPU is drained before it is replaced.
 
     The driver never reports an Xid from before the registration.
-
-    Args:
-        gpu: the GPU to listen to.
-        clock: wall clock, in seconds.
     """
 
-    def __init__(self, gpu: Gpu, clock: Callable[[], float] = time.time) -> None:
-        self._gpu, self._clock = gpu, clock
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._set: Any = None
         self._generation = 0
         self._address = ""
@@ -56,7 +51,7 @@ class Events:
     def _build_event(self, data: Any) -> XidEvent:
         ids = (data.gpuInstanceId, data.computeInstanceId)
         instances = tuple(number for number in ids if number != _NO_INSTANCE)
-        return XidEvent(self._address, int(data.eventData), instances, self._clock())
+        return XidEvent(self._address, int(data.eventData), instances, time.time())
 
     def _register(self) -> None:
         """Replaces the set by one for the newest handle, where the driver has Xid events."""

@@ -27,7 +27,6 @@ class Fields:
     batch is queried by itself before it is given up.
 
     Args:
-        gpu: the GPU to read.
         fields: pairs of field id and scope.
     """
 

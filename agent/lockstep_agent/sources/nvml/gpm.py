@@ -20,7 +20,6 @@ class Gpm:
     """Two samples of one GPU, or of one of its MIG instances, taken in turns.
 
     Args:
-        gpu: the GPU to sample.
         metric_ids: NVML's numbers of the GPM metrics.
         instance: number of a GPU instance of a split GPU; None for the entire GPU.
     """
@@ -73,7 +72,10 @@ class Gpm:
         try:
             sample = self._spare or nvml.nvmlGpmSampleAlloc()
             self._spare = sample
-            self._take_sample(sample)
+            if self._instance is None:
+                self._gpu.nvml.nvmlGpmSampleGet(self._gpu.handle, sample)
+            else:
+                self._gpu.nvml.nvmlGpmMigSampleGet(self._gpu.handle, self._instance, sample)
             self._sampled_seconds = time.monotonic()
         except nvml.NVMLError as error:
             self._gpu.raise_when_lost(error.value)
@@ -83,12 +85,6 @@ class Gpm:
         if older is None:
             return {}
         return self._compare(older, sample)
-
-    def _take_sample(self, sample: Any) -> None:
-        if self._instance is None:
-            self._gpu.nvml.nvmlGpmSampleGet(self._gpu.handle, sample)
-        else:
-            self._gpu.nvml.nvmlGpmMigSampleGet(self._gpu.handle, self._instance, sample)
 
     def _compare(self, older: Any, newer: Any) -> dict[int, float]:
         nvml = self._gpu.nvml

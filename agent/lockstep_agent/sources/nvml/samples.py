@@ -15,7 +15,6 @@ class SampleRing:
     """One ring of one GPU.
 
     Args:
-        gpu: the GPU to read.
         kind: NVML's number of the kind of sample.
     """
 

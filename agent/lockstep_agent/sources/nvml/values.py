@@ -7,12 +7,7 @@ _TYPES = tuple(map(struct.Struct, ("d", "I", "Q", "Q", "q", "i", "H")))
 
 
 def unpack_value(kind: int, raw: bytes) -> float | None:
-    """The number in a union of NVML; None for an unknown type.
-
-    Args:
-        kind: NVML's number of the type.
-        raw: the eight bytes.
-    """
+    """The number in a union of NVML; None for an unknown type."""
     if not 0 <= kind < len(_TYPES):
         return None
     (value,) = _TYPES[kind].unpack_from(raw)

@@ -1,12 +1,10 @@
 """Attempts of a job that end badly: at the start, again and again, or for want of memory."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING, grown
-from lockstep_alerts.conditions.synthetic import JOB, Course, Samples, Timing, sample_node, steady
 from lockstep_alerts.reading.quantities import Window, whole_number
 from lockstep_catalogue import gpu, host, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, MEMORY_EVENT, MODEL, NODE, STATE, UUID
@@ -38,17 +36,6 @@ class FailedOnStart(Condition):
         stepped = by("max", select(training.STEP), *JOB_LABELS)
         return f"{failed} > 0 unless {ON_JOB} ({stepped} > 0)"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        failed = [_ranks("failed", timing.steps_up(2)), _ranks("init", timing.steps_up(0, 2))]
-        well = timing.steady(0)
-        starts = [_ranks("failed", well), _ranks("init", timing.steps_up(2, 2))]
-        stepped = sample_node(training.STEP, timing.steady(700), job_id="j1")
-        return [
-            Case("it fails before its first step", failed, JOB),
-            Case("it fails later", [*failed, stepped]),
-            Case("it starts", starts),
-        ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashLoop(Condition):
@@ -65,17 +52,6 @@ class CrashLoop(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Restarts of each job within the window."""
         return f"{restarts(self.window.text)} >= {self.least_restarts}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def restarted(times: int) -> list[Samples]:
-            return [
-                sample_node(training.ATTEMPT_NUMBER, timing.steps_up(times + 4, 4), job_id="j1")
-            ]
-
-        return [
-            Case("it restarts again and again", restarted(self.least_restarts), JOB),
-            Case("it restarts once fewer", restarted(self.least_restarts - 1)),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,21 +79,6 @@ class OutOfMemoryLoop(Condition):
         # The series of an attempt that dies at once is born above zero.
         return f"({grown(metric, self.window.text, *matchers, labels=JOB_LABELS)})"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        again, once = self.least_restarts + 1, 1
-
-        def job(num_failed: int, num_restarts: int) -> list[Samples]:
-            return [
-                sample_node(training.OUT_OF_MEMORY, timing.steps_up(num_failed), job_id="j1"),
-                sample_node(training.ATTEMPT_NUMBER, timing.steps_up(num_restarts), job_id="j1"),
-            ]
-
-        return [
-            Case("memory runs out again and again", job(again, again), JOB),
-            Case("memory runs out once", job(once, once)),
-            Case("it restarts for another reason", job(0, again)),
-        ]
-
 
 class TopologyWrong(Condition):
     """Ranks of one attempt do not agree on the size of the job, or are more or fewer than it."""
@@ -141,17 +102,6 @@ class TopologyWrong(Condition):
         too_few = f"{ranks()} < {ON_JOB} {most} and {ON_JOB} {ranks('init')} > 0"
         return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        fits = _start(timing, {"n1": (4, 2, 1), "n2": (4, 2, 1)})
-        smaller = _start(timing, {"n1": (2, 2, 1), "n2": (4, 2, 0)})
-        return [
-            Case("nodes disagree", _start(timing, {"n1": (4, 2, 1), "n2": (2, 2, 1)}), JOB),
-            Case("a node is missing", _start(timing, {"n1": (4, 2, 1)}), JOB),
-            Case("ranks are too many", _start(timing, {"n1": (2, 2, 1), "n2": (2, 2, 1)}), JOB),
-            Case("all are there", fits),
-            Case("an earlier attempt was larger", smaller),
-        ]
-
 
 class MixedModels(Condition):
     """Jobs on GPUs of several models: all of them run at the pace of the slowest."""
@@ -165,41 +115,3 @@ class MixedModels(Condition):
         held = f"{owner} * on ({names(*of_gpu)}) group_left ({MODEL.name}) {model}"
         models = by("group", held, *JOB_LABELS, MODEL)
         return f"{by('count', models, *JOB_LABELS)} > 1"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def job(*models: str) -> list[Samples]:
-            lasting, identity = (
-                timing.steady(1),
-                {"pci_bus_id": "", "mig_uuid": ""},
-            )
-            return [
-                each
-                for number, model in enumerate(models)
-                for each in (
-                    sample_node(gpu.GPU_INFO, lasting, uuid=f"G{number}", model=model),
-                    sample_node(
-                        gpu.GPU_OWNER_INFO, lasting, uuid=f"G{number}", job_id="j1", **identity
-                    ),
-                )
-            ]
-
-        return [
-            Case("two models", job("A100", "H100"), JOB),
-            Case("one model", job("H100", "H100")),
-        ]
-
-
-def _ranks(state: str, course: Course, node: str = "n1") -> Samples:
-    return sample_node(training.RANKS, course, node, job_id="j1", state=state)
-
-
-def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Samples]:
-    """Nodes with the size of the job by their own word, their ranks, and their attempt."""
-    lasting, series = timing.fires_by_seconds, []
-    for node, (size, num_ranks, attempt) in nodes.items():
-        series += [
-            sample_node(training.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
-            sample_node(training.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
-            _ranks("init", steady(num_ranks, lasting), node),
-        ]
-    return series

@@ -3,21 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, grown
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    JOB_NODE,
-    Course,
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-    steady,
-)
 from lockstep_alerts.reading.quantities import Window
-from lockstep_catalogue import agent, training
-from lockstep_catalogue.labels import NODE, OUTCOME, RANK, RESTORE_OUTCOME
+from lockstep_catalogue import training
+from lockstep_catalogue.labels import OUTCOME, RANK, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Label, Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of
 from lockstep_catalogue.windows import ScrapeWindows
@@ -48,29 +38,6 @@ class _Counted(Condition):
             labels = (*self.LABELS, *(() if matcher is None else (matcher.label,)))
             counted.append(grown(metric, self.window.text, *matchers, labels=labels))
         return by("max", " or ".join(counted), *self.LABELS)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        later = self.window.seconds + timing.fires_by_seconds
-        first = self.COUNTERS[0]
-        born = steady(1, timing.fires_within_seconds, self.window.seconds + timing.onset_seconds)
-        of_rank = {RANK.name: "2"} if RANK in self.LABELS else {}
-        fires_as = {**(JOB_NODE if NODE in self.LABELS else JOB), **of_rank}
-        watched = sample_node(agent.AGENT_INFO, steady(1, later), version="1")
-
-        def counted(counter: _Counter, course: Course) -> Samples:
-            metric, matcher = counter
-            value = {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
-            return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank, **value)
-
-        return [
-            *(
-                Case(f"{each[0].name} grows", [counted(each, timing.steps_up())], fires_as)
-                for each in self.COUNTERS
-            ),
-            Case("it stays at zero", [counted(first, timing.steady(0))]),
-            Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
-            Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
-        ]
 
 
 class CheckpointInvalid(_Counted):

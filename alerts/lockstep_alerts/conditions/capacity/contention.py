@@ -2,24 +2,15 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
     ON_MACHINE,
+    ON_NODE,
     RUNNING,
     kube_says,
     recent,
     runs_on,
-)
-from lockstep_alerts.conditions.synthetic import (
-    JOB_NODE,
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-    spends,
-    steady,
-    trains,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
@@ -28,7 +19,6 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_JOB_NODE = f"on ({names(*NODE_LABELS)})"
 _STALL_SECONDS = 60
 _KNOWN = "2h"
 _KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -70,8 +60,8 @@ class Contention(Condition):
         # What the loops themselves waited for a processor needs no other proof of harm.
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
-        queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        harmed = f"and {_ON_JOB_NODE} ({self._harm(windows)})"
+        queued = f"{waited} / {ON_NODE} ({loops} > 0) > {self.harm_ratio:g}"
+        harmed = f"and {ON_NODE} ({self._harm(windows)})"
         return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
     def _harm(self, windows: ScrapeWindows) -> str:
@@ -81,26 +71,6 @@ class Contention(Condition):
         spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
         late = by("max", recent(recorded.LATENESS_RATIO, windows), *NODE_LABELS)
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def counts(metric: Metric, per_second: float, **labels: str) -> Samples:
-            return sample_node(metric, timing.counts(per_second), job_id="j1", **labels)
-
-        pressed = (1 + self.pressure_ratio) / 2
-        short = counts(host.JOB_PRESSURE_SECONDS, pressed, resource="cpu", pressure="some")
-        waits = 2 * self.harm_ratio
-        held_back = spends(
-            {"data_wait": timing.counts(waits), "productive": timing.counts(1 - waits)}
-        )
-        throttled = counts(host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
-        queued = counts(training.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
-        return [
-            Case("processors are short", [short, *held_back], JOB_NODE),
-            Case("its limit keeps it back", [throttled, *held_back], JOB_NODE),
-            Case("its loops wait for a core", [trains(timing, 2), queued], JOB_NODE),
-            Case("processors are short and nobody pays", [short]),
-            Case("loaders are slow for another reason", held_back),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +101,7 @@ class NodePressure(Condition):
             eq(PRESSURE, "some"),
         )
         stalls = f"{by('max', waits, *NODE_LABELS)} > {self.stall_ratio:g}"
-        full = f"{select(host.JOB_MEMORY)} > {_ON_JOB_NODE} {limit} and {_ON_JOB_NODE} ({stalls})"
+        full = f"{select(host.JOB_MEMORY)} > {ON_NODE} {limit} and {ON_NODE} ({stalls})"
 
         def pressed_by_kubernetes(*matchers: Matcher) -> str:
             kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)
@@ -141,30 +111,6 @@ class NodePressure(Condition):
         pressed = kube_says(runs_on(), pressed_by_kubernetes)
         jobs = f"{runs_on()} and {ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
         return by("group", jobs, *NODE_LABELS)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        runs, used = trains(timing, 2), (1 + self.above_ratio) / 2
-
-        def host_memory(left_ratio: float) -> list[Samples]:
-            sizes = {host.MEMORY_TOTAL: 1e12, host.MEMORY_AVAILABLE: 1e12 * left_ratio}
-            return [runs, *(sample_node(each, timing.steady(n)) for each, n in sizes.items())]
-
-        job = [
-            sample_node(host.JOB_MEMORY, timing.steady(1e11 * used), job_id="j1"),
-            sample_node(host.JOB_MEMORY_LIMIT, timing.steady(1e11), job_id="j1"),
-        ]
-        some = {"job_id": "j1", "resource": "memory", "pressure": "some"}
-        stalling = timing.counts(2 * self.stall_ratio)
-        stalls = sample_node(host.JOB_PRESSURE_SECONDS, stalling, **some)
-        disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
-        full_disk = samples(foreign.KUBE_NODE_CONDITION, timing.steady(1), **disk)
-        return [
-            Case("the host is short of memory", host_memory(self.below_ratio / 2), JOB_NODE),
-            Case("the job is near its limit", [*job, stalls], JOB_NODE),
-            Case("page cache fills its limit", job),
-            Case("Kubernetes finds the disk full", [runs, full_disk], JOB_NODE),
-            Case("there is enough memory", host_memory(2 * self.below_ratio)),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,17 +133,3 @@ class PodEvicted(Condition):
         on_pod = f"on ({names(NAMESPACE, POD)})"
         news = f"{evicted} == 1 unless {on_pod} {seen_before} and on () ({by('group', pods)})"
         return by("group", news, NAMESPACE, POD)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        pod = {"namespace": "ns1", "pod": "p1"}
-        reason = {**pod, "reason": "Evicted"}
-        later, onset = self.window.seconds, timing.onset_seconds + self.window.seconds
-        lasting = timing.fires_by_seconds + later
-        now = samples(foreign.KUBE_POD_REASON, steady(1, lasting, onset), **reason)
-        other = samples(foreign.KUBE_POD_REASON, steady(0, lasting), **{**reason, "pod": "p2"})
-        old = samples(foreign.KUBE_POD_REASON, steady(1, lasting + later), **reason)
-        return [
-            Case("it is evicted", [now, other], pod, lasting),
-            Case("a fresh Prometheus sees it", [now], None, lasting),
-            Case("it was evicted long ago", [old], None, lasting + later),
-        ]

@@ -2,24 +2,12 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-    steady,
-    trains,
-)
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
-
-_TOKENS_A_SECOND, _STEP_SECONDS = 1e5, 10.0
-_STEP = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,26 +37,3 @@ class DeadlineAtRisk(Condition):
         left = f"({by('max', select(ledger.JOB_DEADLINE), *JOB_LABELS)} - time())"
         late = f"{needed} > {ON_JOB} ({1 + self.slack_ratio:g} * {left})"
         return f"({late}) - {ON_JOB} {left}\nand {select_training_jobs()}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        late = self._job(timing, 0.5)
-        return [
-            Case("it will be late", late, JOB),
-            Case("it will be in time", self._job(timing, 2)),
-            Case("it has no deadline", late[:-1]),
-        ]
-
-    def _job(self, timing: Timing, left_ratio: float) -> list[Samples]:
-        """A job that needs a day more, with so many times a day left."""
-        lasting, day_seconds = timing.fires_by_seconds, 86_400
-        declared = _TOKENS_A_SECOND * (_STEP * _STEP_SECONDS + day_seconds)
-        of_ledger = {"instance": "ledger:9450", **JOB}
-        deadline = steady(lasting + day_seconds * left_ratio, lasting)
-        return [
-            trains(timing, 8),
-            samples(recorded.TOKENS_RATE, steady(_TOKENS_A_SECOND, lasting), **JOB),
-            samples(recorded.STEP_MEAN, steady(_STEP_SECONDS, lasting), **JOB),
-            sample_node(training.STEP, steady(_STEP, lasting), job_id="j1"),
-            samples(ledger.JOB_TOKENS, steady(declared, lasting), **of_ledger),
-            samples(ledger.JOB_DEADLINE, deadline, **of_ledger),
-        ]

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, rate
@@ -31,16 +30,3 @@ class MonitorCost(Condition):
         steps = by("sum", rate(training.MEASURED_STEPS, self.window.text), *JOB_LABELS)
         share = f"{spent} / ({steps} > 0) / {ON_JOB} {recent(recorded.STEP_MEAN, windows)}"
         return f"{share} > {self.above_ratio:g}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def job(ratio: float) -> list[Samples]:
-            return [
-                sample_node(training.MEASURED_SECONDS, timing.counts(ratio), job_id="j1"),
-                sample_node(training.MEASURED_STEPS, timing.counts(1), job_id="j1"),
-                samples(recorded.STEP_MEAN, timing.steady(1), **JOB),
-            ]
-
-        return [
-            Case("it costs too much", job(2 * self.above_ratio), JOB),
-            Case("it costs little", job(self.above_ratio / 2)),
-        ]

@@ -3,18 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks, recent
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    steady,
-)
 from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, select
@@ -22,7 +12,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _HISTORY = "1d"
 _RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
-_EVERY_SECONDS = 600  # between two checkpoints of the cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,27 +43,3 @@ class CheckpointStale(Condition):
             f"{age} > {self.at_least.seconds}\n"
             f"and {age} > {ON_JOB} ({self.intervals:g} * {interval})\nand {ON_JOB} {moves}"
         )
-
-    def cases(self, timing: Timing) -> list[Case]:
-        late = round(max(self.at_least.seconds, self.intervals * _EVERY_SECONDS))
-        waits = timing.fires_within_seconds - self.at_least.seconds + late + _EVERY_SECONDS
-        at_seconds = 3 * _EVERY_SECONDS + waits
-        soon = at_seconds - waits + late // 2
-        stops = _job(at_seconds, 3, "training")
-        return [
-            Case("it stops to write", stops, JOB, at_seconds),
-            Case("the next one is due", stops, None, soon),
-            Case("it has ended", _job(at_seconds, 3, "done"), None, at_seconds),
-            Case("it wrote one", _job(at_seconds, 0, "training"), None, at_seconds),
-        ]
-
-
-def _job(seconds: int, num_later: int, state: str) -> list[Samples]:
-    """A job with a checkpoint at its start, and some more at equal distances."""
-    pause, write = Stretch(_EVERY_SECONDS - 1, 0), Stretch(1, _EVERY_SECONDS)
-    stretches = [each for _ in range(num_later) for each in (pause, write)]
-    written: Course = growing(*stretches, Stretch(seconds, 0))
-    return [
-        sample_node(training.LAST_CHECKPOINT, written, job_id="j1"),
-        sample_node(training.RANKS, steady(2, seconds), job_id="j1", state=state),
-    ]

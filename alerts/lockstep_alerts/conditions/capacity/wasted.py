@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.gpu_signs import ON_GPU
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, spends
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
-from lockstep_catalogue.promql import by, eq, has, names, rate, select
+from lockstep_catalogue.labels import GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
+from lockstep_catalogue.promql import by, eq, has, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
-
-_ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,17 +34,6 @@ class DataStarved(Condition):
         share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
         return f"{share} > {self.above_ratio:g}"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        def waiting(ratio: float) -> list[Samples]:
-            return spends(
-                {"data_wait": timing.counts(ratio), "productive": timing.counts(1 - ratio)}
-            )
-
-        return [
-            Case("it waits for data", waiting((1 + self.above_ratio) / 2), JOB),
-            Case("it waits for data a little", waiting(self.above_ratio / 2)),
-        ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllocatedIdle(Condition):
@@ -69,25 +56,5 @@ class AllocatedIdle(Condition):
         owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
         since = f"({owner} and {owner} offset {self.window})"
         held = by("group", since, *JOB_LABELS, NODE, UUID)
-        share = f"{busy} * {_ON_GPU} group_right () {held}"
+        share = f"{busy} * {ON_GPU} group_right () {held}"
         return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def gpus(busy_ratio: float) -> list[Samples]:
-            course = timing.steady(busy_ratio)
-            return [
-                sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)
-            ]
-
-        owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
-        lasting = timing.steady(1)
-        held = [
-            sample_node(gpu.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
-            for i in (0, 1)
-        ]
-        idle, works = self.below_ratio / 2, (1 + self.below_ratio) / 2
-        return [
-            Case("its GPUs are idle", [*gpus(idle), *held], JOB),
-            Case("its GPUs work", [*gpus(works), *held]),
-            Case("nobody holds the idle GPUs", gpus(idle)),
-        ]

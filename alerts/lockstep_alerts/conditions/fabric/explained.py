@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.fabric.ports import FabricDegraded
 from lockstep_alerts.conditions.fabric.storage import StorageDegraded
 from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, ON_GPU, judged
-from lockstep_alerts.conditions.hardware_series import driver_hangs, gpu_verdict, holds_gpu
 from lockstep_alerts.conditions.joins import NODE_LABELS, held_gpus
 from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
-from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, trains
-from lockstep_alerts.conditions.wide import Wide, on_nodes
+from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Window, number, whole_number
 from lockstep_catalogue import incidents
 from lockstep_catalogue.promql import by, eq
@@ -37,15 +35,6 @@ class NodesLost(Wide):
         failed = jobs_on_failed_nodes(windows, self.window)
         return f"({failed}\nor\n{jobs_on_lost_nodes(windows)})"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        def hung(node: str) -> tuple[Samples, ...]:
-            return trains(timing, 1, node, f"j-{node}"), driver_hangs(timing, node)
-
-        return [
-            Case("many nodes fail", on_nodes(self.least_nodes, hung), {"cluster": "c1"}),
-            Case("one node fewer", on_nodes(self.least_nodes - 1, hung)),
-        ]
-
 
 class PowerCapped(Wide):
     """Clusters in which GPUs of jobs on several nodes are held below their power."""
@@ -58,19 +47,6 @@ class PowerCapped(Wide):
         """Jobs with a GPU that the agent calls capped."""
         capped = judged(eq(incidents.GPU_REASON, "power_capped"))
         return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def capped(node: str, reason: str = "power_capped") -> tuple[Samples, ...]:
-            return holds_gpu(timing, node), gpu_verdict(timing, "degraded", reason, node)
-
-        def hot(node: str) -> tuple[Samples, ...]:
-            return capped(node, "thermal")
-
-        return [
-            Case("many nodes are capped", on_nodes(self.least_nodes, capped), {"cluster": "c1"}),
-            Case("one node fewer", on_nodes(self.least_nodes - 1, capped)),
-            Case("GPUs are hot", on_nodes(self.least_nodes, hot)),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,13 +78,3 @@ class Explained(Condition):
             f'label_replace({each.explained(windows)}, "cause", "{each.CAUSE}", "", "")'
             for each in self._causes()
         )
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def hung(node: str) -> tuple[Samples, ...]:
-            return trains(timing, 1, node), driver_hangs(timing, node)
-
-        explained = {**JOB, "cause": "nodes"}
-        return [
-            Case("nodes fail", on_nodes(self.least_nodes, hung), explained),
-            Case("one node fewer", on_nodes(self.least_nodes - 1, hung)),
-        ]

@@ -2,19 +2,11 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
-from lockstep_alerts.conditions.synthetic import (
-    JOB_NODE,
-    Samples,
-    Timing,
-    sample_node,
-    spends,
-    trains,
-)
-from lockstep_alerts.conditions.wide import Wide, on_nodes
+from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_JOB, ON_MACHINE, ran_on
+from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, PORT_REASON, VERDICT
@@ -25,7 +17,6 @@ _MOMENT_SECONDS = 120
 _BROKEN = ("down", "flapping", "retries")
 """Reasons of a port's verdict that break connections; the others make it slower or warn."""
 _ON_DEVICE = f"on ({names(CLUSTER, NODE, DEVICE)})"
-_PORT = {"device": "mlx5_3", "port": "1"}
 
 
 def _broken(*matchers: Matcher) -> str:
@@ -63,17 +54,6 @@ class PortFault(Condition):
         )
         return listing(_broken(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s")), item, CLUSTER, NODE)
 
-    def cases(self, timing: Timing) -> list[Case]:
-        running, down = trains(timing), _verdict(timing, "down")
-        own, other = _owner(timing, "mlx5_3"), _owner(timing, "mlx5_4")
-        return [
-            Case("its port is down", [running, own, down], JOB_NODE),
-            Case("retries are used up", [running, own, _verdict(timing, "retries")], JOB_NODE),
-            Case("a port of its node is down", [running, down], JOB_NODE),
-            Case("a port of others is down", [running, other, down]),
-            Case("its port has errors", [running, own, _verdict(timing, "errors")]),
-        ]
-
 
 class FabricDegraded(Wide):
     """Clusters in which ``least_nodes`` nodes under jobs or more have a broken port at one time."""
@@ -84,19 +64,6 @@ class FabricDegraded(Wide):
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
         return jobs_at_broken_ports(windows)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
-            runs = [] if is_idle else on_nodes(num_nodes, lambda node: [trains(timing, 1, node)])
-            return runs + on_nodes(num_nodes, lambda node: [_verdict(timing, reason, node)])
-
-        enough, too_few = self.least_nodes, self.least_nodes - 1
-        return [
-            Case("ports of many nodes are down", ports(enough, "down"), {"cluster": "c1"}),
-            Case("those of one node fewer", ports(too_few, "down")),
-            Case("those of idle nodes", ports(enough, "down", is_idle=True)),
-            Case("ports have errors", ports(enough, "errors")),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,53 +84,12 @@ class PacketsLost(Condition):
         """Share of segments sent again, by job and node, of jobs that wait for communication."""
         again = by("sum", rate(host.JOB_TCP_RETRANSMITS, windows.live), *NODE_LABELS)
         segments = by("sum", rate(host.JOB_TCP_SEGMENTS, windows.live), *NODE_LABELS)
-        waited = waiting_ratio(windows.live)
-        on_job = f"on ({names(CLUSTER, JOB_ID)})"
+        exposed = eq(GOODPUT, "communication")
+        waited, spent = (
+            by("sum", rate(training.GOODPUT_SECONDS, windows.live, *matchers), *JOB_LABELS)
+            for matchers in ((exposed,), ())
+        )
         return (
             f"{again} / ({segments} > 0) > {self.above_ratio:g}\n"
-            f"and {on_job} {waited} > {self.sync_ratio:g}"
+            f"and {ON_JOB} {waited} / {spent} > {self.sync_ratio:g}"
         )
-
-    def cases(self, timing: Timing) -> list[Case]:
-        lossy, clean = 2 * self.above_ratio, self.above_ratio / 4
-        waits, works = (1 + self.sync_ratio) / 2, self.sync_ratio / 2
-        return [
-            Case("packets are lost and ranks wait", _sending(timing, lossy, waits), JOB_NODE),
-            Case("packets are lost and nobody waits", _sending(timing, lossy, works)),
-            Case("ranks wait and no packet is lost", _sending(timing, clean, waits)),
-        ]
-
-
-def waiting_ratio(window: str) -> str:
-    """Share of the wall clock of a job's ranks in exposed communication."""
-    job = (CLUSTER, JOB_ID)
-    waited = rate(training.GOODPUT_SECONDS, window, eq(GOODPUT, "communication"))
-    return f"{by('sum', waited, *job)} / {by('sum', rate(training.GOODPUT_SECONDS, window), *job)}"
-
-
-def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
-    """A verdict on a port from the onset on."""
-    verdict = "failed" if reason in {"down", "flapping"} else "degraded"
-    labels = {**_PORT, "verdict": verdict, "port_reason": reason}
-    return sample_node(fabric.PORT_HEALTH, timing.appears(), node, **labels)
-
-
-def _owner(timing: Timing, device: str) -> Samples:
-    """The job's GPUs are nearest to a port."""
-    labels = {"device": device, "job_id": "j1", "rank": "2"}
-    return sample_node(gpu.PORT_OWNER_INFO, timing.steady(1), **labels)
-
-
-def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples]:
-    """A job that sends a thousand segments a second; from the onset on some are sent again."""
-    again = timing.grows(1000 * again_ratio)
-    return [
-        sample_node(host.JOB_TCP_SEGMENTS, timing.counts(1000), job_id="j1"),
-        sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
-        *spends(
-            {
-                "communication": timing.grows(waiting, before=0.05),
-                "productive": timing.grows(1 - waiting, before=0.95),
-            }
-        ),
-    ]

@@ -7,17 +7,8 @@ steps for the life of the job. So a share of the steps must be lost, and at seve
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_NODE
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    samples,
-)
 from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
@@ -65,20 +56,3 @@ class NotFinite(Condition):
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """As many scrapes as have to see it, one of which may see two steps."""
         return self.least_scrapes * windows.scrape_seconds
-
-    def cases(self, timing: Timing) -> list[Case]:
-        onset, after = timing.onset_seconds, timing.fires_within_seconds
-        begin = self.least_scrapes * timing.windows.scrape_seconds // 2
-        node = {"instance": "n1:9400", **JOB, "node": "n1"}
-        steps = samples(training.STEPS, timing.counts(1), **node, rank="0")
-
-        def lost(course: Course) -> list[Samples]:
-            return [samples(training.NONFINITE_STEPS, course, **node), steps]
-
-        brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
-        return [
-            Case("every step is lost", lost(timing.grows(1)), JOB),
-            Case("loss scaling finds its scale", lost(brief)),
-            Case("loss scaling overflows now and then", lost(timing.counts(1 / 2000))),
-            Case("it stays at zero", lost(timing.steady(0))),
-        ]

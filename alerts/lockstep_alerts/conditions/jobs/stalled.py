@@ -6,7 +6,7 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import naming, naming_pod
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
@@ -15,21 +15,8 @@ from lockstep_alerts.conditions.joins import (
     num_ranks,
     select_jobs_without_pages,
 )
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    TWO_NODES,
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    moving,
-    present,
-    samples,
-    steady,
-)
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, OWN_WORK_PHASES
-from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
@@ -95,19 +82,6 @@ unless {select_jobs_without_pages()}"""
         stopped = _naming(first, "No rank stands apart. First to stop: ")
         return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        def job(state: str, **first_by_node: str) -> list[Samples]:
-            return _job(timing, first_by_node, state)
-
-        return [
-            Case("a rank hangs in its backward", job("training", n1="sync", n2="backward"), JOB),
-            Case("a rank hangs in a checkpoint", job("checkpoint", n2="checkpoint"), JOB),
-            Case("all wait, and none pauses", job("training", n1="sync", n2="sync"), JOB),
-            Case("ranks wait for a checkpoint elsewhere", job("checkpoint", n1="sync")),
-            Case("a checkpoint is written", job("checkpoint")),
-            Case("it moves", job("training")),
-        ]
-
 
 _PHASE = training.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
@@ -120,23 +94,3 @@ _RANK = (
 
 def _naming(ranks: str, before: str) -> str:
     return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
-
-
-def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samples]:
-    """A job of two nodes; of each given node a rank hangs in a phase from the onset on."""
-    judged_seconds = timing.onset_seconds + round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
-    lasting = Stretch(timing.fires_by_seconds, 1)
-    age = Course(HANG_TIMEOUT_SECONDS, (lasting,), judged_seconds)
-    series = [*present(timing.fires_by_seconds, state, TWO_NODES), *moving(lasting)]
-    for node, phase in first_by_node.items():
-        rank = str([placement.node for placement in TWO_NODES].index(node))
-        series.append(_hung(training.HANG_FIRST, age, node, rank, phase))
-        if phase != "sync":
-            present_now = steady(1, timing.fires_by_seconds, judged_seconds)
-            series.append(_hung(training.HANG_MISSING, present_now, node, rank, phase))
-    return series
-
-
-def _hung(metric: Metric, course: Course, node: str, rank: str, phase: str) -> Samples:
-    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase}
-    return samples(metric, course, instance=f"{node}:9400", **labels)

@@ -1,19 +1,9 @@
 """A slow rank of the job would not show: nobody waits, or most time is in no marked phase."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
-from lockstep_alerts.conditions.synthetic import (
-    HEALTHY,
-    JOB,
-    NUM_RANKS,
-    Regime,
-    Samples,
-    Timing,
-    training_job,
-)
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLOCK
 from lockstep_catalogue.promql import by, select
@@ -32,19 +22,3 @@ class Unobserved(Condition):
         clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
         mixed = f"{by('count', clocks, *JOB_LABELS)} > 1"
         return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        seconds = timing.fires_by_seconds
-
-        def job(phases: Mapping[str, float]) -> list[Samples]:
-            return training_job(Regime(seconds, (phases,) * NUM_RANKS))
-
-        return [
-            Case("no rank waits", job({**HEALTHY, "sync": 0.0}), {**JOB, "phase": "sync"}),
-            Case(
-                "most time is in no phase",
-                job({**HEALTHY, "other": sum(HEALTHY.values())}),
-                {**JOB, "phase": "other"},
-            ),
-            Case("a healthy job", job(HEALTHY)),
-        ]

@@ -2,42 +2,29 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import (
     BROKEN_PARTS,
     HOLD_SECONDS,
     JUDGED_EVERY_SECONDS,
+    ON_BUS,
     ON_GPU,
     WHOLE_NODE,
     degraded,
     failed,
     fatal_xids,
     judged,
-    select_faulty_gpus,
 )
-from lockstep_alerts.conditions.hardware_series import BUS_ID, driver_hangs, gpu_verdict, holds_gpu
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
-from lockstep_alerts.conditions.synthetic import (
-    JOB_NODE,
-    Samples,
-    Timing,
-    sample_node,
-    steady,
-    trains,
-)
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
-from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
+from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
-
-
-def _whole_node(*matchers: Matcher) -> str:
-    return select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE), *matchers)
 
 
 def _named_gpus(query: str) -> str:
@@ -52,9 +39,11 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         windows: what the scrape interval decides.
         window: how long after a fatal Xid its GPU counts as faulty.
     """
-    gpus = select_faulty_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
-    node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
-    return by("group", f"{gpus}\nor\n{node}", *NODE_LABELS)
+    gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
+    faulty = f"{gpus} and {ON_GPU} {failed()}\nor\n{gpus} and {ON_BUS} ({xids})"
+    hung = select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE))
+    node = f"{ran_on(windows)} and {ON_MACHINE} {hung}"
+    return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,16 +69,6 @@ class JobNodeFault(Condition):
         xids = fatal_xids(f"{self.window.seconds}", *_ON_NODE)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        running, lost = _running(timing), gpu_verdict(timing, "failed", "lost")
-        return [
-            Case("a GPU is lost", [*running, lost], JOB_NODE),
-            Case("a fatal Xid", [*running, *_xid(timing, "79", "fatal")], JOB_NODE),
-            Case("the driver hangs", [*running, driver_hangs(timing)], JOB_NODE),
-            Case("an Xid of the program", [*running, *_xid(timing, "31", "error")]),
-            Case("a GPU is lost that nobody holds", [lost]),
-        ]
-
 
 class JobGpuDegraded(Condition):
     """A GPU under a job is throttled, or its memory, PCIe or NVLink is worse than it should be."""
@@ -104,30 +83,3 @@ class JobGpuDegraded(Condition):
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node are degraded, and how."""
         return _named_gpus(judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
-
-    def cases(self, timing: Timing) -> list[Case]:
-        running = _running(timing)
-        hot = gpu_verdict(timing, "degraded", "thermal")
-        lost = gpu_verdict(timing, "degraded", "nvlink_down")
-        return [
-            Case("a GPU is too hot", [*running, hot], JOB_NODE),
-            Case("a link is lost", [*running, lost], JOB_NODE),
-            Case("a row waits", [*running, gpu_verdict(timing, "degraded", "remap_pending")]),
-            Case("a GPU is too hot that nobody holds", [hot]),
-        ]
-
-
-def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
-    """An Xid at the onset: its time, and its meaning."""
-    after, onset = timing.fires_by_seconds, timing.onset_seconds
-    of_fault = {"pci_bus_id": BUS_ID, "mig": "", "xid": number}
-    meaning = {"xid_class": "bus", "xid_severity": severity, "remedy": "restart_node"}
-    return [
-        sample_node(incidents.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
-        sample_node(incidents.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
-    ]
-
-
-def _running(timing: Timing) -> list[Samples]:
-    """A rank of the job that trains on the GPU."""
-    return [trains(timing), holds_gpu(timing)]

@@ -1,6 +1,6 @@
 """A node under a job is gone: its agent is silent, and the ranks on the other nodes stand still."""
 
-from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
     ON_JOB,
@@ -9,15 +9,6 @@ from lockstep_alerts.conditions.joins import (
     has_paused,
     kube_says,
     recent,
-)
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Course,
-    Samples,
-    Timing,
-    sample_node,
-    samples,
-    steady,
 )
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
@@ -63,29 +54,3 @@ class JobNodeLost(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that are gone, each with the jobs that they carried."""
         return jobs_on_lost_nodes(windows)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        stands = timing.appears(60)
-
-        def job(
-            standing: Course | None, *, is_silent: bool = True, state: str = "training"
-        ) -> list[Samples]:
-            """A job of two nodes, of which the second falls silent at the onset."""
-            until = timing.onset_seconds if is_silent else timing.fires_by_seconds
-            series = [samples(recorded.STANDING, standing, **JOB)] if standing else []
-            for node, seconds in (("n1", timing.fires_by_seconds), ("n2", until)):
-                series += [
-                    sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"),
-                    sample_node(training.RANKS, steady(1, seconds), node, job_id="j1", state=state),
-                ]
-            return series
-
-        lost = {**JOB, "node": "n2"}
-        ready = {"node": "n2", "condition": "Ready", "status": "true"}
-        not_ready = samples(foreign.KUBE_NODE_CONDITION, timing.steps_up(0, 1), **ready)
-        return [
-            Case("a node is silent, and the job stands", job(stands), lost),
-            Case("Kubernetes misses the node", [*job(None, is_silent=False), not_ready], lost),
-            Case("an agent is restarted, and the job goes on", job(None)),
-            Case("the job ended before", job(stands, state="done")),
-        ]

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.hardware_series import driver_hangs
-from lockstep_alerts.conditions.synthetic import MACHINE, Samples, Timing, trains
 from lockstep_alerts.reading.quantities import whole_number
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
@@ -49,15 +47,3 @@ class SharedNodeFault(Condition):
         """Asks Prometheus which jobs the node hits."""
         on_node = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
         return f"Jobs: {listing(_jobs(*on_node), '{{ $series.Labels.job_id }}', CLUSTER, NODE)}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        def hung(jobs: int) -> list[Samples]:
-            return [
-                *(trains(timing, job_id=f"j{number}") for number in range(jobs)),
-                driver_hangs(timing),
-            ]
-
-        return [
-            Case("its jobs", hung(self.least_jobs), MACHINE),
-            Case("one job fewer", hung(self.least_jobs - 1)),
-        ]

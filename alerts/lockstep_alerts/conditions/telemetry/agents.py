@@ -3,18 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.joins import ON_MACHINE
-from lockstep_alerts.conditions.synthetic import (
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    samples,
-    steady,
-)
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, whole_number
@@ -96,22 +87,6 @@ class AgentDown(_Agents):
         """Agents by their node, or by their address where the target names none."""
         return silent_agents(windows, self.nodes)
 
-    def cases(self, timing: Timing) -> list[Case]:
-        named = {"cluster": "c1", "node": "n0"}
-        drained = samples(foreign.KUBE_CORDONED, timing.steady(1), **named)
-        never = {"cluster": "c1", "instance": "n7:9440", "job": "lockstep-agent"}
-        return [
-            Case("an agent is silent", _agents(timing, 4, 1), named),
-            Case("an agent stands", _agents(timing, 4, 1, is_stuck=True), named),
-            Case(
-                "an agent never answered",
-                [samples(foreign.UP, timing.steady(0), **never)],
-                {"cluster": "c1", "instance": "n7:9440"},
-            ),
-            Case("the node is drained", [*_agents(timing, 4, 1), drained]),
-            Case("all answer", _agents(timing, 4, 0)),
-        ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentsDown(_Agents):
@@ -139,35 +114,6 @@ class AgentsDown(_Agents):
         item = "{{ $series.Labels.instance }}"
         return listing(f"{down} == 0", item, CLUSTER)
 
-    def cases(self, timing: Timing) -> list[Case]:
-        num_agents = 20 + 10 * self.least_agents
-        num_silent = int(num_agents * self.above_ratio) + 1
-        cluster = {"cluster": "c1"}
-        return [
-            Case("agents are silent", _agents(timing, num_agents, num_silent), cluster),
-            Case("agents stand", _agents(timing, num_agents, num_silent, is_stuck=True), cluster),
-            Case("fewer agents are silent", _agents(timing, num_agents, num_silent - 1)),
-            Case("all agents answer", _agents(timing, num_agents, 0)),
-        ]
-
-
-def _agents(
-    timing: Timing, num_agents: int, num_silent: int, is_stuck: bool = False
-) -> list[Samples]:
-    """Agents of a cluster, of which some fall silent or stand at the onset."""
-    onset, lasting = timing.onset_seconds, timing.fires_by_seconds
-    series = []
-    for number in range(num_agents):
-        fails = number < num_silent
-        seconds = onset if fails and not is_stuck else lasting
-        moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
-        node = f"n{number}"
-        up = timing.steps_up(0 if fails and not is_stuck else 1, 1)
-        series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
-        series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
-        series.append(sample_node(foreign.UP, up, node, job="lockstep-agent"))
-    return series
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockOff(Condition):
@@ -189,21 +135,3 @@ class ClockOff(Condition):
         apart = f"{ahead} - {_ON_CLUSTER} group_left () {median}"
         of_prometheus = f"abs({median}) > {slack}"
         return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        lasting = timing.fires_by_seconds
-
-        def clocks(*offsets: float) -> list[Samples]:
-            return [
-                sample_node(
-                    agent.AGENT_TICK, growing(Stretch(lasting, 1), start=offset), f"n{number}"
-                )
-                for number, offset in enumerate(offsets)
-            ]
-
-        off = 3.0 * self.above.seconds + 120
-        return [
-            Case("a clock is off", clocks(off, 0, 0), {"cluster": "c1", "node": "n0"}),
-            Case("Prometheus' is off", clocks(off, off, off), {"cluster": "c1"}),
-            Case("they agree", clocks(0, 0.1, 0)),
-        ]

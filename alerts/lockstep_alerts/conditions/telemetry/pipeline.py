@@ -1,7 +1,6 @@
 """The alert that notifies nobody: it proves the way from a rule to a person."""
 
-from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -11,9 +10,3 @@ class AlwaysFiring(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """One, without labels."""
         return "vector(1)"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        return [
-            Case("nothing is scraped", [], {}),
-            Case("Prometheus has just started", [], at_seconds=0),
-        ]

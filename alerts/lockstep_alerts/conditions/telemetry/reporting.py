@@ -2,18 +2,8 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
-from lockstep_alerts.conditions.synthetic import (
-    JOB,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    sample_node,
-    samples,
-    trains,
-)
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import agent, ledger, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
@@ -46,26 +36,6 @@ class TelemetryMissing(Condition):
         trains = f"{ON_JOB} {num_ranks('training')} > 0"
         return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
 
-    def cases(self, timing: Timing) -> list[Case]:
-
-        def job(size: int) -> list[Samples]:
-            return [
-                sample_node(training.WORLD_RANKS, timing.steady(size), job_id="j1"),
-                trains(timing, 8),
-            ]
-
-        def jobs_running(number: int) -> Samples:
-            status = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
-            return samples(ledger.JOBS, timing.steady(number), **status)
-
-        cluster = {"cluster": "c1"}
-        return [
-            Case("half of its ranks are silent", job(16), JOB),
-            Case("a job runs that nobody sees", [*job(8), jobs_running(2)], cluster),
-            Case("nobody sees any job", [jobs_running(1)], cluster),
-            Case("all are seen", [*job(8), jobs_running(1)]),
-        ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentImpaired(Condition):
@@ -94,22 +64,3 @@ class AgentImpaired(Condition):
             f"{increase(agent.ARCHIVED_FILES, window, eq(agent.ARCHIVED, 'failed'))} > 0",
         )
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        machine = {"cluster": "c1", "node": "n1"}
-        lasting = timing.fires_by_seconds
-        fails = sample_node(agent.COLLECTOR_SUCCESS, timing.steps_up(0, 1), collector="nvml")
-        hangs = sample_node(agent.LANE_STALLED, timing.steps_up(1), worker="driver")
-        fills = sample_node(agent.EVENTS_SPOOL_RATIO, timing.steps_up((1 + self.spool_ratio) / 2))
-        cuts = sample_node(agent.JOBS_CUT, timing.steps_up(1), bound="jobs")
-        skips = sample_node(agent.JOBS_SKIPPED, growing(Stretch(lasting, 0.1)), collector="ranks")
-        well = sample_node(agent.COLLECTOR_SUCCESS, timing.steady(1), collector="nvml")
-        thins = sample_node(agent.JOBS_CUT, timing.steady(1), bound="series")
-        return [
-            Case("a collector fails", [fails], machine),
-            Case("a thread hangs", [hangs], machine),
-            Case("events wait", [fills], machine),
-            Case("a user has too many jobs", [cuts], machine),
-            Case("a job cannot be used", [skips], machine),
-            Case("it is well", [well, thins]),
-        ]

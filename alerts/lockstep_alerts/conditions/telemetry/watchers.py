@@ -2,16 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.synthetic import (
-    Course,
-    Samples,
-    Stretch,
-    Timing,
-    growing,
-    samples,
-    steady,
-)
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import feeds, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER
@@ -52,26 +43,6 @@ class LedgerStale(Condition):
         gone = f"({recent} unless {_ON_CLUSTER} {jobs} and on () (count({select(foreign.UP)})))"
         return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
-    def cases(self, timing: Timing) -> list[Case]:
-        cluster = {"cluster": "c1"}
-        onset, lasting = timing.onset_seconds, timing.fires_by_seconds
-        stands = timing.grows(0, before=1)
-        up = samples(foreign.UP, steady(1, lasting), instance="n1:9440", job="lockstep-agent")
-        return [
-            Case("its counts are old", _ledger(stands, lasting), cluster),
-            Case("it is gone", [*_ledger(growing(Stretch(onset, 1)), onset), up], cluster),
-            Case("its counts are fresh", _ledger(timing.counts(1), lasting)),
-        ]
-
-
-def _ledger(counted: Course, seconds: int) -> list[Samples]:
-    """A ledger with the time of its counts."""
-    running = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
-    return [
-        samples(ledger.JOBS, steady(3, seconds), **running),
-        samples(ledger.REFRESHED, counted, instance="ledger:9450"),
-    ]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeedBehind(Condition):
@@ -90,17 +61,6 @@ class FeedBehind(Condition):
         del windows
         recent = f"last_over_time({select(feeds.ASKED)}[{_LEDGER_MEMORY}])"
         return f"time() - {by('max', recent, CLUSTER, feeds.FEED)} > {self.above.seconds}"
-
-    def cases(self, timing: Timing) -> list[Case]:
-        """A scheduler no longer answers, of each kind of feed; it does."""
-        stands, goes_on = timing.grows(0, before=1), timing.counts(1)
-        cases = []
-        for feed in feeds.FEED.values:
-            labels = {"cluster": "c1", "feed": feed}
-            stale, fresh = (samples(feeds.ASKED, each, **labels) for each in (stands, goes_on))
-            cases += [Case(f"{feed} has no answer", [stale], labels)]
-            cases += [Case(f"{feed} is fresh", [fresh])]
-        return cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,17 +84,3 @@ class RulesSlow(Condition):
         )
         labels = (CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)
         return by("group", f"{late} or {counted}", *labels)
-
-    def cases(self, timing: Timing) -> list[Case]:
-        group = {"rule_group": "a.yaml;x"}
-        fails = timing.grows(0.1)
-        slows = timing.steps_up(10 * self.above_ratio + 1, start=0.1)
-        late = samples(foreign.GROUP_DURATION, slows, **group)
-        failures = samples(foreign.RULE_FAILURES, fails, **group)
-        interval = samples(foreign.GROUP_INTERVAL, timing.steady(10), **group)
-        in_time = samples(foreign.GROUP_DURATION, timing.steady(0.1), **group)
-        return [
-            Case("it is late", [interval, late], group),
-            Case("a rule fails", [interval, in_time, failures], group),
-            Case("it is in time", [interval, in_time]),
-        ]

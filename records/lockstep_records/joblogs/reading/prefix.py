@@ -133,12 +133,7 @@ def split_prefix(text: str) -> tuple[Origin, str]:
 
 
 def find_stamp(text: str, year: int) -> Stamp | None:
-    """The time at which a line was printed; None where it has none of its own.
-
-    Args:
-        text: the line.
-        year: for formats that leave the year out.
-    """
+    """The time at which a line was printed; None where it has none of its own."""
     head = text[:_SEARCHED_CHARACTERS]
     try:
         stamp = _find_written(head, year)

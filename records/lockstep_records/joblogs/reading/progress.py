@@ -43,10 +43,8 @@ class MilestoneLine:
     """A line of a known kind.
 
     Attributes:
-        name: of the kind.
         stamp: time of the line, else of the last line before it that has one.
         own: time of the line itself.
-        order: position among all lines.
     """
 
     name: str
@@ -68,7 +66,6 @@ class Milestones:
         untimed_seconds: stated durations of the steps since ``progress``, whose lines have no time.
         work: kind of the last work: start, step, block, epoch, evaluation, checkpoint or stop.
         end: the job's own report of its end.
-        num_nodes: as stated.
         worlds: the largest world size that each step of the launcher stated.
         enqueued: collectives that each origin had entered.
         timeouts: number, kind and size of the collective that timed out, by origin.

@@ -1,0 +1,1 @@
+"""Writes what alerts/slos.yaml decides outside of alerts/generated."""

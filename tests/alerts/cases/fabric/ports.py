@@ -1,0 +1,82 @@
+from lockstep_alerts.conditions.fabric.ports import FabricDegraded, PacketsLost, PortFault
+from lockstep_catalogue import fabric, gpu, host
+
+from ..case import Case, proves
+from ..hardware_series import on_nodes
+from ..synthetic import (
+    JOB_NODE,
+    Samples,
+    Timing,
+    sample_node,
+    spends,
+    trains,
+)
+
+_PORT = {"device": "mlx5_3", "port": "1"}
+
+
+@proves(PortFault)
+def port_fault(condition: PortFault, timing: Timing) -> list[Case]:
+    running, down = trains(timing), _verdict(timing, "down")
+    own, other = _owner(timing, "mlx5_3"), _owner(timing, "mlx5_4")
+    return [
+        Case("its port is down", [running, own, down], JOB_NODE),
+        Case("retries are used up", [running, own, _verdict(timing, "retries")], JOB_NODE),
+        Case("a port of its node is down", [running, down], JOB_NODE),
+        Case("a port of others is down", [running, other, down]),
+        Case("its port has errors", [running, own, _verdict(timing, "errors")]),
+    ]
+
+
+@proves(FabricDegraded)
+def fabric_degraded(condition: FabricDegraded, timing: Timing) -> list[Case]:
+    def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
+        runs = [] if is_idle else on_nodes(num_nodes, lambda node: [trains(timing, 1, node)])
+        return runs + on_nodes(num_nodes, lambda node: [_verdict(timing, reason, node)])
+
+    enough, too_few = condition.least_nodes, condition.least_nodes - 1
+    return [
+        Case("ports of many nodes are down", ports(enough, "down"), {"cluster": "c1"}),
+        Case("those of one node fewer", ports(too_few, "down")),
+        Case("those of idle nodes", ports(enough, "down", is_idle=True)),
+        Case("ports have errors", ports(enough, "errors")),
+    ]
+
+
+@proves(PacketsLost)
+def packets_lost(condition: PacketsLost, timing: Timing) -> list[Case]:
+    lossy, clean = 2 * condition.above_ratio, condition.above_ratio / 4
+    waits, works = (1 + condition.sync_ratio) / 2, condition.sync_ratio / 2
+    return [
+        Case("packets are lost and ranks wait", _sending(timing, lossy, waits), JOB_NODE),
+        Case("packets are lost and nobody waits", _sending(timing, lossy, works)),
+        Case("ranks wait and no packet is lost", _sending(timing, clean, waits)),
+    ]
+
+
+def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
+    """A verdict on a port from the onset on."""
+    verdict = "failed" if reason in {"down", "flapping"} else "degraded"
+    labels = {**_PORT, "verdict": verdict, "port_reason": reason}
+    return sample_node(fabric.PORT_HEALTH, timing.appears(), node, **labels)
+
+
+def _owner(timing: Timing, device: str) -> Samples:
+    """The job's GPUs are nearest to a port."""
+    labels = {"device": device, "job_id": "j1", "rank": "2"}
+    return sample_node(gpu.PORT_OWNER_INFO, timing.steady(1), **labels)
+
+
+def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples]:
+    """A job that sends a thousand segments a second; from the onset on some are sent again."""
+    again = timing.grows(1000 * again_ratio)
+    return [
+        sample_node(host.JOB_TCP_SEGMENTS, timing.counts(1000), job_id="j1"),
+        sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
+        *spends(
+            {
+                "communication": timing.grows(waiting, before=0.05),
+                "productive": timing.grows(1 - waiting, before=0.95),
+            }
+        ),
+    ]

@@ -1,0 +1,84 @@
+"""Every condition has cases, and the writer takes an overlay and an interval as the rules do."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep_alerts.command import alerts
+from lockstep_alerts.conditions import CONDITIONS
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_catalogue.windows import ScrapeWindows
+
+from .case import find_cases
+from .synthetic import Timing
+from .write import write
+
+SPEC = read_spec(spec_path(), Duration("5s"))
+TIMING = Timing(windows=ScrapeWindows(5), fires_within_seconds=600)
+OVERLAY = """\
+extends: shipped
+scrape_interval: 30s
+symptoms:
+  - alert: TrainStragglerRank
+    above_ratio: 0.4
+"""
+
+
+class Unproven(Condition):
+    """A condition without cases."""
+
+
+def test_a_condition_without_cases_is_refused_by_its_name() -> None:
+    with pytest.raises(LookupError, match=r"Unproven: has no cases; add .*@proves\(Unproven\)"):
+        find_cases(Unproven(), TIMING)
+
+
+def test_every_kind_of_condition_has_cases_of_both_kinds() -> None:
+    by_kind = {type(each.condition): each.condition for each in SPEC.symptoms}
+    assert set(by_kind) == set(CONDITIONS.values())
+    for kind, condition in by_kind.items():
+        fires = {case.fires is not None for case in find_cases(condition, TIMING)}
+        assert fires == {True, False}, kind
+
+
+@pytest.mark.promtool
+def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
+    own, out = tmp_path / "own.yaml", tmp_path / "out"
+    own.write_text(OVERLAY, encoding="utf-8")
+    words = ["--spec", str(own), "--out", str(out)]
+    assert CliRunner().invoke(alerts, ["generate", *words]).exit_code == 0
+    assert not list(out.glob("*.tests.yaml"))
+    outcome = CliRunner().invoke(write, words)
+    assert outcome.exit_code == 0, outcome.output
+    text = (out / "lockstep.tests.yaml").read_text(encoding="utf-8")
+    assert "interval: 30s" in text
+    done = run_only(text, "TrainStragglerRank fires: one rank late", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The shipped limit of 25 % fires for less: its cases are not the overlay's.
+    assert CliRunner().invoke(write, ["--interval", "30s", "--out", str(out)]).exit_code == 0
+    text = (out / "lockstep.tests.yaml").read_text(encoding="utf-8")
+    assert run_only(text, "TrainStragglerRank fires: one rank late", out).returncode == 1
+
+
+def run_only(text: str, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the one test of a file of rule tests that has the name."""
+    head, *tests = text.split("\n- name: ")
+    [wanted_test] = [test for test in tests if test.startswith(f"'{name}'")]
+    (folder / "only.yaml").write_text(f"{head}\n- name: {wanted_test}\n", encoding="utf-8")
+    command = ["promtool", "test", "rules", str(folder / "only.yaml")]
+    return subprocess.run(command, capture_output=True, check=False, text=True)
+
+
+def test_a_wrong_spec_or_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(write, ["--spec", str(tmp_path / "none.yaml")])
+    assert missing.exit_code == 2
+    assert "name a file that is there" in missing.output
+    (tmp_path / "file").touch()
+    unwritable = CliRunner().invoke(write, ["--out", str(tmp_path / "file" / "folder")])
+    assert unwritable.exit_code == 2
+    assert "name a writable folder" in unwritable.output

@@ -1,0 +1,12 @@
+"""Takes what Lockstep has put into torch out again, so that each test begins with torch's own."""
+
+from lockstep.patches import install
+from lockstep.patches.points import ORIGINAL, owner_of
+
+
+def uninstall() -> None:
+    for path, attribute in install._in_torch:
+        owner = owner_of(path)
+        current = getattr(owner, attribute)
+        setattr(owner, attribute, getattr(current, ORIGINAL, current))
+    install._in_torch.clear()

@@ -62,7 +62,7 @@ $(SERVERS): deploy/install-servers.sh
 
 install: $(READY) ## Create .venv with the project and everything it needs
 
-kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; a quarter of an hour once)
+kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; half an hour once)
 	tests/labs/kubernetes-lab/build.sh control-plane packagers operator
 
 LOCK = uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 --generate-hashes

@@ -28,7 +28,7 @@ TORCH_VENV := .venv-torch-$(TORCH)
 TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install kubernetes-lab servers demo test test-quick test-exhaustive test-release test-clusters test-torch train-matrix check format generate golden bench bench-overhead
+.PHONY: help install kubernetes-lab locks servers demo test test-quick test-exhaustive test-release test-clusters test-torch train-matrix check format generate golden bench bench-overhead
 .PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
@@ -62,8 +62,14 @@ $(SERVERS): deploy/install-servers.sh
 
 install: $(READY) ## Create .venv with the project and everything it needs
 
-kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; a quarter of an hour once)
-	tests/labs/kubernetes-lab/build.sh control-plane packagers
+kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; half an hour once)
+	tests/labs/kubernetes-lab/build.sh control-plane packagers operator
+
+LOCK = uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 --generate-hashes
+locks: ## Resolve the packages of the images anew, with hashes (uv)
+	cd deploy/container && $(LOCK) ../../pyproject.toml --extra agent --extra kubernetes --extra archive --output-file agent.lock
+	cd deploy/container && $(LOCK) ../../pyproject.toml --extra ledger --extra kubernetes --output-file ledger.lock
+	cd deploy/container && printf 'hatchling\ncyclonedx-bom\n' | $(LOCK) - --output-file build.lock
 
 servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 

@@ -2,11 +2,7 @@
 
 import base64
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +14,9 @@ from click.testing import CliRunner
 from lockstep_cli.deploy import access
 from lockstep_cli.deploy.command import deploy
 
-from .test_kubernetes_objects import EXAMPLES, LAB, TREE, program, write
+from .conftest import eventually
+from .test_kubernetes_objects import EXAMPLES, LAB, TREE, write
 
-REPOSITORY = TREE.parents[1]
 # Variants without kinds that this control plane lacks.
 PLAIN = ["default", "gke", "plain-postgres", "talos"]
 OWN = {"kube-root-ca.crt", "default"}
@@ -34,39 +30,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(name="kubectl", scope="module")
-def _kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    folder = tmp_path_factory.mktemp("lab")
-    lab = [sys.executable, str(REPOSITORY / "tests" / "labs" / "kubernetes-lab" / "lab.py")]
-    subprocess.run([*lab, "up", str(folder), "--nodes", "3", "--gpus", "8", "--kinds"], check=True)
-
-    def run(*words: str | Path, text: str | None = None, fails: bool = False) -> str:
-        tool, *arguments = words if words[0] == "helm" else ("kubectl", *words)
-        done = subprocess.run(
-            [program(str(tool)), *arguments],
-            env=os.environ | {"KUBECONFIG": str(folder / "kubeconfig")},
-            capture_output=True, text=True, input=text, check=False,
-        )  # fmt: skip
-        assert bool(done.returncode) == fails, done.stdout + done.stderr
-        return done.stderr if fails else done.stdout
-
-    try:
-        run("label", "node", "gpu-1", "gpu-2", "nvidia.com/gpu.present=true")
-        run("label", "node", "gpu-3", "cloud.google.com/gke-accelerator=nvidia-h100")
-        yield run
-    finally:
-        subprocess.run([*lab, "down", str(folder)], check=True)
-
-
 def values_of(name: str) -> Path:
     return TREE / "ci" / f"{name}-values.yaml"
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 def items(kubectl: Callable[..., str], *words: str) -> list[dict[str, Any]]:

@@ -2,7 +2,10 @@
 
 import re
 
+from lockstep_alerts.conditions.joins import RANK_LABELS
+from lockstep_catalogue.labels import NAMESPACE, POD
 from lockstep_catalogue.metric import Label
+from lockstep_catalogue.training import RANK_INFO
 
 _SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
 
@@ -30,3 +33,12 @@ def naming(query: str, item: str, *labels: Label, before: str = "", most: int = 
         f'{{{{ with query (printf `topk({most}, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
         f"{before}{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
     )
+
+
+def naming_pod(labels: str, before: str, after: str) -> str:
+    """A Prometheus template: the pod of the rank in ``labels``, such as ``$labels``, or nothing."""
+    matchers = ", ".join(f"{label.name}='%s'" for label in RANK_LABELS)
+    values = " ".join(f"{labels}.{label.name}" for label in RANK_LABELS)
+    query = f"query (printf \"{RANK_INFO.name}{{{matchers}, {POD.name}!=''}}\" {values})"
+    pod = "/".join(f'{{{{ . | first | label "{part.name}" }}}}' for part in (NAMESPACE, POD))
+    return f"{{{{ with {query} }}}}{before}{pod}{after}{{{{ end }}}}"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lockstep_alerts.areas import Area
+from lockstep_alerts.conditions.evidence import naming_pod
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.model import Delivery
@@ -28,9 +29,11 @@ def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> 
     if symptom.keep_firing:
         rule["keep_firing_for"] = symptom.keep_firing.text
     rule["labels"] = _labels(symptom)
+    words = f"{symptom.description} {symptom.condition.evidence()}".strip()
+    of_rank = symptom.is_of_job and "$labels.rank" in words
     rule["annotations"] = {
         "summary": symptom.summary,
-        "description": f"{symptom.description} {symptom.condition.evidence()}".strip(),
+        "description": words + (naming_pod("$labels", " It runs in pod ", ".") if of_rank else ""),
         "notified_within": spelled(symptom.deadline_seconds(windows)),
         **_held(symptom),
         **_links(symptom, delivery),

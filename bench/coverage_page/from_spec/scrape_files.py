@@ -14,6 +14,7 @@ _HEAD = (
 _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
 # ledgers.json lists the ledger, where there is one: [{{"targets": ["ledger:9450"]}}]
+# Agents and ledger of Kubernetes ask for a token: components/plain-prometheus has their scrapes.
 """
 _NATIVE_HEAD = f"""{_HEAD}# As prometheus.yaml, with histograms as native ones too.
 # Needs Prometheus 3.5; before 3.8 with --enable-feature=native-histograms.

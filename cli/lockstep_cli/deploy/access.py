@@ -58,11 +58,9 @@ def missing_keys(
         "writers": f"{tokens['agent']} scope=agent\n{tokens['scheduler']} scope=scheduler\n",
         "readers": f"{tokens['reader']} scope=reader\n",
     }
-    if not tokens_only and not {"tls.crt", "tls.key", "ca.crt"} <= held.keys():
-        return {key: text for key, text in contents.items() if key not in held} | _certificate(
-            namespace
-        )
-    return {key: text for key, text in contents.items() if key not in held}
+    has_certificate = tokens_only or {"tls.crt", "tls.key", "ca.crt"} <= held.keys()
+    added = {key: text for key, text in contents.items() if key not in held}
+    return added if has_certificate else added | _certificate(namespace)
 
 
 def ledger_names(namespace: str) -> list[str]:

@@ -14,16 +14,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]/-]+")
 _OF_KUBERNETES = ("access", "kubernetes")
+_OF_PATHS = ("program", "gpu_map", "slurm_conf", "token_file", "targets", "writable")
 _FORMS = {
     "cluster": (_NAME, "a name of letters, digits, dots and dashes"),
     "group": (_NAME, "the name of a group"),
     "partitions": (_NAME, "the name of a partition"),
-    "program": (_PATH, "an absolute path without blanks"),
-    "gpu_map": (_PATH, "an absolute path without blanks"),
-    "slurm_conf": (_PATH, "an absolute path without blanks"),
-    "token_file": (_PATH, "an absolute path without blanks"),
-    "targets": (_PATH, "an absolute path without blanks"),
-    "writable": (_PATH, "an absolute path without blanks"),
+    **dict.fromkeys(_OF_PATHS, (_PATH, "an absolute path without blanks")),
     "ledger": (_URL, "an address such as https://ledger.example:9450"),
 }
 

@@ -49,9 +49,8 @@ def read_settings(path: Path) -> Settings:
     except (OSError, ValueError, yaml.YAMLError) as error:
         text = " ".join(str(error).split())
         raise click.UsageError(f"--settings {path}: {text}; see values.yaml") from None
-    components = sorted(
-        each.name for each in (shipped_folder("kubernetes") / "components").iterdir()
-    )
+    folder = shipped_folder("kubernetes") / "components"
+    components = sorted(each.name for each in folder.iterdir())
     for name in settings.components:
         if name not in components:
             raise click.UsageError(

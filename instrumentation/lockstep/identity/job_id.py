@@ -10,7 +10,7 @@ from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 
-from lockstep.identity.pods import pod_job_of, pod_namespace_of
+from lockstep.identity.pods import pod_job_of, pod_namespace_of, read_text_of
 from lockstep.identity.ranks import RankPosition, launching_pid
 from lockstep.identity.requeues import process_key, read_integer
 from lockstep.identity.scheduler import given_job_id, slurm_job_of
@@ -76,7 +76,7 @@ def launched_job_id(environment: Mapping[str, str], endpoint: str = "", nnodes: 
 
 def local_job_id(process: int, proc: Path = _PROC) -> str:
     """Id by the process that started all ranks of a node: never come again, in no container."""
-    boot = _text(proc / "sys" / "kernel" / "random" / "boot_id")
+    boot = read_text_of(proc / "sys" / "kernel" / "random" / "boot_id").strip()
     text = f"{boot} {process_key(process, proc)}"
     return f"local-{process}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
 
@@ -100,10 +100,3 @@ def _is_loopback(host: str) -> bool:
 
 def _run_id(text: str) -> str:
     return "" if text == _NO_RUN_ID else text
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

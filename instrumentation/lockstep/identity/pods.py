@@ -1,7 +1,6 @@
 """What Kubernetes says of the pod in which a rank runs, by the downward API.
 
-A volume at /etc/lockstep/pod with the file ``labels`` serves every kind of job;
-LOCKSTEP_OBJECT_NAME
+A volume at /etc/lockstep/pod with a file ``labels`` serves every kind of job; LOCKSTEP_OBJECT_NAME
 and LOCKSTEP_OBJECT_UID serve a kind that is not listed here (docs/pods.md).
 """
 
@@ -47,7 +46,7 @@ def pod_alias_of(environment: Mapping[str, str]) -> str:
 
 def pod_namespace_of(environment: Mapping[str, str]) -> str:
     """Namespace of the pod, by LOCKSTEP_NAMESPACE or its account; empty outside of a pod."""
-    return environment.get("LOCKSTEP_NAMESPACE") or _read(_ACCOUNT_NAMESPACE).strip()
+    return environment.get("LOCKSTEP_NAMESPACE") or read_text_of(_ACCOUNT_NAMESPACE).strip()
 
 
 def _owner(environment: Mapping[str, str], labels: Mapping[str, str]) -> tuple[str, str]:
@@ -59,11 +58,12 @@ def _owner(environment: Mapping[str, str], labels: Mapping[str, str]) -> tuple[s
 
 def _labels(environment: Mapping[str, str]) -> dict[str, str]:
     folder = Path(environment.get("LOCKSTEP_POD_INFO") or _POD_INFO)
-    pairs = (line.partition("=") for line in _read(folder / "labels").splitlines())
+    pairs = (line.partition("=") for line in read_text_of(folder / "labels").splitlines())
     return {name: value.strip('"') for name, _, value in pairs}
 
 
-def _read(path: Path) -> str:
+def read_text_of(path: Path) -> str:
+    """The text of a small file of the system; empty where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_BYTES).decode(errors="replace")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,17 +58,15 @@ def run_job(job: Job) -> int:
 
 def _run_claimed(job: Job, first_attempt: int) -> int:
     """Runs a job whose folder is held; returns as ``run_job``."""
-    children = (
-        *exporter_of(job.folder, job.cluster),
-        *sinks_of(job.summary_to, job.folder),
-    )
+    children = (*exporter_of(job.folder, job.cluster), *sinks_of(job.summary_to, job.folder))
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     if harm := harm_of(job.root):
         click.echo(f"lockstep: {harm}", err=True)
     append_event(job.folder, _event(job, "job_started", first_attempt, **_description(job)))
     progress = ProgressWatch(job.folder, job.job_id)
+    hang_watch = watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
     with deliver_events(job), run_sidecars(children):
-        with _worker_environment(job, first_attempt), _job_agent(job), _hang_watch(job):
+        with _worker_environment(job, first_attempt), _job_agent(job), hang_watch:
             end = _run_workers(job, progress, first_attempt)
         progress.finish(end.attempt, time.time())
         exit_code = _exit_status(end.exit_codes, end.signal_number)
@@ -95,10 +93,6 @@ def _description(job: Job) -> dict[str, Any]:
 
 def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
     return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
-
-
-def _hang_watch(job: Job) -> AbstractContextManager[None]:
-    return watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
 
 
 @contextmanager

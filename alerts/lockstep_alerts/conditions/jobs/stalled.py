@@ -7,7 +7,7 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.evidence import naming
+from lockstep_alerts.conditions.evidence import naming, naming_pod
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     ON_JOB,
@@ -85,8 +85,10 @@ unless {select_jobs_without_pages()}"""
 
 _PHASE = training.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
+_POD = naming_pod("$series.Labels", " (pod ", ")")
 _RANK = (
-    "rank {{ $series.Labels.rank }} on {{ $series.Labels.node }} in {{ $series.Labels.hang_phase }}"
+    f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"
+    " in {{ $series.Labels.hang_phase }}"
 )
 
 

@@ -1,0 +1,1 @@
+"""Pods and ranks in namespaces of this machine, watched as a cluster would be."""

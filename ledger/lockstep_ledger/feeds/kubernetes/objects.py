@@ -101,8 +101,7 @@ def parent_of(meta: Document) -> Reference | None:
     chosen = chosen or (owners[0] if len(owners) == 1 else None)
     if chosen is None or not text_of(chosen.get("uid")):
         return None
-    group, _, version = text_of(chosen.get("apiVersion")).rpartition("/")
-    del version
+    group = text_of(chosen.get("apiVersion")).rpartition("/")[0]
     return Reference(
         text_of(chosen["uid"]), group, text_of(chosen.get("kind")), text_of(chosen.get("name"))
     )

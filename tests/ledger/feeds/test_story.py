@@ -159,6 +159,31 @@ def test_a_job_has_the_names_by_which_its_pods_know_it(scene: Scene) -> None:
     assert len(scene.world.jobs) == 1
 
 
+def test_the_size_of_a_job_that_ran_while_nobody_looked_is_told_with_its_end(scene: Scene) -> None:
+    scene.show(job("a"))
+    done = [{"type": "Complete", "status": "True", "lastTransitionTime": moment(9)}]
+    top = job("a", conditions=done)
+    events = scene.show(top, *(pod(f"a-{i}", top, begin=2, end=8) for i in range(2)), at=20)
+    [described] = [event for event in events if event["kind"] == "job_submitted"]
+    assert described["fields"]["num_gpus"] == 4
+    assert described["time"] < events[-1]["time"]
+
+
+def test_the_size_of_a_job_whose_pods_are_cleaned_up_is_not_told_anew(scene: Scene) -> None:
+    done = [{"type": "Complete", "status": "True", "lastTransitionTime": moment(9)}]
+    top = job("a", conditions=done)
+    scene.show(top, *(pod(f"a-{i}", top, begin=2, end=8) for i in range(2)), at=20)
+    again = Scene()
+    again.world.apply(Change(JOBS, "", "seen", NOW + 60, top))
+    again.world.apply(Change(PODS, "", "seen", NOW + 60, pod("a-0", top, begin=2, end=8)))
+    [restored] = again.world.collect(NOW + 60, lambda _: False)
+    before = scene.world.jobs[restored.uid]
+    restored.job_id, restored.sent = before.job_id, {f"submit {before.job_id}"}
+    restored.runs = {run.part: run for run in before.all_runs()}
+    kinds = {event["kind"] for event in again.teller.new_events(restored, NOW + 60)}
+    assert "job_submitted" not in kinds
+
+
 def test_a_name_that_comes_late_is_told(scene: Scene) -> None:
     top = job("a") | {"kind": "TrainJob", "apiVersion": "trainer.kubeflow.org/v1alpha1"}
     [submitted] = scene.show(top)

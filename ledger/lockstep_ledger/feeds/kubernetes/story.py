@@ -138,9 +138,10 @@ class Storyteller:
             job.description, job.described = fields, max(job.described, time)
             stated = {**fields, "submitted_as": job.job_id}
             yield from self._event(job, first, "job_submitted", time, 0, stated)
-        elif fields != job.description and job.ending is None:
+        elif fields != job.description and _is_whole(job, attempts):
             job.description = fields
-            job.described = max(job.described + _AHEAD_SECONDS, min(now, _newest(job)))
+            newest = max((pod.created for pod in job.pods.values()), default=job.created)
+            job.described = max(job.described + _AHEAD_SECONDS, min(now, newest))
             values = " ".join(map(str, fields.values()))
             yield from self._event(
                 job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
@@ -236,8 +237,12 @@ def _size(job: Job, attempts: list[Attempt]) -> tuple[int, int]:
     return most_gpus, most_pods
 
 
-def _newest(job: Job) -> float:
-    return max((pod.created for pod in job.pods.values()), default=job.created)
+def _is_whole(job: Job, attempts: list[Attempt]) -> bool:
+    """Whether its size can be told: of one that has ended only while its last pods are there."""
+    if job.ending is None:
+        return True
+    runs = attempts[-1].runs if attempts else []
+    return bool(runs) and not job.is_finished and all(run.pod in job.pods for run in runs)
 
 
 def _submission(job: Job, attempts: list[Attempt]) -> float | None:

@@ -1,6 +1,7 @@
 """Keep what became of every job: serve, import and look at the ledger."""
 
 import importlib
+from typing import Any
 
 import click
 
@@ -26,23 +27,33 @@ _COMMANDS = {
 }
 
 
-class _Commands(click.Group):
-    """A group whose commands are modules of ``commands``."""
+class Commands(click.Group):
+    """A group whose commands are modules of ``commands``, loaded as they are asked for.
+
+    Args:
+        modules: MODULE:NAME of each command, by its name.
+    """
+
+    def __init__(self, *arguments: Any, modules: dict[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
         del ctx
-        return list(_COMMANDS)
+        return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, whose module is loaded now; None where there is none of the name."""
         del ctx
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self._modules:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
+        module, _, name = self._modules[cmd_name].partition(":")
         command = getattr(importlib.import_module(f"lockstep_ledger.commands.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
 
-@click.group(cls=_Commands)
+@click.group(cls=Commands, modules=_COMMANDS)
 def ledger() -> None:
     """Keep what became of every job: outcomes, goodput, spend, exact SLO counts."""

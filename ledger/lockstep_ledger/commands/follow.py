@@ -2,14 +2,15 @@
 
 import click
 
-from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
-from lockstep_ledger.commands.follow_slurm import follow_slurm
+from lockstep_ledger.command import Commands
+
+# A feed of Kubernetes needs no store.
+_MODULES = {
+    "slurm": "follow_slurm:follow_slurm",
+    "kubernetes": "follow_kubernetes:follow_kubernetes",
+}
 
 
-@click.group()
+@click.group(cls=Commands, modules=_MODULES)
 def follow() -> None:
     """Deliver what a scheduler knows of its jobs to a ledger, until interrupted."""
-
-
-follow.add_command(follow_slurm)
-follow.add_command(follow_kubernetes)

@@ -12,6 +12,12 @@ from lockstep_ledger.feeds.kubernetes.world import World
 from .objects import NOW, container, job, meta, moment, pod
 
 JOBS = Kind("batch", "v1", "Job", "jobs")
+KINDS = {
+    "Pod": PODS,
+    "Job": JOBS,
+    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+    "TrainJob": Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
+}
 Events = list[dict[str, Any]]
 
 
@@ -24,9 +30,8 @@ class Scene:
     def show(self, *items: dict[str, Any], at: float = 0.0, is_gone: bool = False) -> Events:
         """Apply objects at a time; the events that are new."""
         for item in items:
-            kind = PODS if item["kind"] == "Pod" else JOBS
             word: Any = "gone" if is_gone else "seen"
-            self.world.apply(Change(kind, "", word, NOW + at, item))
+            self.world.apply(Change(KINDS[item["kind"]], "", word, NOW + at, item))
         return self.new_events(at)
 
     def new_events(self, at: float) -> Events:
@@ -136,6 +141,57 @@ def test_what_left_while_nobody_looked_is_unknown_and_ends_when_it_was_last_seen
     events = scene.new_events(90)
     assert times_of(events) == [("resources_released", 30), ("job_finished", 29.999)]
     assert events[1]["fields"]["outcome"] == "unknown"
+
+
+def test_a_job_has_the_names_by_which_its_pods_know_it(scene: Scene) -> None:
+    """A launcher in a pod of a TrainJob knows the JobSet, for the uid of that is a label."""
+    top = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": meta("a")}
+    inner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta("s", 0, top),
+    }  # fmt: skip
+    parts = [job(f"s-{index}") | {"metadata": meta(f"s-{index}", 0, inner)} for index in range(3)]
+    first = scene.show(top, *parts, pod("s-0-0", parts[0], begin=1), at=1)
+    assert first == []  # the JobSet may come yet
+    events = scene.show(inner, at=2)
+    assert [event["kind"] for event in events][:2] == ["job_submitted", "job_started"]
+    names = [event["fields"]["aliases"] for event in events if "aliases" in event["fields"]]
+    assert names == [["kubernetes:uid-a", "kubernetes:uid-s"]] * 2
+    assert len(scene.world.jobs) == 1
+
+
+def test_the_size_of_a_job_that_ran_while_nobody_looked_is_told_with_its_end(scene: Scene) -> None:
+    scene.show(job("a"))
+    done = [{"type": "Complete", "status": "True", "lastTransitionTime": moment(9)}]
+    top = job("a", conditions=done)
+    events = scene.show(top, *(pod(f"a-{i}", top, begin=2, end=8) for i in range(2)), at=20)
+    [described] = [event for event in events if event["kind"] == "job_submitted"]
+    assert described["fields"]["num_gpus"] == 4
+    assert described["time"] < events[-1]["time"]
+
+
+def test_the_size_of_a_job_whose_pods_are_cleaned_up_is_not_told_anew(scene: Scene) -> None:
+    done = [{"type": "Complete", "status": "True", "lastTransitionTime": moment(9)}]
+    top = job("a", conditions=done)
+    scene.show(top, *(pod(f"a-{i}", top, begin=2, end=8) for i in range(2)), at=20)
+    again = Scene()
+    again.world.apply(Change(JOBS, "", "seen", NOW + 60, top))
+    again.world.apply(Change(PODS, "", "seen", NOW + 60, pod("a-0", top, begin=2, end=8)))
+    [restored] = again.world.collect(NOW + 60, lambda _: False)
+    before = scene.world.jobs[restored.uid]
+    restored.job_id, restored.sent = before.job_id, {f"submit {before.job_id}"}
+    restored.runs = {run.part: run for run in before.all_runs()}
+    kinds = {event["kind"] for event in again.teller.new_events(restored, NOW + 60)}
+    assert "job_submitted" not in kinds
+
+
+def test_a_name_that_comes_late_is_told(scene: Scene) -> None:
+    top = job("a") | {"kind": "TrainJob", "apiVersion": "trainer.kubeflow.org/v1alpha1"}
+    [submitted] = scene.show(top)
+    assert submitted["fields"]["aliases"] == ["kubernetes:uid-a"]
+    inner = job("b") | {"metadata": meta("b", 0, top)}
+    [described] = scene.show(inner, at=1)
+    assert described["kind"] == "job_submitted"
+    assert described["fields"]["aliases"] == ["kubernetes:uid-a", "kubernetes:uid-b"]
 
 
 def test_what_a_queue_holds_waits_from_its_submission_and_what_its_owner_holds_does_not(

@@ -9,7 +9,7 @@ import httpx
 
 from .kubelets import ControlPlane
 from .scenario import Manifest, Part
-from .stage import WAIT_SECONDS, Stage
+from .stage import Stage
 
 OURS = frozenset({"feed", "feed-2", "ledger"})
 
@@ -85,16 +85,17 @@ class FullCluster(ControlPlane):
         self.stage.grant(self.stage.before_rules)  # type: ignore[attr-defined]  # of forbid
 
     def report_from_launcher(
-        self, name: str, outcome: str, failure_class: str = "", cause: str = ""
+        self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""
     ) -> None:
         now = time.time()
         end = {"outcome": outcome, "failure_class": failure_class or None, "cause": cause or None}
         fields: dict[str, Any] = {k: v for k, v in end.items() if v}
+        start: dict[str, Any] = {"num_nodes": 1, "num_gpus": 1, "aliases": [alias] if alias else []}
         events = [
             {"id": f"{name}-{kind}", "kind": kind, "job_id": name, "attempt": 0, "time": moment,
              "fields": each}
             for kind, moment, each in (
-                ("job_started", now - 1, {"num_nodes": 1, "num_gpus": 1}),
+                ("job_started", now - 1, start),
                 ("attempt_started", now - 1, {"num_gpus": 1}),
                 ("attempt_ended", now, fields),
                 ("job_finished", now, fields),
@@ -119,6 +120,3 @@ class FullCluster(ControlPlane):
 
 def _without(rule: Manifest, plural: str) -> Manifest:
     return rule | {"resources": [each for each in rule["resources"] if each != plural]}
-
-
-__all__ = ["WAIT_SECONDS", "FullCluster"]

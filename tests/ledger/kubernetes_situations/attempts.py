@@ -23,12 +23,13 @@ def attempts_by_failed_pods(c: Cluster) -> None:
 
 def wait_for_pod(c: Cluster, prefix: str, before: str) -> str:
     """Wait for a running pod other than the one before; return its name."""
-    while True:
+    for _ in range(600):
         for found in c.list_pods(prefix):
             name = str(found["metadata"]["name"])
             if found["status"].get("phase") == "Running" and name != before:
                 return name
         c.wait(0.2)
+    raise AssertionError(f"no pod {prefix}* other than {before!r} runs")
 
 
 @situation(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from .manifests import CLUSTER_PATHS, PATHS
 from .scenario import Manifest, Part
 
 LAB = Path(__file__).parents[3] / "tests/labs/kubernetes-lab/lab.py"
-WAIT_SECONDS = 45.0
+# Controllers whose watches ended with a server ask again after up to half a minute.
+WAIT_SECONDS = 120.0
 FINISHED = ("Complete", "Failed")
 
 
@@ -50,20 +52,24 @@ class LabCluster:
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         self.client = open_client(folder / "kubeconfig")
-        self.namespace, self.second_namespace = name[:60], f"{name[:60]}-b"
         self.diary = Diary()
-        for side, namespace in (("own", self.namespace), ("second", self.second_namespace)):
-            self._create_namespace(namespace)
-            watching = open_client(folder / "kubeconfig")
-            threading.Thread(
-                target=self.diary.watch, args=(watching, namespace, side), daemon=True
-            ).start()
+        self._applied: list[str] = []
+        self.namespace = self._open_namespace(name[:60], "own")
 
-    def _create_namespace(self, name: str) -> None:
+    @cached_property
+    def second_namespace(self) -> str:
+        """Another namespace, which is made for those who ask for it."""
+        return self._open_namespace(f"{self.namespace}-b", "second")
+
+    def _open_namespace(self, name: str, side: str) -> str:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.send("POST", "/api/v1/namespaces", body, accept=(409,))
         path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         self._until(lambda: self.client.get(path).status_code == 200, f"account of {name}")
+        watching = open_client(self.folder / "kubeconfig")
+        self._applied.append(f"/api/v1/namespaces/{name}/pods")
+        threading.Thread(target=self.diary.watch, args=(watching, name, side), daemon=True).start()
+        return name
 
     def send(
         self,
@@ -100,6 +106,7 @@ class LabCluster:
         path = self.path(kind, namespace=metadata.get("namespace", ""))
         found = self.send("POST", path, manifest)
         name = found["metadata"]["name"]
+        self._applied.append(f"{path}/{name}")
         self.diary.at[f"created:{name}"] = parse_time(found["metadata"]["creationTimestamp"])
         return found
 
@@ -121,13 +128,7 @@ class LabCluster:
         return self.send("GET", self.path(kind, name))
 
     def list_pods(self, prefix: str) -> Sequence[Manifest]:
-        pods = [
-            pod
-            for namespace in (self.namespace, self.second_namespace)
-            for pod in self.send("GET", self.path("Pod", namespace=namespace))["items"]
-        ]
-        named = [pod for pod in pods if pod["metadata"]["name"].startswith(prefix)]
-        return sorted(named, key=lambda pod: str(pod["metadata"]["name"]))
+        return self.diary.list_pods(prefix)
 
     def wait_pods(self, prefix: str, count: int, phase: str = "Running") -> Sequence[Manifest]:
         found: list[Manifest] = []
@@ -137,7 +138,8 @@ class LabCluster:
             found[:] = [pod for pod in pods if pod["status"].get("phase") == phase]
             return len(found) == count
 
-        self._until(is_so, f"{count} pods {prefix}* {phase}")
+        if not self.diary.wait_for(is_so, WAIT_SECONDS):
+            raise AssertionError(f"after {WAIT_SECONDS:.0f} s not {count} pods {prefix}* {phase}")
         return found
 
     def wait_condition(self, kind: str, name: str, condition: str) -> None:
@@ -176,6 +178,11 @@ class LabCluster:
 
     def start(self, part: Part) -> None:
         run_lab("start", str(self.folder), part)
+        if part == "apiserver":
+            # They wait for up to a minute before they ask it again, unless they begin anew.
+            clients = ("controllers", "scheduler", "kwok")
+            run_lab("kill", str(self.folder), *clients)
+            run_lab("start", str(self.folder), *clients)
 
     def compact(self) -> None:
         """A server that starts anew has no revision of before in its memory."""
@@ -188,10 +195,14 @@ class LabCluster:
         self.start("apiserver")
 
     def close(self) -> None:
-        """Delete the namespaces and end the watches of the diary."""
+        """Delete what was applied and end the watches of the diary.
+
+        Namespaces stay: to end one the server is asked for every kind that there is.
+        """
         self.diary.close()
-        for namespace in (self.namespace, self.second_namespace):
-            self.send("DELETE", f"/api/v1/namespaces/{namespace}", accept=(404,))
+        by_force: Manifest = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+        for path in reversed(self._applied):  # the pods of the namespaces after their owners
+            self.send("DELETE", path, by_force, accept=(404, 409))
         self.client.close()
 
     def set_pod(self, name: str, status: Manifest) -> Manifest:

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,11 +43,14 @@ class Diary:
 
     Attributes:
         at: noted times; `created:NAME` is the creation of each object that the script applied.
+        present: the pods that are there, by uid, as a watch last said.
     """
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
         self.pods: dict[str, PodLife] = {}
+        self.present: dict[str, dict[str, Any]] = {}
+        self._changed = threading.Condition()
         self._closed = threading.Event()
 
     def first_start(self, prefix: str) -> float:
@@ -75,14 +78,25 @@ class Diary:
     def _find(self, prefix: str) -> Iterator[PodLife]:
         return (life for life in list(self.pods.values()) if life.name.startswith(prefix))
 
+    def list_pods(self, prefix: str) -> list[dict[str, Any]]:
+        """Return the pods that are there and whose names begin so, by name."""
+        with self._changed:
+            found = [p for p in self.present.values() if p["metadata"]["name"].startswith(prefix)]
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Wait until a change of a pod makes something so; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(is_so, seconds)
+
     def watch(self, client: httpx.Client, namespace: str, side: str) -> None:
         """Follow the pods of a namespace until `close`, over every outage of the server."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         while not self._closed.is_set():
-            with suppress(httpx.HTTPError, OSError, json.JSONDecodeError):
+            # A server that has just started may answer with a refusal, which has no version.
+            with suppress(httpx.HTTPError, OSError, json.JSONDecodeError, KeyError):
                 found = client.get(path).json()
-                for pod in found.get("items", []):
-                    self._write(pod, side, is_gone=False)
+                self._replace(found["items"], namespace, side)
                 revision = found["metadata"]["resourceVersion"]
                 query = {"watch": "1", "resourceVersion": revision, "timeoutSeconds": "30"}
                 with client.stream("GET", path, params=query, timeout=40) as lines:
@@ -90,13 +104,24 @@ class Diary:
                         change = json.loads(line)
                         if change["type"] == "ERROR" or self._closed.is_set():
                             break
-                        self._write(change["object"], side, is_gone=change["type"] == "DELETED")
+                        with self._changed:
+                            self._write(change["object"], side, is_gone=change["type"] == "DELETED")
+                            self._changed.notify_all()
             self._closed.wait(0.2)
         client.close()
 
     def close(self) -> None:
         """End all watches at their next change or time-out."""
         self._closed.set()
+
+    def _replace(self, pods: list[dict[str, Any]], namespace: str, side: str) -> None:
+        with self._changed:
+            for uid, pod in list(self.present.items()):
+                if pod["metadata"]["namespace"] == namespace:
+                    del self.present[uid]
+            for pod in pods:
+                self._write(pod, side, is_gone=False)
+            self._changed.notify_all()
 
     def _write(self, pod: dict[str, Any], side: str, *, is_gone: bool) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -109,7 +134,9 @@ class Diary:
                 if terminated and terminated.get("startedAt"):
                     begin, end = terminated["startedAt"], terminated["finishedAt"]
                     life.runs[parse_time(begin)] = parse_time(end)
+        self.present[uid] = pod
         if is_gone:  # it ended unseen: a node that was lost, or a deletion by force
+            del self.present[uid]
             for begin, end in life.runs.items():
                 life.runs[begin] = time.time() if end is None else end
 

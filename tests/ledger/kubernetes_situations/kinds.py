@@ -168,6 +168,23 @@ def kind_trainjob_failed(c: Cluster) -> None:
 
 
 @situation(
+    "A launcher in a pod of a TrainJob knows the uid of its JobSet alone: one job, of both.",
+    ExpectedJob("k11-train", "not_converged", num_gpus=2, owned_by_launcher=True),
+    absent=("k11-launcher",),
+)
+def kind_trainjob_with_launcher(c: Cluster) -> None:
+    top = c.apply(custom("TrainJob", "k11-train"))
+    inner = c.apply(custom("JobSet", "k11-train"), owner=top)
+    c.apply(job("k11-train-node-0", 2, run=4), owner=inner)
+    c.wait_pods("k11-train-node-0", 1)
+    alias = f"kubernetes:{inner['metadata']['uid']}"
+    c.report_from_launcher("k11-launcher", "not_converged", alias=alias)
+    c.wait_condition("Job", "k11-train-node-0", "Complete")
+    _set_status(c, "JobSet", "k11-train", condition("Completed", reason="AllJobsCompleted"))
+    _set_status(c, "TrainJob", "k11-train", condition("Complete", reason="JobsCompleted"))
+
+
+@situation(
     "A CronJob with GPUs submits three Jobs: three jobs, none of them the CronJob.",
     ExpectedJob("k10-cron-1", "succeeded", attempts=1, gpu_seconds=2),
     ExpectedJob("k10-cron-2", "succeeded", attempts=1, gpu_seconds=2),

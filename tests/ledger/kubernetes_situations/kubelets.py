@@ -175,9 +175,9 @@ class ControlPlane(LabCluster):
         self._skip(f"{name} was not forbidden")
 
     def report_from_launcher(
-        self, name: str, outcome: str, failure_class: str = "", cause: str = ""
+        self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""
     ) -> None:
-        self._skip(f"no launcher says {outcome} {failure_class} {cause} of {name}")
+        self._skip(f"no launcher says {outcome} {failure_class} {cause} of {name} {alias}")
 
     def rotate_token(self) -> None:
         self._skip("no token is rotated")

@@ -156,6 +156,7 @@ def _make(number: int, way: Way, fate: Fate) -> Situation:
         script,
         (expected,),
         exclusive=True,
+        lab_wide=way.lab_wide,
         outage=True,
         way=way.word,
         phases=phases,

@@ -89,6 +89,7 @@ def feed_killed_between_attempts(c: Cluster) -> None:
     "Ledger and API server are away together, then come back in turn: an exact record.",
     ExpectedJob("p06-both", "succeeded", attempts=1,
                 gpu_seconds=lambda d: d.gpu_seconds("p06-both")),
+    lab_wide=True,
 )  # fmt: skip
 def ledger_and_server_away(c: Cluster) -> None:
     c.apply(job("p06-both", 2))
@@ -152,6 +153,7 @@ def token_is_rotated(c: Cluster) -> None:
     ExpectedJob("p10-controllers", "succeeded", gpu_seconds=6,
                 ended=Between(lambda d: d.last_end("p10-controllers") - 1,
                               lambda d: d.at["done"] + 2)),
+    lab_wide=True,
 )  # fmt: skip
 def controllers_away(c: Cluster) -> None:
     c.apply(job("p10-controllers", 2, run=3))
@@ -168,6 +170,7 @@ def controllers_away(c: Cluster) -> None:
     "The scheduler is away for 5 s: that is queue wait like any other.",
     ExpectedJob("p11-scheduler", "succeeded", gpu_seconds=4,
                 queue_wait_seconds=waited("p11-scheduler")),
+    lab_wide=True,
 )  # fmt: skip
 def scheduler_away(c: Cluster) -> None:
     c.stop("scheduler")
@@ -181,6 +184,7 @@ def scheduler_away(c: Cluster) -> None:
     "The kubelets are away for 5 s: the pod's times are what the kubelet writes later.",
     ExpectedJob("p12-kubelets", "succeeded", attempts=1,
                 gpu_seconds=lambda d: d.gpu_seconds("p12-kubelets")),
+    lab_wide=True,
 )  # fmt: skip
 def kubelets_away(c: Cluster) -> None:
     c.apply(job("p12-kubelets", 2, run=3))

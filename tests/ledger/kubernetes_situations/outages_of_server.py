@@ -8,6 +8,7 @@ from .scenario import Between, Cluster, ExpectedJob, outage, waited
     "The API server is away for 5 s while a job runs on: one job, its time unbroken.",
     ExpectedJob("r01-restart", "succeeded", attempts=1,
                 gpu_seconds=lambda d: d.gpu_seconds("r01-restart")),
+    lab_wide=True,
 )  # fmt: skip
 def server_restarts(c: Cluster) -> None:
     c.apply(job("r01-restart", 2))
@@ -23,6 +24,7 @@ def server_restarts(c: Cluster) -> None:
 @outage(
     "The server restarts three times within seconds: still one job, one attempt.",
     ExpectedJob("r02-thrice", "succeeded", attempts=1),
+    lab_wide=True,
 )
 def server_restarts_thrice(c: Cluster) -> None:
     c.apply(job("r02-thrice", 2))
@@ -38,6 +40,7 @@ def server_restarts_thrice(c: Cluster) -> None:
     "A live watch meets 410: the feed lists anew, ends what is gone, and keeps what runs.",
     ExpectedJob("r03-stays", is_open=True, attempts=1),
     ExpectedJob("r03-goes", refused=("failed", "succeeded")),
+    lab_wide=True,
 )
 def server_answers_410(c: Cluster) -> None:
     for name in ("r03-stays", "r03-goes"):
@@ -54,6 +57,7 @@ def server_answers_410(c: Cluster) -> None:
 @outage(
     "The server is killed and its store with it; both come back and the feed with them.",
     ExpectedJob("r04-store", is_open=True, attempts=1),
+    lab_wide=True,
 )
 def server_and_store_are_killed(c: Cluster) -> None:
     c.apply(job("r04-store", 2))
@@ -70,6 +74,7 @@ def server_and_store_are_killed(c: Cluster) -> None:
 @outage(
     "The feed starts while there is no server: it waits and then takes what runs.",
     ExpectedJob("r05-later", is_open=True, num_gpus=2, queue_wait_seconds=waited("r05-later")),
+    lab_wide=True,
 )
 def feed_before_server(c: Cluster) -> None:
     c.stop("feed")
@@ -137,6 +142,7 @@ def clock_ahead_and_unseen(c: Cluster) -> None:
 @outage(
     "A kind is defined while the feed runs: its first job is seen.",
     ExpectedJob("r09-new-kind", "succeeded", gpu_seconds=8, num_gpus=2),
+    lab_wide=True,
 )
 def kind_comes_later(c: Cluster) -> None:
     c.remove_kind("mpijobs.kubeflow.org")
@@ -153,6 +159,7 @@ def kind_comes_later(c: Cluster) -> None:
     "A kind is deleted with its running job: that job ends, never failed; others go on.",
     ExpectedJob("r10-old-kind", refused=("failed", "succeeded")),
     ExpectedJob("r10-stays", is_open=True),
+    lab_wide=True,
 )
 def kind_goes(c: Cluster) -> None:
     owner = c.apply(custom("PaddleJob", "r10-old-kind"))
@@ -169,6 +176,7 @@ def kind_goes(c: Cluster) -> None:
 @outage(
     "A kind comes back after it went: its next job is seen again.",
     ExpectedJob("r11-returns", is_open=True, num_gpus=2),
+    lab_wide=True,
 )
 def kind_comes_back(c: Cluster) -> None:
     c.remove_kind("xgboostjobs.kubeflow.org")
@@ -185,8 +193,8 @@ def kind_comes_back(c: Cluster) -> None:
     logged_once=r"(?i)rayjobs.*(forbidden|may not)|(forbidden|may not).*rayjobs",
 )
 def kind_is_forbidden(c: Cluster) -> None:
+    c.kill("feed")  # it could say so too
     c.forbid("rayjobs.ray.io")
-    c.kill("feed")
     c.start("feed")
     c.apply(job("r12-seen", 2, run=3))
     c.wait_condition("Job", "r12-seen", "Complete")

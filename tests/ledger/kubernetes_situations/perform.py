@@ -1,15 +1,20 @@
-"""Perform situations on a lab with a real ledger and feed, and say what is not right.
+"""Perform situations on a lab with real ledgers and feeds, and say what is not right.
 
 cd tests/ledger && python -m kubernetes_situations.perform LAB_FOLDER [NAME_PREFIX]...
+
+Three lanes run side by side, each with a ledger and feeds of its own. One begins with all
+situations that share these; the outages of feeds and ledgers go to the lane that is free. What
+stops the server or changes its kinds comes after them, one by one.
 """
 
 import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 
 from .actors import FullCluster
@@ -19,13 +24,13 @@ from .scenario import Situation
 from .stage import Stage
 from .ways_away import WAYS
 
-AT_ONCE = 6
+AT_ONCE, LANES = 12, 3
 SETTLE_SECONDS = 12.0
 Findings = dict[str, list[str]]
 
 
 def is_alone(situation: Situation) -> bool:
-    """Whether it needs the lab, or the feed's counters, to itself."""
+    """Whether it needs a feed, or the feed's counters, to itself."""
     return situation.exclusive or situation.left_out is not None
 
 
@@ -38,21 +43,16 @@ def perform_together(situations: Sequence[Situation], stage: Stage) -> Findings:
 
 def perform_alone(situation: Situation, stage: Stage) -> Findings:
     """Run one that stops parts, and bring all parts back."""
-    options = stage.options
     try:
-        if situation.options:
-            stage.options = situation.options
-            _restart_feed(stage, stage.options)
         return {situation.name: _perform(situation, stage)}
     finally:
-        stage.options = options
-        recover(stage, anew=bool(situation.options))
+        recover(stage, anew=bool(_options_of(situation)))
 
 
 def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
     """Run all fates of one way to be away in one outage."""
     way = next(each for each in WAYS if each.word == situations[0].way)
-    cluster = FullCluster(stage, _namespace(f"way-{way.word}"))
+    begin, cluster = time.monotonic(), FullCluster(stage, _namespace(f"way-{way.word}"))
     broken: Findings = {}
 
     def run(step: str) -> None:
@@ -74,9 +74,13 @@ def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
         run("during")
         way.come_back(cluster)
         run("after")
-        found = {each.name: broken.get(each.name) or _settle(each, cluster) for each in situations}
+        with ThreadPoolExecutor(len(situations)) as pool:
+            settled = pool.map(
+                lambda each: broken.get(each.name) or _settle(each, cluster), situations
+            )
+            found = dict(zip((each.name for each in situations), settled, strict=True))
         for name, findings in found.items():
-            _print(name, 0, findings)
+            _print(name, time.monotonic() - begin, findings)
         return found
     finally:
         cluster.close()
@@ -88,16 +92,16 @@ def recover(stage: Stage, *, anew: bool = False) -> None:
     stage.programs["feed-2"].end(signal.SIGKILL)
     stage.offsets.clear()
     if anew:
-        _restart_feed(stage, stage.options)
+        stage.programs["feed"].end(signal.SIGTERM)
     for name in ("ledger", "feed"):
         if stage.programs[name].process is None:
             stage.start(name)
 
 
-def _restart_feed(stage: Stage, options: Sequence[str]) -> None:
-    del options
-    for name in ("feed", "feed-2"):
-        stage.programs[name].end(signal.SIGTERM)
+def _options_of(situation: Situation) -> tuple[str, ...]:
+    """Options of its feed; one whose counts are compared sees nobody else's workloads."""
+    is_counted = situation.left_out is not None
+    return situation.options or (("--namespace", "{namespace}") if is_counted else ())
 
 
 def _namespace(name: str) -> str:
@@ -110,11 +114,12 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
     log = stage.programs["feed"].log
     position = log.stat().st_size if log.exists() else 0
     try:
-        if situation.options:
+        if options := _options_of(situation):
             words = [
-                each.format(second_namespace=cluster.second_namespace) for each in situation.options
+                getattr(cluster, each[1:-1]) if each.startswith("{") else each for each in options
             ]
             program = stage.programs["feed"]
+            program.end(signal.SIGTERM)
             before, program.command = program.command, [*program.command, *words]
             stage.start("feed")
             program.command = before
@@ -137,7 +142,13 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
 
 
 def _settle(situation: Situation, cluster: FullCluster) -> list[str]:
-    """What is not right when all has come, and stays so."""
+    """What is not right when all has come, and stays so.
+
+    A job that is not there, or is open, would be so too early: these are judged once the feed has
+    handed over everything.
+    """
+    if situation.absent or any(each.is_open for each in situation.expected):
+        cluster.stage.wait_until_delivered()
     deadline = time.monotonic() + SETTLE_SECONDS
     while (findings := compare(situation, cluster)) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -149,29 +160,56 @@ def _print(name: str, seconds: float, findings: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def perform_all(chosen: Sequence[Situation], stage: Stage) -> Findings:
-    """Run situations; those that stop parts come one by one."""
-    found = perform_together([each for each in chosen if not is_alone(each)], stage)
-    by_itself = [each for each in chosen if is_alone(each)]
-    for way, group in groupby(
-        sorted(by_itself, key=lambda each: each.way), key=lambda each: each.way
-    ):
-        if way:
-            found |= perform_way(list(group), stage)
-        else:
-            for each in list(group):
-                found |= perform_alone(each, stage)
-    return found
+def perform_all(chosen: Sequence[Situation], folder: Path) -> Findings:
+    """Run situations on a lab that runs."""
+    exclusive = [each for each in chosen if is_alone(each) and not each.lab_wide]
+    shared = [each for each in chosen if not is_alone(each)]
+    units = deque(filter(None, [shared, *_divide(exclusive)]))
+    last = deque(_divide([each for each in chosen if each.lab_wide]))
+    with ThreadPoolExecutor(LANES) as pool:
+        names = (f"lane-{number}" for number in range(LANES))
+        parts = list(pool.map(_perform_units, names, repeat(units), repeat(folder)))
+    parts.append(_perform_units("server", last, folder))
+    return {name: findings for part in parts for name, findings in part.items()}
+
+
+def _divide(situations: Sequence[Situation]) -> list[list[Situation]]:
+    """What shares an outage is one unit, and goes first; any other situation is one by itself."""
+    ordered = sorted(situations, key=lambda each: each.way, reverse=True)
+    return [list(group) for _, group in groupby(ordered, key=lambda each: each.way or each.name)]
+
+
+def _perform_units(name: str, units: deque[list[Situation]], folder: Path) -> Findings:
+    """Run units, as long as there are any, with one ledger and its feeds."""
+    if not units:
+        return {}
+    begin, stage, found = time.monotonic(), Stage(folder, work_name=name), Findings()
+    try:
+        stage.open()
+        while (unit := _take(units)) is not None:
+            if unit[0].way:
+                found |= perform_way(unit, stage)
+            elif is_alone(unit[0]):
+                found |= perform_alone(unit[0], stage)
+            else:
+                found |= perform_together(unit, stage)
+        return found
+    finally:
+        stage.close()
+        _print(f"{name}, {len(found)} situations", time.monotonic() - begin, ("ended",))
+
+
+def _take(units: deque[list[Situation]]) -> list[Situation] | None:
+    try:
+        return units.popleft()
+    except IndexError:
+        return None
 
 
 def main(folder: str, prefixes: list[str]) -> int:
     """Run the situations that the prefixes name."""
     chosen = [each for each in SITUATIONS if not prefixes or each.name.startswith(tuple(prefixes))]
-    stage = Stage(Path(folder).absolute()).open()
-    try:
-        found = perform_all(chosen, stage)
-    finally:
-        stage.close()
+    found = perform_all(chosen, Path(folder).absolute())
     wrong = {name: findings for name, findings in found.items() if findings}
     sys.stdout.write(f"{len(found)} situations, {len(wrong)} not right\n")
     for name, findings in wrong.items():

@@ -15,8 +15,11 @@ class Cluster(Protocol):
     """Everything that a script does. Names without a namespace are in the situation's own."""
 
     namespace: str
-    second_namespace: str
     diary: Diary
+
+    @property
+    def second_namespace(self) -> str:
+        """Another namespace of the situation."""
 
     def apply(self, manifest: Manifest, *, owner: Manifest | None = None) -> Manifest:
         """Create an object, below an owner where one is given; return what the server made."""
@@ -113,7 +116,7 @@ class Cluster(Protocol):
         """Give it back."""
 
     def report_from_launcher(
-        self, name: str, outcome: str, failure_class: str = "", cause: str = ""
+        self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""
     ) -> None:
         """Send to the ledger what `lockstep run` says of a job whose id is NAME, start and end."""
 
@@ -180,7 +183,8 @@ class Situation:
     """A situation of an ordinary or a bad week.
 
     Attributes:
-        exclusive: it stops parts that others need, so it has lab and ledger to itself.
+        exclusive: it stops feed or ledger, so it has a pair of them to itself.
+        lab_wide: it stops the server or changes its kinds, so it has the whole lab to itself.
         absent: parts of ids that no job may have.
         left_out: workloads that the feed counts and does not take.
         logged_once: a pattern that exactly one line of the feed's log matches.
@@ -198,6 +202,7 @@ class Situation:
     left_out: int | None = None
     logged_once: str | None = None
     exclusive: bool = False
+    lab_wide: bool = False
     outage: bool = False
     options: tuple[str, ...] = ()
     prepare: Callable[[Cluster], None] | None = None
@@ -222,6 +227,7 @@ def situation(
     left_out: int | None = None,
     logged_once: str | None = None,
     exclusive: bool = False,
+    lab_wide: bool = False,
     outage: bool = False,
     options: tuple[str, ...] = (),
     prepare: Callable[[Cluster], None] | None = None,
@@ -233,7 +239,7 @@ def situation(
         name = script.__name__.replace("_", "-")
         return Situation(
             name, why, script, expected, absent, left_out, logged_once,
-            exclusive or outage, outage, options, prepare, notes,
+            exclusive or outage, lab_wide, outage, options, prepare, notes,
         )  # fmt: skip
 
     return wrap
@@ -245,13 +251,14 @@ def outage(
     absent: tuple[str, ...] = (),
     left_out: int | None = None,
     logged_once: str | None = None,
+    lab_wide: bool = False,
     prepare: Callable[[Cluster], None] | None = None,
     notes: str = "",
 ) -> Callable[[Callable[[Cluster], None]], Situation]:
-    """Make a situation of an outage; it has the lab to itself."""
+    """Make a situation of an outage; it has a ledger and its feeds to itself."""
     return situation(
         why, *expected, absent=absent, left_out=left_out, logged_once=logged_once,
-        outage=True, prepare=prepare, notes=notes,
+        lab_wide=lab_wide, outage=True, prepare=prepare, notes=notes,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +26,6 @@ REPOSITORY = Path(__file__).parents[3]
 CLUSTER = "east"
 ACCOUNT = "lockstep-ledger-feed"
 HOME = "lockstep"
-LEASES = {"quiet": "another-feed"}
-"""A Lease that the account may not have: that feed works by itself."""
 TRAINIUM = {"apiGroups": ["example.com"], "resources": ["trainiums"], "verbs": ["list", "watch"]}
 TOKENS = {
     "readers": "reader-token-of-the-tests scope=reader\n",
@@ -34,8 +33,8 @@ TOKENS = {
     "launcher-token-of-tests scope=launcher owner=1042\n",
     "feed": "feed-token-of-the-tests\n",
 }
-WAIT_SECONDS = 45.0
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
+_SNAPSHOT_SECONDS = 0.3
 
 
 def find_free_port() -> int:
@@ -72,20 +71,29 @@ class Stage:
     """Everything that situations need.
 
     Attributes:
-        work_name: folder of its ledger and feeds in that of the lab.
-        options: of the feed, beyond the usual ones.
+        work_name: folder of its ledger and feeds in that of the lab; those of another name than
+            the first have an account and a Lease of their own, by the shipped rules.
         offsets: how far ahead the clock of a feed is, by its name.
     """
 
     folder: Path
-    work_name: str = "lockstep"
-    options: tuple[str, ...] = ()
+    work_name: str = HOME
     offsets: dict[str, float] = field(default_factory=dict)
     programs: dict[str, Program] = field(default_factory=dict)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    _snapshot: tuple[float, list[dict[str, Any]]] = (0.0, [])
+
+    @property
+    def account(self) -> str:
+        """Name of the feeds' account and of all that it may."""
+        return ACCOUNT if self.work_name == HOME else f"{ACCOUNT}-{self.work_name}"
 
     def open(self) -> "Stage":
         """Start ledger and feed on a lab that runs."""
         self.client = open_client(self.folder / "kubeconfig")
+        self.reader = httpx.Client(
+            headers={"Authorization": "Bearer reader-token-of-the-tests"}, timeout=10
+        )
         self.grant(self.read_rules())
         self.token_number, self.token_file = 0, self.folder / f"feed-token-{self.work_name}"
         self.renew_token()
@@ -118,10 +126,10 @@ class Stage:
             "--url": self.url, "--cluster": CLUSTER, "--identity": name,
             "--token-file": self.work / "feed", "--reader-token-file": self.work / "readers",
             "--kubeconfig": self.work / "kubeconfig",
-            "--lease": f"{HOME}/{LEASES.get(self.work_name, ACCOUNT)}",
+            "--lease": f"{HOME}/{self.account}",
         }  # fmt: skip
         words = (str(word) for pair in options.items() for word in pair)
-        return ["ledger", "follow", "kubernetes", *words, *self.options]
+        return ["ledger", "follow", "kubernetes", *words]
 
     @property
     def url(self) -> str:
@@ -130,6 +138,7 @@ class Stage:
     def read_rules(self) -> list[Manifest]:
         """The rules of the shipped Role, and one for the kind that only the lab has."""
         text = (REPOSITORY / "deploy/kubernetes/base/feed.yaml").read_text(encoding="utf-8")
+        text = text.replace(ACCOUNT, self.account)
         self.shipped = [each for each in yaml.safe_load_all(text) if each["kind"] != "Deployment"]
         role = next(each for each in self.shipped if each["kind"] == "ClusterRole")
         return [*role["rules"], TRAINIUM]
@@ -161,7 +170,9 @@ class Stage:
         reference = {"kind": "Secret", "apiVersion": "v1", "name": holder, "uid": uid}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                    "spec": {"boundObjectRef": reference, "expirationSeconds": 7200}}  # fmt: skip
-        answer = self.client.post(f"{base}/serviceaccounts/{ACCOUNT}/token", json=request).json()
+        answer = self.client.post(
+            f"{base}/serviceaccounts/{self.account}/token", json=request
+        ).json()
         self.before, self.holder = getattr(self, "holder", ""), holder
         self.token_file.write_text(answer["status"]["token"])
 
@@ -193,32 +204,45 @@ class Stage:
 
     def is_serving(self, url: str) -> bool:
         try:
-            return httpx.get(url, timeout=2).status_code == 200
+            return self.reader.get(url, timeout=2).status_code == 200
         except httpx.HTTPError:
             return False
 
-    def until(self, is_so: Any, what: str, seconds: float = _START_SECONDS) -> None:
+    def until(
+        self, is_so: Any, what: str, seconds: float = _START_SECONDS, *, pause: float = 0.1
+    ) -> None:
         deadline = time.monotonic() + seconds
         while not is_so():
             if time.monotonic() > deadline:
                 raise AssertionError(f"after {seconds:.0f} s not so: {what}")
-            time.sleep(0.1)
+            time.sleep(pause)
 
     def measure(self, family: str) -> float:
         """The sum of a metric that the ledger has of its feed; 0 where it has none."""
-        headers = {"Authorization": "Bearer reader-token-of-the-tests"}
-        text = httpx.get(f"{self.url}/metrics", headers=headers, timeout=10).text
+        text = self.reader.get(f"{self.url}/metrics").text
         found = re.findall(rf"^{family}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
         return sum(float(value) for value in found)
 
+    def wait_until_delivered(self) -> None:
+        """Wait until the feed has handed over all that has happened up to now."""
+        begin = time.time()
+        self.until(
+            lambda: self.measure(feeds.ASKED.name) > begin, "the feed has delivered all", pause=0.5
+        )
+
     def count_left_out(self) -> float:
         """Workloads that the feed has left out up to now."""
-        begin = time.time()
-        self.until(lambda: self.measure(feeds.ASKED.name) > begin, "the feed has told of itself")
+        self.wait_until_delivered()
         return self.measure(feeds.WORKLOADS_LEFT_OUT.name)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All records."""
+        """All records, as they were a moment ago: many wait for some of them at once."""
+        with self._reading:
+            if time.monotonic() - self._snapshot[0] > _SNAPSHOT_SECONDS:
+                self._snapshot = (time.monotonic(), self._read_jobs())
+            return self._snapshot[1]
+
+    def _read_jobs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         after = ""
         while True:
@@ -229,12 +253,12 @@ class Stage:
             after = f"&after={page['next']}"
 
     def read(self, path: str) -> Any:
-        headers = {"Authorization": "Bearer reader-token-of-the-tests"}
-        return httpx.get(f"{self.url}{path}", headers=headers, timeout=10).json()
+        return self.reader.get(f"{self.url}{path}").json()
 
     def close(self) -> None:
         """End ledger and feeds."""
         self.client.close()
+        self.reader.close()
         for name in ("feed", "feed-2", "ledger"):
             if name in self.programs:
                 self.programs[name].end(signal.SIGKILL)
@@ -248,7 +272,7 @@ def program_is_built(name: str) -> bool:
 
 def open_lab(folder: Path) -> None:
     """Start a lab with all kinds."""
-    run_lab("up", str(folder), "--nodes", "6", "--gpus", "8", "--kinds")
+    run_lab("up", str(folder), "--nodes", "6", "--gpus", "32", "--kinds")
 
 
 def close_lab(folder: Path) -> None:

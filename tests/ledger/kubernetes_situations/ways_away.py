@@ -11,8 +11,9 @@ class Way:
     """A way to be away.
 
     Attributes:
-        sees_all: the feed sees what happens meanwhile, so the record is as exact as without it.
         word: of the names of its jobs.
+        sees_all: the feed sees what happens meanwhile, so the record is as exact as without it.
+        lab_wide: the server restarts for all.
     """
 
     word: str
@@ -20,6 +21,7 @@ class Way:
     leave: Callable[[Cluster], None]
     come_back: Callable[[Cluster], None]
     sees_all: bool = False
+    lab_wide: bool = False
 
 
 def _stop_feed(c: Cluster) -> None:
@@ -83,7 +85,7 @@ WAYS = (
     Way("stopped", "the feed is stopped", _stop_feed, _start_feed),
     Way("killed", "the feed is killed", _kill_feed, _start_feed),
     Way("expired", "the feed is stopped and all revisions grow too old (410)", _stop_feed,
-        _compact_and_start_feed),
+        _compact_and_start_feed, lab_wide=True),
     Way("ledger", "the ledger is away and the feed goes on", _stop_ledger, _start_ledger,
         sees_all=True),
     Way("both", "the ledger is killed, and then the feed with what it held",

@@ -19,6 +19,8 @@ FOLLOWED = frozenset({
 WORKLOADS, CLAIMS = "workloads.kueue.x-k8s.io", "resourceclaims.resource.k8s.io"
 PARTS = frozenset({WORKLOADS, CLAIMS})
 """Kinds that are never jobs themselves."""
+KNOWN_TO_PODS = frozenset({"jobsets.jobset.x-k8s.io", "jobs.batch"})
+"""Kinds whose uid is a label of their pods: a launcher knows its job by the outermost of them."""
 SUBMITTERS = frozenset({"CronJob", "CronWorkflow", "ScheduledWorkflow", "Node"})
 """Kinds that own several jobs, or only hold pods: what they own is a job by itself."""
 

@@ -59,7 +59,7 @@ class Owned:
     Attributes:
         kind: name of its kind, as RBAC has it.
         held: whether it is suspended now.
-        held_since, resumed: when it was suspended and resumed for the last time, where stated.
+        resumed: when it was resumed for the last time, where stated.
         evicted: why a queue took it out, and when.
         restarts: how often its operator started it anew.
         asks: whether a template of pods in it asks for accelerators.
@@ -69,7 +69,6 @@ class Owned:
 
     uid: str
     kind: str
-    label: str
     namespace: str
     name: str
     parent: Reference | None
@@ -80,7 +79,6 @@ class Owned:
     job_class: str = ""
     time_limit: float | None = None
     held: bool = False
-    held_since: float | None = None
     resumed: float | None = None
     evicted: Ending | None = None
     restarts: int = 0
@@ -101,8 +99,7 @@ def parent_of(meta: Document) -> Reference | None:
     chosen = chosen or (owners[0] if len(owners) == 1 else None)
     if chosen is None or not text_of(chosen.get("uid")):
         return None
-    group, _, version = text_of(chosen.get("apiVersion")).rpartition("/")
-    del version
+    group = text_of(chosen.get("apiVersion")).rpartition("/")[0]
     return Reference(
         text_of(chosen["uid"]), group, text_of(chosen.get("kind")), text_of(chosen.get("name"))
     )
@@ -143,7 +140,7 @@ def read_object(kind: Kind, item: Any) -> Owned:
     limit = spec.get("activeDeadlineSeconds") or policy.get("activeDeadlineSeconds")
     labels = {str(key): str(value) for key, value in part_of(meta, "labels").items()}
     found = Owned(
-        uid, kind.name, kind.kind, namespace, name, parent_of(meta), labels, job_id_of(meta),
+        uid, kind.name, namespace, name, parent_of(meta), labels, job_id_of(meta),
         created,
         queue=labels.get(_QUEUE_LABEL, "") or text_of(spec.get("queue")),
         job_class=labels.get(_PRIORITY_LABEL, "") or text_of(spec.get("priorityClassName")),
@@ -155,9 +152,7 @@ def read_object(kind: Kind, item: Any) -> Owned:
     )  # fmt: skip
     for name, is_true, condition in conditions_of(status):
         time = seconds_of(condition.get("lastTransitionTime"))
-        if name == "Suspended" and is_true:
-            found.held_since = time
-        elif name == "Suspended":
+        if name == "Suspended" and not is_true:
             found.resumed = time
         elif name == "Evicted" and is_true:
             found.evicted = Ending(text_of(condition.get("reason")), time)

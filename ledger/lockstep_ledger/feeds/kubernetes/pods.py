@@ -24,6 +24,8 @@ from lockstep_records.shared.printable import printable
 
 Fate = Literal["", "succeeded", "failed", "disrupted", "taken", "unseen"]
 """How a run of a pod's containers ended: taken away by whoever owns it, or while nobody looked."""
+DISRUPTIONS = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting"})
+"""Reasons of pods that their node gave up."""
 _MAX_MESSAGE = 500
 
 
@@ -227,13 +229,7 @@ def _overlaps(run: PodRun, begin: float) -> bool:
 
 
 def _judge_fate(pod: Pod, run: PodRun) -> Fate:
-    if pod.disruption or pod.reason in {
-        "Evicted",
-        "NodeLost",
-        "Terminated",
-        "NodeShutdown",
-        "Preempting",
-    }:
+    if pod.disruption or pod.reason in DISRUPTIONS:
         return "disrupted"
     if run.exit_code == 0:
         return "succeeded"

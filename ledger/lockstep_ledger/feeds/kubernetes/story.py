@@ -12,15 +12,6 @@ from lockstep_records.events.bounds import fit
 from lockstep_records.events.event import Event, stable_id
 
 _AHEAD_SECONDS = 0.001
-_DESCRIBED = (
-    "name",
-    "project",
-    "queue",
-    "job_class",
-    "num_nodes",
-    "num_gpus",
-    "time_limit_seconds",
-)
 
 
 @dataclass(slots=True)
@@ -31,6 +22,7 @@ class Job:
         top: the object; None where only its pods are seen, for its kind is forbidden or gone.
         kind: name of the object's kind.
         workload: what a queue tells of it.
+        parts: uids of objects below it by which its pods know it.
         runs: of pods that are no longer there, by name of the part.
         job_id: in the ledger.
         has_label: whether that is a label's.
@@ -46,6 +38,7 @@ class Job:
     created: float
     top: Owned | None = None
     workload: Owned | None = None
+    parts: set[str] = field(default_factory=set)
     pods: dict[str, Pod] = field(default_factory=dict)
     runs: dict[str, PodRun] = field(default_factory=dict)
     job_id: str = ""
@@ -73,9 +66,9 @@ class Job:
         return (workload.queue if workload else "") or (top.queue if top else "")
 
     @property
-    def is_held(self) -> bool:
-        """Whether it is suspended now."""
-        return self.top is not None and self.top.held
+    def aliases(self) -> list[str]:
+        """Its other names in the ledger."""
+        return [f"kubernetes:{uid}" for uid in (self.uid, *sorted(self.parts - {self.uid}))]
 
     @property
     def is_finished(self) -> bool:
@@ -116,7 +109,7 @@ class Storyteller:
         for number, attempt in enumerate(attempts):
             # Sizes are stated by submissions alone, whose newest holds.
             stated = {
-                "project": job.namespace, "aliases": _aliases(job), "opening": attempt.opening,
+                "project": job.namespace, "aliases": job.aliases, "opening": attempt.opening,
             }  # fmt: skip
             yield from self._event(
                 job, f"start {attempt.opening}", "job_started", attempt.begin, number, stated
@@ -126,9 +119,10 @@ class Storyteller:
             if attempt.end is not None:
                 yield from self._requeue(job, attempt, number, attempt.end, "")
         last = len(attempts) - 1
-        if job.ending is None and attempts and _is_suspended(job, attempts[-1]):
+        is_held = job.top is not None and job.top.held
+        if job.ending is None and attempts and is_held and attempts[-1].last_end is not None:
             attempts[-1].close()
-            time = attempts[-1].end_before(attempts[-1].last_end or now)
+            time = attempts[-1].end_before(attempts[-1].last_end)
             yield from self._requeue(job, attempts[-1], last, time, _hold_word(job))
         if job.ending is not None:
             yield from self._end(job, job.ending, attempts, now)
@@ -144,10 +138,11 @@ class Storyteller:
             job.description, job.described = fields, max(job.described, time)
             stated = {**fields, "submitted_as": job.job_id}
             yield from self._event(job, first, "job_submitted", time, 0, stated)
-        elif fields != job.description and job.ending is None:
+        elif fields != job.description and _is_whole(job, attempts):
             job.description = fields
-            job.described = max(job.described + _AHEAD_SECONDS, min(now, _newest(job)))
-            values = " ".join(str(fields.get(name)) for name in _DESCRIBED)
+            newest = max((pod.created for pod in job.pods.values()), default=job.created)
+            job.described = max(job.described + _AHEAD_SECONDS, min(now, newest))
+            values = " ".join(map(str, fields.values()))
             yield from self._event(
                 job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
             )
@@ -202,10 +197,6 @@ class Storyteller:
         )
 
 
-def _aliases(job: Job) -> list[str]:
-    return [f"kubernetes:{job.uid}"]
-
-
 def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
     top, workload = job.top, job.workload
     gpus, nodes = _size(job, attempts)
@@ -220,7 +211,7 @@ def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
         "num_gpus": gpus if nodes else None,
         "time_limit_seconds": top.time_limit if top else None,
         "object_kind": job.kind,
-        "aliases": _aliases(job),
+        "aliases": job.aliases,
     }
 
 
@@ -246,8 +237,12 @@ def _size(job: Job, attempts: list[Attempt]) -> tuple[int, int]:
     return most_gpus, most_pods
 
 
-def _newest(job: Job) -> float:
-    return max((pod.created for pod in job.pods.values()), default=job.created)
+def _is_whole(job: Job, attempts: list[Attempt]) -> bool:
+    """Whether its size can be told: of one that has ended only while its last pods are there."""
+    if job.ending is None:
+        return True
+    runs = attempts[-1].runs if attempts else []
+    return bool(runs) and not job.is_finished and all(run.pod in job.pods for run in runs)
 
 
 def _submission(job: Job, attempts: list[Attempt]) -> float | None:
@@ -259,10 +254,6 @@ def _submission(job: Job, attempts: list[Attempt]) -> float | None:
         return None
     was_held = top.resumed is not None and not any(a.begin < top.resumed for a in attempts)
     return top.resumed if was_held and top.resumed is not None else job.created
-
-
-def _is_suspended(job: Job, attempt: Attempt) -> bool:
-    return job.is_held and attempt.last_end is not None
 
 
 def _hold_word(job: Job) -> str:

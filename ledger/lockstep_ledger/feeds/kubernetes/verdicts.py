@@ -7,12 +7,11 @@ from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.kinds import PODS
 from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
-from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun
+from lockstep_ledger.feeds.kubernetes.pods import DISRUPTIONS, Pod, PodRun
 from lockstep_records.outcomes.classify import Classification, classify
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.signs import SCHEDULER_SIGNS
 
-_POD_REASONS = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting"})
 _QUEUE_WORDS = {"Preempted": "PreemptionByKueue", "NodeFailures": "NodeLost"}
 _MAX_PODS = 64
 _RANKS = re.compile(r" on ranks? [\d, ]+(\.\.\.)?")
@@ -120,7 +119,7 @@ def _judge_pods(runs: Sequence[PodRun], pods: dict[str, Pod]) -> Classification 
 def _word_of(run: PodRun, pod: Pod | None) -> str:
     """The reason that names a cause: of the pod, its disruption, or its container."""
     reasons = (
-        pod.reason if pod is not None and pod.reason in _POD_REASONS else "",
+        pod.reason if pod is not None and pod.reason in DISRUPTIONS else "",
         pod.disruption if pod is not None else "",
         run.reason if run.reason not in {"Error", "Completed"} else "",
     )

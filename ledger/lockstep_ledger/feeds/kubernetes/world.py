@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
-from lockstep_ledger.feeds.kubernetes.kinds import CLAIMS, PARTS, PODS, SUBMITTERS, WORKLOADS
+from lockstep_ledger.feeds.kubernetes.kinds import (
+    CLAIMS,
+    KNOWN_TO_PODS,
+    PARTS,
+    PODS,
+    SUBMITTERS,
+    WORKLOADS,
+)
 from lockstep_ledger.feeds.kubernetes.objects import (
     ObjectError,
     Owned,
@@ -21,6 +28,7 @@ _log = logging.getLogger(__name__)
 _ORPHAN_SECONDS, _RACE_SECONDS = 3.0, 1.0
 _KEPT_SECONDS = 600.0
 _MOST_OWNERS = 8
+_MOST_PARTS = 8  # a job has at most 20 names in the ledger
 _MOST_LOGGED = 100
 Await = Callable[[Reference], bool]
 """Whether an owner that is not there may still come: its kind is not listed yet."""
@@ -143,8 +151,11 @@ class World:
         job = self._job(pod, top, missing)
         if job is not None and pod is not None:
             self._join(pod, job)
-        if job is not None and owned is not None and owned.kind == WORKLOADS:
-            job.workload = owned
+        if job is not None and owned is not None and owned.parent is not None:
+            if owned.kind == WORKLOADS:
+                job.workload = owned
+            elif owned.kind in KNOWN_TO_PODS and owned.parent.kind != "JobSet":
+                job.parts |= {owned.uid} if len(job.parts) < _MOST_PARTS else set()
         return job
 
     def _touch_users(self, claim: Owned, since: float) -> None:
@@ -215,10 +226,8 @@ class World:
         """Whether it asks for accelerators or opts in; what does neither is counted, once."""
         top, pods = job.top, job.pods.values()
         labels = dict(top.labels) if top else next((pod.labels for pod in pods), {})
-        is_wanted = (
-            any(pod.gpus or pod.job_id for pod in pods)
-            or (top is not None and (top.asks or bool(top.job_id)))
-            or any(self._asks(pod) for pod in pods)
+        is_wanted = any(pod.gpus or pod.job_id for pod in pods) or (
+            top is not None and (top.asks or bool(top.job_id))
         )
         if not job.is_taken and is_wanted and self._admits(labels):
             job.is_taken = True
@@ -233,10 +242,6 @@ class World:
             labels.get(name) == value if value is not None else name in labels
             for name, value in self._selector.items()
         )
-
-    def _asks(self, pod: Pod) -> bool:
-        claims = (self._claims.get((pod.namespace, name)) for name in pod.claims)
-        return any(claim is not None and claim.claimed for claim in claims)
 
     def purge(self, now: float) -> None:
         """Forget what has left the server a while ago."""

@@ -16,6 +16,7 @@ from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory, out_of_memory_in
+from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
@@ -73,6 +74,9 @@ class PeriodicStats:
             self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
             self._parts.run("memory", self._memory.sample)
             self._parts.run("page_check", self._check_page)
+        if fetched_ahead.batches:
+            self.slots.know("loader_workers", fetched_ahead.workers)
+            self.slots.know("batches_ahead", fetched_ahead.batches)
         self._parts.run("loop_check", self._check_steps, now_ns)
         self._parts.run("page_check", self._page.lock.renew)
         self.commit(now_ns)

@@ -74,9 +74,6 @@ class PeriodicStats:
             self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
             self._parts.run("memory", self._memory.sample)
             self._parts.run("page_check", self._check_page)
-        if fetched_ahead.batches:
-            self.slots.know("loader_workers", fetched_ahead.workers)
-            self.slots.know("batches_ahead", fetched_ahead.batches)
         self._parts.run("loop_check", self._check_steps, now_ns)
         self._parts.run("page_check", self._page.lock.renew)
         self.commit(now_ns)
@@ -89,6 +86,9 @@ class PeriodicStats:
         if self._pauses is not None:
             self.slots.words[_COLLECTIONS] = self._pauses.collections
             self.slots.floats[_COLLECTION_SECONDS] = self._pauses.nanoseconds * 1e-9
+        if fetched_ahead.batches:
+            self.slots.know("loader_workers", fetched_ahead.workers)
+            self.slots.know("batches_ahead", fetched_ahead.batches)
         self.slots.commit(now_ns)
 
     def end_saving(self, saved: Saved) -> None:
@@ -122,6 +122,7 @@ class PeriodicStats:
         if self._pauses is not None:
             self._parts.run("garbage_collection", self._pauses.release)
         self.commit(now_ns)
+        fetched_ahead.workers = fetched_ahead.batches = 0  # the next monitor's loop has its own
 
     def _check_page(self) -> None:
         if self._page_inode == 0:

@@ -190,3 +190,23 @@ def test_a_healthy_run_where_ranks_share_cores_names_nobody(wait_ratio: float, s
     for num_steps in (110, 400):
         job = SyntheticJob(num_steps=num_steps, seed=seed)
         assert analysed(starved(job, wait_ratio, seed)).verdict.ranks == ()
+
+
+def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
+    page_root: Path,
+) -> None:
+    path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
+    path.unlink()
+    page = PageWriter(path, SyntheticJob(ranks=1).identity_of(0), rows=32)
+    for step, core_seconds in enumerate((0.3, 0.3, None, 0.5)):
+        if core_seconds is not None:
+            page.add_to_row("run_queue_seconds", 0.1)
+            page.add_to_row("core_seconds", core_seconds)
+        phases = 0.0, 0.4, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
+        page.append((step, 1, 1, 1, 0.6, *phases, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
+    page.commit(1)
+    page.close()
+    blocked = read_attempt(path.parent).blocked
+    assert blocked is not None
+    # Nobody knows since when the first value counts; the last one is of two steps.
+    assert blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1])

@@ -21,7 +21,7 @@ from lockstep_reports.wording import duration, percent, plural
 # Share of the lateness that waits for a core must explain: less leaves a cause of equal size.
 _MIN_EXPLAINED_SHARE = 0.5
 # A rank with three quarters of the others' speed, a third more work, is NVRx's straggler on any
-# host; measured beside waits such a rank shows a quarter to a half more.
+# host; less than that leaves room for noise in what is left of its work.
 _MAX_LEFT_RATIO = 1 / 4
 _MAX_NAMED_NODES = 4
 

@@ -134,7 +134,8 @@ def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: in
         for suspect in drop_hiccups(found, run_seconds, len(steps.members), window_steps)
         if explained_by_load(unqueued, suspect) is None and is_straggler(scores, suspect)
     ]
-    slow = [_episode(unqueued, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
+    # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
+    slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
     named = {rank for episode in slow for rank in episode.ranks}
     return slow + [episode for episode in busy if not named & {*episode.ranks}]
 

@@ -73,7 +73,7 @@ locks: ## Resolve the packages of the images anew, with hashes (uv)
 
 servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 
-demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(DEMO_SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(DEMO_SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=15s: as slow as a cluster)
 	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED)) $(if $(INTERVAL),--interval $(INTERVAL))
 
 # A test of servers may starve next to the others on two cores: tests that failed (status 1, and no other)

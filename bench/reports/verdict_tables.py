@@ -35,7 +35,7 @@ def _generator(module: str, *names: str) -> list[Any]:
 
 Slow, SyntheticJob = _generator("synthetic_job", "Slow", "SyntheticJob")
 (SyntheticTrace,) = _generator("synthetic_trace", "SyntheticTrace")
-Fault, WorkerTable = _generator("worker_tables", "Fault", "WorkerTable")
+Fault, WorkerTable = _generator("verdict/worker_tables", "Fault", "WorkerTable")
 _SHAPES = ((10, 250), (4, 1000), (32, 400))
 _NOISES = ("normal", "t3", "lognormal", "hiccups")
 

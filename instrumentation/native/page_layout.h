@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "767a2838"
+#define PAGE_LAYOUT "12d01a21"
 
 #include <stdint.h>
 
@@ -100,9 +100,11 @@ typedef struct {
     uint64_t launch_bound_steps;
     uint64_t device_stride;
     double run_queue_seconds;
+    uint64_t loader_workers;
+    uint64_t batches_ahead;
     uint64_t checksum;
 } Periodic;
-_Static_assert(sizeof(Periodic) == 1408, "Periodic has gaps");
+_Static_assert(sizeof(Periodic) == 1424, "Periodic has gaps");
 enum {
     PERIODIC_HAS_PROCESS_SECONDS = 1,
     PERIODIC_HAS_STEP_BEFORE = 2,
@@ -122,6 +124,8 @@ enum {
     PERIODIC_HAS_PAUSE_TIMEOUT_SECONDS = 32768,
     PERIODIC_HAS_DEVICE_STRIDE = 65536,
     PERIODIC_HAS_RUN_QUEUE_SECONDS = 131072,
+    PERIODIC_HAS_LOADER_WORKERS = 262144,
+    PERIODIC_HAS_BATCHES_AHEAD = 524288,
 };
 
 /* One step. Phases are contiguous, so their seconds add up to the step. */
@@ -151,7 +155,7 @@ typedef struct {
     float sequence_squares;
     float host_bound_seconds;
     float run_queue_seconds;
-    char reserved[4];
+    float core_seconds;
     uint32_t checksum;
 } Row;
 _Static_assert(sizeof(Row) == 128, "Row has gaps");
@@ -165,6 +169,7 @@ enum {
     ROW_HAS_SEQUENCE_SQUARES = 64,
     ROW_HAS_HOST_BOUND_SECONDS = 128,
     ROW_HAS_RUN_QUEUE_SECONDS = 256,
+    ROW_HAS_CORE_SECONDS = 512,
 };
 
 enum {

@@ -62,7 +62,7 @@ typedef struct {
     double losses[LOSSES];
     int64_t num_losses; /* since they were taken; the ring holds the newest of them */
     int run_queues[MAX_RUN_QUEUES], num_run_queues; /* descriptors of the loop's threads */
-    int64_t run_queue_due_ns, waited_ns;            /* the latter of the last read, or -1 */
+    int64_t run_queue_due_ns, core_ns, waited_ns;   /* the latter two of the last read; waited_ns or -1 */
 } StepRecorder;
 
 /* Collectives that a rank has waited for. */

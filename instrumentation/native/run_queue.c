@@ -1,4 +1,4 @@
-/* How long the loop's threads waited for a core; lockstep/recorder/run_queue.py does the same in Python. */
+/* How long the loop's threads had a core and waited for one; lockstep/recorder/run_queue.py does the same in Python. */
 #include "recorder.h"
 
 #include <stdlib.h>
@@ -7,10 +7,11 @@
 
 enum { TEXT_BYTES = 96 };
 
-/* Nanoseconds that all watched threads have waited so far; -1 where one cannot be read. */
-static int64_t read_waited_ns(const StepRecorder *recorder)
+/* Nanoseconds that all watched threads have waited so far, and have had a core; -1 where one cannot be read. */
+static int64_t read_waited_ns(const StepRecorder *recorder, int64_t *core_ns)
 {
     int64_t sum = 0;
+    *core_ns = 0;
     for (int n = 0; n < recorder->num_run_queues; n++) {
         char text[TEXT_BYTES + 1], *waited, *end;
         ssize_t size = pread(recorder->run_queues[n], text, TEXT_BYTES, 0);
@@ -18,7 +19,7 @@ static int64_t read_waited_ns(const StepRecorder *recorder)
             return -1;
         text[size] = '\0';
         /* Nanoseconds on a core, nanoseconds on a run queue, time slices. */
-        strtoll(text, &waited, 10);
+        *core_ns += strtoll(text, &waited, 10);
         int64_t nanoseconds = strtoll(waited, &end, 10);
         if (end == waited)
             return -1;
@@ -31,7 +32,8 @@ void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row)
 {
     if (now_ns < recorder->run_queue_due_ns)
         return;
-    int64_t before = recorder->waited_ns, waited_ns = read_waited_ns(recorder);
+    int64_t core_before = recorder->core_ns, before = recorder->waited_ns;
+    int64_t waited_ns = read_waited_ns(recorder, &recorder->core_ns);
     recorder->waited_ns = waited_ns;
     recorder->run_queue_due_ns = waited_ns < 0 ? NEVER : now_ns + RUN_QUEUE_EVERY_NS;
     if (before < 0 || waited_ns < before)
@@ -39,7 +41,9 @@ void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row)
     Periodic *periodic = recorder->periodic.buf;
     double seconds = (double)(waited_ns - before) * 1e-9;
     row->run_queue_seconds = (float)seconds;
-    row->present |= ROW_HAS_RUN_QUEUE_SECONDS;
+    int64_t core_ns = recorder->core_ns - core_before;
+    row->core_seconds = core_ns > 0 ? (float)((double)core_ns * 1e-9) : 0.0f;
+    row->present |= ROW_HAS_RUN_QUEUE_SECONDS | ROW_HAS_CORE_SECONDS;
     periodic->run_queue_seconds += seconds;
     periodic->present |= PERIODIC_HAS_RUN_QUEUE_SECONDS;
 }

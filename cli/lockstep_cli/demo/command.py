@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_catalogue.limits import DECLARED
-from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows, spelled
+from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows
 from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
 from lockstep_cli.demo.scene import Scene
 from lockstep_cli.demo.script import Script, draw_script
@@ -45,7 +44,7 @@ PHASES = ("loader", "forward", "backward")
     "interval_seconds",
     metavar="DURATION",
     type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
-    default=spelled(DECLARED.scrape_seconds),
+    default="5s",
     show_default=True,
     help="Time between scrapes; every window and deadline of the demo follows it.",
 )
@@ -77,6 +76,10 @@ def demo(
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     windows = ScrapeWindows(round(interval_seconds))
     _empty(out)
+    does = "slows one of them down, waits for the page that names it"
+    if slow == "none":
+        does = "slows none of them down, expects no page"
+    click.echo(f"The demo trains {ranks} ranks on this machine, {does} and writes the report.")
     memory = Path(tempfile.mkdtemp(prefix="lockstep-demo-", dir="/dev/shm"))
     try:
         with Scene(out=out.resolve(), root=memory, windows=windows) as scene:

@@ -37,6 +37,7 @@ class Scene:
     def __init__(self, *, out: Path, root: Path, windows: ScrapeWindows) -> None:
         self._out, self._root, self._windows = out, root, windows
         self._console = Console(stderr=True, highlight=False)
+        self._began, self._printed = time.monotonic(), set[str]()
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -47,6 +48,12 @@ class Scene:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
+
+    def _print_event(self, event: str) -> None:
+        """Prints an event once, with the seconds since the demo began."""
+        if event not in self._printed:
+            self._printed.add(event)
+            self._say(f"{time.monotonic() - self._began:4.0f} s  {event}")
 
     def _log(self, name: str) -> IO[bytes]:
         return self._open.enter_context((self._out / f"{name}.log").open("wb"))
@@ -84,7 +91,7 @@ class Scene:
 
     def step_seconds(self, ranks: int) -> float:
         """Median duration of a step on this machine, from a short run of the same job."""
-        self._say(f"measuring a step of {ranks} ranks on this machine ...")
+        self._print_event(f"measures a step of {ranks} ranks on this machine")
         warm_up = self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS))
         self._lockstep(*warm_up, log="warm-up")
         rows = read_rows(read_page(page_path(self._root, "warm-up", 0, 0)))
@@ -127,6 +134,7 @@ class Scene:
             *("--interval", interval, "--group-interval", "10s"),
             log="up",
         )
+        self._print_event("agent, Prometheus, Alertmanager, pager and boards run")
         self._say((self._out / "up.log").read_text(errors="replace").rstrip())
 
     def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
@@ -139,17 +147,42 @@ class Scene:
         )
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(f"training on {script.ranks} ranks", total=script.steps)
-            num_shown = 0
             while job.poll() is None:
                 page = self._page(0)
                 if page is not None:
                     progress.update(task, completed=page.state["step"] or 0)
-                pages = read_pages(self._out, self.job_id)
-                for received in pages[num_shown:]:
-                    line = printable(received.sentence)
-                    progress.console.print(f"  page: {line}", markup=False)
-                num_shown = len(pages)
+                self._print_events(script, page)
                 time.sleep(_POLL_SECONDS)
+
+    def _print_events(self, script: Script, page: Page | None) -> None:
+        """Prints what has happened by now: training, the fault, alerts and pages."""
+        step = -1 if page is None else page.state["step"] or -1
+        if step > 0:
+            watch = f"lockstep top {self._root / 'jobs' / self.job_id}"
+            self._print_event(f"training began on {script.ranks} ranks; watch them: {watch}")
+        if script.rank is not None and step >= script.from_step:
+            self._print_event(f"fault injected: rank {script.rank} is slow in {script.phase}")
+        if script.rank is not None and step >= script.until_step:
+            self._print_event(f"fault removed: rank {script.rank} is quick again")
+        for alert in self._pending():
+            self._print_event(f"alert pending: {alert}")
+        self._print_pages()
+
+    def _print_pages(self) -> None:
+        for received in read_pages(self._out, self.job_id):
+            self._print_event(f"page: {printable(received.sentence)}")
+
+    def _pending(self) -> list[str]:
+        """Alerts of the job whose condition holds and that have not lasted for long enough yet."""
+        from lockstep_records.shared.prometheus import Prometheus  # noqa: PLC0415  # loads httpx
+
+        query = f'ALERTS{{alertstate="pending",job_id="{self.job_id}"}}'
+        try:
+            with Prometheus(self._prometheus_url()) as prometheus:
+                series = prometheus.instant(query, time.time())
+        except ValueError:  # it is busy; the next look is soon
+            return []
+        return sorted({each.labels["alertname"] for each in series})
 
     def _page(self, rank: int) -> Page | None:
         try:
@@ -169,6 +202,7 @@ class Scene:
         )
 
     def _resolved(self) -> bool:
+        self._print_pages()
         pages = read_pages(self._out, self.job_id)
         return any(page.status == "resolved" for page in pages)
 

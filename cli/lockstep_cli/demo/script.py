@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lockstep_catalogue.windows import ScrapeWindows
 
-_CLEAN_WINDOWS = (1.5, 2.0)  # a healthy job is watched first
+_CLEAN_WINDOWS = (1.2, 1.6)  # a healthy job is watched first
 _FAULT_WINDOWS = 1.75  # the window, a scrape, and the three that a page may take besides
 _DELIVERY_SECONDS = 15.0
 _RECOVERY_SECONDS = 25.0  # beyond the live window, so that the page is resolved

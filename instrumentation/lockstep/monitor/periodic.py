@@ -16,6 +16,7 @@ from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory, out_of_memory_in
+from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
@@ -85,6 +86,9 @@ class PeriodicStats:
         if self._pauses is not None:
             self.slots.words[_COLLECTIONS] = self._pauses.collections
             self.slots.floats[_COLLECTION_SECONDS] = self._pauses.nanoseconds * 1e-9
+        if fetched_ahead.batches:
+            self.slots.know("loader_workers", fetched_ahead.workers)
+            self.slots.know("batches_ahead", fetched_ahead.batches)
         self.slots.commit(now_ns)
 
     def end_saving(self, saved: Saved) -> None:
@@ -118,6 +122,7 @@ class PeriodicStats:
         if self._pauses is not None:
             self._parts.run("garbage_collection", self._pauses.release)
         self.commit(now_ns)
+        fetched_ahead.workers = fetched_ahead.batches = 0  # the next monitor's loop has its own
 
     def _check_page(self) -> None:
         if self._page_inode == 0:

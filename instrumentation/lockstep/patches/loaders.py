@@ -1,4 +1,4 @@
-"""Times the wait for each batch of torch's DataLoader, whoever iterates it.
+"""Times the wait for each batch of torch's DataLoader, and counts those that are fetched ahead.
 
 Frameworks iterate the loader inside one of their own, out of reach of ``monitor.prepare``.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lockstep.patches import waits
+from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep.recorder.phases import DATA, EVAL, OTHER
 
 
@@ -29,5 +30,19 @@ def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return original(self)
         finally:
             recorder.enter_code(OTHER)
+
+    return call
+
+
+def wrap_workers(original: Callable[..., None]) -> Callable[..., None]:
+    """Notes how far ahead of the loop a loader's workers are at most."""
+
+    @functools.wraps(original)
+    def call(self: Any, loader: Any) -> None:
+        original(self, loader)
+        # An evaluation has a loader of its own.
+        if torch.is_grad_enabled() and waits.recorder_of_this_thread() is not None:
+            fetched_ahead.workers = loader.num_workers
+            fetched_ahead.batches = loader.num_workers * loader.prefetch_factor
 
     return call

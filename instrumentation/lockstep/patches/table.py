@@ -160,6 +160,15 @@ LOADER_NEXT = InstrumentationPoint(
     wrap=loaders.wrap_next,
     parameters=("self",),
 )
+LOADER_WORKERS = InstrumentationPoint(
+    group="loaders",
+    owner="torch.utils.data.dataloader:_MultiProcessingDataLoaderIter",
+    attribute="__init__",
+    purpose="tells how many batches the workers of a loader fetch ahead",
+    without_it="a slow fetch is told from the step in which its batches are used up",
+    wrap=loaders.wrap_workers,
+    parameters=("self", "loader"),
+)
 _SAVES_LOST = "files that are saved outside monitor.checkpoint count as other"
 SAVES = (
     InstrumentationPoint(
@@ -215,6 +224,7 @@ REPLACED: tuple[InstrumentationPoint, ...] = (
     GRAPH_REPLAY,
     *GROUPS,
     LOADER_NEXT,
+    LOADER_WORKERS,
     *SAVES,
     *PIPELINE_TRANSFERS,
 )

@@ -1,7 +1,8 @@
-"""How long the loop's threads waited for a core, by the kernel's scheduler statistics.
+"""How long the loop's threads had a core, and waited for one, by the kernel's statistics.
 
 A rank whose core other processes take is late without being slow itself. The kernel counts for
-each thread the nanoseconds that it was ready to run and had to wait.
+each thread the nanoseconds that it ran, and those that it was ready to run and had to wait. A
+process that was stopped did neither.
 """
 
 import os
@@ -30,38 +31,41 @@ class RunQueueWait:
     def __init__(self, page: PageWriter) -> None:
         self._page = page
         self._descriptors: tuple[int, ...] = ()
-        self._waited_ns = -1  # unknown
+        self._spent_ns: tuple[int, int] | None = None
         self.due_ns = _NEVER
 
     def watch(self, descriptors: tuple[int, ...]) -> None:
         """Reads these files, one a thread, from the end of the next step on."""
         if len(descriptors) > MAX_RUN_QUEUES:
             raise ValueError("descriptors must be a tuple of few integers")
-        self._descriptors, self._waited_ns = descriptors, -1
+        self._descriptors, self._spent_ns = descriptors, None
         self.due_ns = 0 if descriptors else _NEVER
 
     def restart(self) -> None:
-        """What was waited until the next read belongs to no step."""
-        self._waited_ns = -1
+        """What was spent until the next read belongs to no step."""
+        self._spent_ns = None
 
     def take(self, now_ns: int) -> None:
-        """Puts the wait since the last read into the next row and the total."""
-        before, waited_ns = self._waited_ns, self._read()
-        self._waited_ns = waited_ns
-        self.due_ns = _NEVER if waited_ns < 0 else now_ns + RUN_QUEUE_EVERY_NS
-        if before < 0 or waited_ns < before:
+        """Puts what was spent since the last read into the next row, and the wait into totals."""
+        before, spent_ns = self._spent_ns, self._read()
+        self._spent_ns = spent_ns
+        self.due_ns = _NEVER if spent_ns is None else now_ns + RUN_QUEUE_EVERY_NS
+        if before is None or spent_ns is None or spent_ns[1] < before[1]:
             return
-        seconds = (waited_ns - before) * _NS
+        seconds = (spent_ns[1] - before[1]) * _NS
         self._page.add_to_row("run_queue_seconds", seconds)
+        self._page.add_to_row("core_seconds", max(0, spent_ns[0] - before[0]) * _NS)
         self._page.periodic.floats[_TOTAL] += seconds
         self._page.periodic.words[_PRESENT] |= _TOTAL_BIT
 
-    def _read(self) -> int:
-        """Nanoseconds that all threads have waited so far; -1 where one cannot be read."""
+    def _read(self) -> tuple[int, int] | None:
+        """Nanoseconds that all threads have had a core, and have waited; None where unreadable."""
+        core_ns = waited_ns = 0
         try:
-            # Nanoseconds on a core, nanoseconds on a run queue, time slices.
-            return sum(
-                int(os.pread(number, _TEXT_BYTES, 0).split()[1]) for number in self._descriptors
-            )
+            for number in self._descriptors:
+                # Nanoseconds on a core, nanoseconds on a run queue, time slices.
+                numbers = os.pread(number, _TEXT_BYTES, 0).split()
+                core_ns, waited_ns = core_ns + int(numbers[0]), waited_ns + int(numbers[1])
         except (OSError, ValueError, IndexError):
-            return -1
+            return None
+        return core_ns, waited_ns

@@ -1,5 +1,6 @@
 """Where a job of this node stands: it runs, it has ended, or its processes are gone."""
 
+import math
 import os
 from dataclasses import dataclass
 from itertools import islice
@@ -61,11 +62,13 @@ def read_status(folder: Path) -> JobStatus:
     attempts = list_attempts(folder)
     state = _state(events, pages)
     steps = [page.state["step"] for page in pages if page.state["step"] is not None]
+    # Without a launcher the first event, or the last file in the folder, comes long after the page.
+    births = [page.wall_seconds(page.identity["start_monotonic_ns"]) for page in pages]
     return JobStatus(
         folder=folder,
         state=state,
         outcome=_outcome(events, pages) if state == "ended" else None,
-        start_seconds=start_seconds(folder),
+        start_seconds=min(start_seconds(folder), *births, math.inf),
         end_seconds=_end_seconds(state, events, pages),
         attempts=len(attempts),
         ranks=len(pages),

@@ -228,6 +228,8 @@ PERIODIC = Section(
         optional=True,
         since=5,
     ),
+    Field("loader_workers", "Q", "processes that fetch for the loop", optional=True, since=6),
+    Field("batches_ahead", "Q", "in the making and ready there, at most", optional=True, since=6),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -266,6 +268,9 @@ ROW = Section(
         "for which the loop's threads waited for a core since the row before that has them",
         optional=True,
         since=5,
+    ),
+    Field(
+        "core_seconds", "f", "for which these threads had a core since then", optional=True, since=6
     ),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
     size=128,

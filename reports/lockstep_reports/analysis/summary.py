@@ -93,7 +93,7 @@ def summarize_ranks(
 ) -> tuple[RankSummary, ...]:
     """One line per rank over the steps of some columns, in the order of the ranks."""
     lag, sync = alignment.lag[:, columns], steps.sync[:, columns]
-    share = last_share(scores.ranks.margin[:, columns])
+    share = last_share(scores.rank_margin[:, columns])
     lateness, own_work = scores.lateness[:, columns], scores.own_work[:, columns]
     phases = {
         phase: nan_stats.mean(steps.phases[phase][:, columns], axis=1) for phase in STEP_PHASES

@@ -50,6 +50,9 @@ _ADVICE_FOR_BUSY_HOST = (
     "Look what else runs on that node, other jobs and the job's own loaders among it.",
     "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
 )
+_ADVICE_FOR_STOPPED = (
+    "Find who stops it: a debugger, a freezer of its cgroup, a scheduler that suspends.",
+)
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
     "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
@@ -89,6 +92,8 @@ def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
         return _ADVICE_BY_WORKLOAD.get(verdict.cause or "", _ADVICE_BY_WORKLOAD[""])
     if verdict.cause == "stage_imbalance":
         return _ADVICE_FOR_STAGE
+    if verdict.cause == "process_stopped":
+        return _ADVICE_FOR_STOPPED
     steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
     if not has_gpus and verdict.phase in {"forward", "backward"}:
         steps = _ADVICE_WITHOUT_GPU

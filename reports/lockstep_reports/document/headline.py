@@ -143,9 +143,10 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     lost = analysis.accused_lost_ratio
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
-        yield Finding(
-            "slow", f"{culprits(costliest)} was slow{_name_phase(costliest.phase)}{share}."
-        )
+        was = f"was slow{_name_phase(costliest.phase)}"
+        if costliest.stood_still_seconds is not None:
+            was = "was slow, for its process stood still again and again"
+        yield Finding("slow", f"{culprits(costliest)} {was}{share}.")
 
 
 def loss_word(lost_ratio: float) -> str:

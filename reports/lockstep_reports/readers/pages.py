@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.files.jobs import list_pages
 from lockstep_records.files.last_output import read_error, read_output
@@ -28,6 +28,7 @@ _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
+_QUEUED, _BLOCKED = "run_queue_seconds", "blocked_seconds"
 
 
 def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
@@ -99,7 +100,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
-    run_queue = matrices["run_queue_seconds"]
+    run_queue, blocked = (_unless_unknown(matrices[name]) for name in (_QUEUED, _BLOCKED))
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
@@ -112,7 +113,8 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
-        run_queue=None if np.isnan(run_queue).all() else run_queue,
+        run_queue=run_queue,
+        blocked=None if clock == "device" else blocked,
     )
     return steps, tuple(rank.page for rank in ranks)
 
@@ -176,6 +178,8 @@ def _member(rank: _Rank) -> Member:
         last_step=page.state["step"],
         collection_seconds=page.periodic["collection_seconds"],
         allocator_retries=page.periodic["allocator_retries"] or 0,
+        loader_workers=page.periodic.get("loader_workers") or 0,
+        batches_ahead=page.periodic.get("batches_ahead") or 0,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
         # Without a lock the pid tells the process, which on a copy is another machine's.
@@ -210,7 +214,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", "run_queue_seconds", *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", _QUEUED, _BLOCKED, *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
         rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows
@@ -230,12 +234,32 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
         return _where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
     if name in _FLAGS:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
+    if name == _BLOCKED:
+        return _blocked_by_row(rows)
     values = rows[name].astype(np.float64)
-    if name == "run_queue_seconds":
+    if name == _QUEUED:
         return waits_by_row(_where_present(rows, name, values), rows["seconds"])
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
     return _where_present(rows, name, values)
+
+
+def _blocked_by_row(rows: NDArray[np.void]) -> Matrix:
+    """Seconds of own work without a core and without a wait for one [rows]; NaN where unknown."""
+    own = np.sum([rows[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0, dtype=np.float64)
+    spent = rows[_QUEUED].astype(np.float64) + rows["core_seconds"]
+    spent = _where_present(rows, "core_seconds", spent)
+    has_value = np.flatnonzero(~np.isnan(spent))
+    before = np.concatenate([[0.0], np.cumsum(own)])[np.append(0, has_value + 1)]
+    blocked = np.full(len(rows), np.nan)
+    blocked[has_value] = np.maximum(0.0, np.diff(before) - spent[has_value])
+    # The first value covers what came after the first read, at a step that nobody wrote down.
+    blocked[has_value[:1]] = 0.0
+    return waits_by_row(blocked, rows["seconds"])
+
+
+def _unless_unknown(values: Matrix) -> Matrix | None:
+    return None if np.isnan(values).all() else values
 
 
 def _where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:

@@ -31,6 +31,8 @@ class Member:
         exception: what ended it, with its place; None where no exception is recorded.
         last_output: last lines of its stderr; None where none are kept.
         is_running: whether its process holds the lock of its page; None without a lock.
+        loader_workers: processes that fetch for it; 0 where there are none or unknown.
+        batches_ahead: batches that these have in the making and ready at most.
     """
 
     rank: int
@@ -48,6 +50,8 @@ class Member:
     exception: str | None = None
     last_output: str | None = None
     is_running: bool | None = None
+    loader_workers: int = 0
+    batches_ahead: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -114,6 +118,8 @@ class Steps:
             where the source does not say.
         run_queue: time that the rank's loop was ready to run and had no core: seconds,
             [ranks, steps]; None where the source has none.
+        blocked: time of own work in which it neither had a core nor was ready to run, in the same
+            way.
     """
 
     job_id: str
@@ -140,6 +146,7 @@ class Steps:
     not_finite: Matrix | None = None
     hung: Matrix | None = None
     run_queue: Matrix | None = None
+    blocked: Matrix | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "first_arrival", "last_arrival", "loss"):

@@ -20,15 +20,17 @@ from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
 # steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
-# one in at least one of 25. A fault that strikes in each third step is recurrent.
-_STEADY_PRICE, _RECURRENT_PRICE, _SPARSE_PRICE = 0.5, 0.1, 0.04
-_SPARSE_GAPS = 3  # a sparse stretch goes on over gaps so many times as long
+# one in at least one of 25, a rare one in one of 66: a stop of the process now and then, where
+# steps are of milliseconds. A fault that strikes in each third step is recurrent.
+_STEADY_PRICE, _RECURRENT_PRICE, _SPARSE_PRICE, _RARE_PRICE = 0.5, 0.1, 0.04, 0.015
+# Sparse and rare stretches go on over gaps so many times as long.
+_SPARSE_GAPS, _RARE_GAPS = 3, 8
 # Fewer late steps are not worth a test: three of them have at best the corrected probability
 # 30 * units / steps by Fisher's test, too much in runs of up to 100,000 steps.
 _MIN_STEADY, _MIN_RECURRENT = 4, 6
 # A big fault is searched for above the noise that hides it: at so many times the threshold. Every
 # level is one more chance of a false alarm, which _find_at corrects for.
-_LEVELS = (1.0, 1.4, 2.0, 4.0, 8.0)
+_LEVELS = (1.0, 1.4, 2.5, 8.0, 50.0)
 # Share of the false alarm probability for stretches that last to the end: they are few (one per
 # first step, not one per pair of steps), and they are what people ask about (decision 9).
 _SHARE_TO_THE_END = 0.5
@@ -117,6 +119,7 @@ def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     if search.recurrent:
         kinds.append((False, _RECURRENT_PRICE, _MIN_RECURRENT, search.gap))
         kinds.append((False, _SPARSE_PRICE, _MIN_RECURRENT, _SPARSE_GAPS * search.gap))
+        kinds.append((False, _RARE_PRICE, _MIN_RECURRENT, _RARE_GAPS * search.gap))
     for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_STEADY).tolist():
         late_columns = np.flatnonzero(late[unit])
         for is_steady, price, min_count, gap in kinds:

@@ -23,30 +23,17 @@ _PLANNED_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Waiting:
-    """How long one unit, a rank or a node, kept all others waiting.
-
-    Attributes:
-        margin: shortest synchronisation of the others minus the longest of the unit's own:
-            positive when all of the unit came after all others: seconds, [units, steps]; NaN where
-            either is unknown, or where planned work explains the lateness.
-        cost: what the job would have gained had the unit come with the next one: seconds,
-            [units, steps]; zero where unknown.
-    """
-
-    margin: Matrix
-    cost: Matrix
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
     """The figures that verdicts rest on.
 
     Attributes:
         own_work: data, forward, backward, optimizer and other together: seconds, [ranks, steps].
         lateness: longest synchronisation of all ranks minus the own one: seconds, [ranks, steps].
-        ranks: waiting for each rank.
-        nodes: waiting for each node, in the order of ``Steps.nodes``; None on one node.
+        rank_margin: by how much each rank kept all others waiting: the shortest synchronisation of
+            the others minus its longest: seconds, [ranks, steps]; NaN where either is unknown, or
+            where planned work explains the lateness.
+        node_margin: the same of each node, in the order of ``Steps.nodes``: [nodes, steps]; None on
+            one node.
         last_share: share of the steps in which the rank came last [ranks].
         step_seconds: duration of each step, median over the ranks: seconds, [steps].
         job_seconds: how long each step took the job: that of the slowest rank where times are
@@ -55,8 +42,8 @@ class Scores:
 
     own_work: Matrix
     lateness: Matrix
-    ranks: Waiting
-    nodes: Waiting | None
+    rank_margin: Matrix
+    node_margin: Matrix | None
     last_share: Matrix
     step_seconds: Matrix
     job_seconds: Matrix
@@ -76,13 +63,13 @@ def score(steps: Steps, *, own_times: bool = False) -> Scores:
     """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
     sync, planned = steps.sync, _planned(steps)
     step_seconds = nan_stats.median(steps.seconds, axis=0)
-    ranks = _waiting(sync, sync, planned)
+    margin = _margin(sync, sync, planned)
     return Scores(
         own_work=np.sum([steps.phases[phase] for phase in OWN_WORK_PHASES], axis=0),
         lateness=nan_stats.highest(sync, axis=0) - sync,
-        ranks=ranks,
-        nodes=_waiting_of_nodes(steps, sync, planned),
-        last_share=last_share(ranks.margin),
+        rank_margin=margin,
+        node_margin=_margin_of_nodes(steps, sync, planned),
+        last_share=last_share(margin),
         step_seconds=step_seconds,
         job_seconds=nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds,
     )
@@ -92,7 +79,7 @@ def last_share(margin: Matrix) -> Matrix:
     """Share of the steps in which each unit came after all others [units].
 
     Args:
-        margin: as in ``Waiting``: seconds, [units, steps].
+        margin: by how much it did: seconds, [units, steps]; NaN where unknown.
     """
     return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
 
@@ -104,30 +91,26 @@ def excess(values: Matrix, rows: list[int]) -> Matrix:
     return beyond
 
 
-def _waiting_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Waiting | None:
+def _margin_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Matrix | None:
     if len(steps.nodes) <= 1:
         return None
     members = [steps.rows_on_node(node) for node in steps.nodes]
-    return _waiting(
+    return _margin(
         np.array([nan_stats.lowest(sync[rows], axis=0) for rows in members]),
         np.array([nan_stats.highest(sync[rows], axis=0) for rows in members]),
         np.array([nan_stats.highest(planned[rows], axis=0) for rows in members]),
     )
 
 
-def _waiting(shortest: Matrix, longest: Matrix, planned: Matrix) -> Waiting:
-    """Waiting for units whose ranks synchronise for ``shortest`` to ``longest`` seconds.
+def _margin(shortest: Matrix, longest: Matrix, planned: Matrix) -> Matrix:
+    """Margin of units whose ranks synchronise for ``shortest`` to ``longest`` seconds.
 
     All three are seconds, [units, steps].
     """
     others = smallest_of_others(np.where(np.isnan(shortest), np.inf, shortest))
-    others = np.where(np.isinf(others) | np.isnan(shortest), np.nan, others)
-    margin, cost = others - longest, np.maximum(others - shortest, 0.0)
+    margin = np.where(np.isinf(others) | np.isnan(shortest), np.nan, others) - longest
     is_planned = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
-    return Waiting(
-        margin=np.where(is_planned, np.nan, margin),
-        cost=np.where(is_planned, 0.0, np.nan_to_num(cost)),
-    )
+    return np.where(is_planned, np.nan, margin)
 
 
 def smallest_of_others(values: Matrix) -> Matrix:

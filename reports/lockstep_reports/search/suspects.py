@@ -17,8 +17,9 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.late import Search, find_late, overlaps
-from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 
@@ -50,6 +51,7 @@ class Suspect:
         cost: what the job would have gained had it come with the next one: seconds,
             [steps of the stretch].
         by_work: seen in own work; else in waiting.
+        evidence: what it was found in, in all steps.
     """
 
     units: Units
@@ -59,6 +61,68 @@ class Suspect:
     margin: Matrix
     cost: Matrix
     by_work: bool
+    evidence: "_Evidence"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Evidence:
+    """What one search looks at.
+
+    Attributes:
+        values: more of them is later: seconds, [ranks, steps]; NaN where unknown.
+        margin: by how much each unit came after all others: seconds, [units, steps].
+        lateness: what is held against the threshold, in the same way.
+    """
+
+    units: Units
+    values: Matrix
+    margin: Matrix
+    lateness: Matrix
+    by_work: bool
+
+    def suspect(self, stretch: Stretch) -> Suspect:
+        """The unit of a stretch, with what it did there."""
+        columns, unit = stretch.columns, stretch.unit
+        margin = self.margin[unit, columns]
+        cost = self.units.cost(self.values[:, columns], unit)
+        return Suspect(
+            units=self.units,
+            stretch=replace(stretch, num_last=int(np.count_nonzero(margin > 0))),
+            rows=self.units.rows(unit),
+            late=self.lateness[unit, columns] > stretch.threshold,
+            margin=margin,
+            # Where planned work explains the lateness, the margin is unknown.
+            cost=np.where(np.isnan(margin), 0.0, cost),
+            by_work=self.by_work,
+            evidence=self,
+        )
+
+
+def place_ends(suspects: list[Suspect], num_steps: int) -> list[Suspect]:
+    """The suspects from the step in which their lateness began to the one in which it ended."""
+    placed: list[Suspect] = []
+    for suspect in sorted(suspects, key=lambda each: each.stretch.first):
+        others = [s for s in suspects if s is not suspect and {*s.rows} & {*suspect.rows}]
+        before = [s.stretch.last for s in placed if {*s.rows} & {*suspect.rows}]
+        after = [s.stretch.first for s in others if s.stretch.first > suspect.stretch.last]
+        bounds = max(before, default=-1) + 1, min(after, default=num_steps) - 1
+        placed.append(_with_ends(suspect, bounds))
+    return placed
+
+
+def _with_ends(suspect: Suspect, bounds: tuple[int, int]) -> Suspect:
+    evidence, stretch, unit = suspect.evidence, suspect.stretch, suspect.stretch.unit
+    seen = np.array([evidence.lateness[unit], excess(evidence.values, list(suspect.rows))])
+    ends = find_ends(seen, stretch.threshold, (stretch.first, stretch.last), bounds)
+    lateness = evidence.lateness[unit, ends[0] : ends[1] + 1]
+    late = lateness > stretch.threshold
+    if not late.any():
+        return suspect
+    num_known = int(np.count_nonzero(~np.isnan(lateness)))
+    moved = replace(
+        stretch, first=ends[0], last=ends[1], num_late=int(late.sum()), num_known=num_known
+    )
+    return evidence.suspect(moved)
 
 
 def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
@@ -160,46 +224,32 @@ def sample_rows(values: Matrix) -> Matrix:
 def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
     """Units that are late by their work: seconds, [ranks, steps]."""
     margin = units.margin(values)
-    pairs = [(margin, stretch) for stretch in find_late(margin, search)]
+    by_margin = _Evidence(units=units, values=values, margin=margin, lateness=margin, by_work=True)
+    yield from map(by_margin.suspect, find_late(margin, search))
     if search.changed and units.kind == "rank":
         # In time a rank is compared with itself, so that the median of the others is enough.
-        deviation = units.deviation(values)
-        steady_search = replace(search, recurrent=False)
-        pairs += [(deviation, stretch) for stretch in find_late(deviation, steady_search)]
-    for lateness, stretch in pairs:
-        columns = stretch.columns
-        num_last = int(np.count_nonzero(margin[stretch.unit, columns] > 0))
-        yield Suspect(
-            units=units,
-            stretch=replace(stretch, num_last=num_last),
-            rows=units.rows(stretch.unit),
-            late=lateness[stretch.unit, columns] > stretch.threshold,
-            margin=margin[stretch.unit, columns],
-            cost=units.cost(values[:, columns], stretch.unit),
-            by_work=True,
-        )
+        by_deviation = replace(by_margin, lateness=units.deviation(values))
+        steady = find_late(by_deviation.lateness, replace(search, recurrent=False))
+        yield from map(by_deviation.suspect, steady)
 
 
 def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
     """Ranks and nodes that kept the others waiting."""
-    kinds = [(single_ranks(steps), scores.ranks)]
-    if scores.nodes is not None:
-        kinds += [(units, scores.nodes) for units in groups(steps) if units.kind == "node"]
+    kinds = [(single_ranks(steps), scores.rank_margin)]
+    if scores.node_margin is not None:
+        kinds += [(units, scores.node_margin) for units in groups(steps) if units.kind == "node"]
     probability = search.false_alarm_probability * _SHARE_OF_WAITING
-    for units, waiting in kinds:
-        weight = independence(sample_rows(waiting.margin))
+    for units, margin in kinds:
+        weight = independence(sample_rows(margin))
         search = replace(search, false_alarm_probability=probability, weight=weight)
-        for stretch in find_late(waiting.margin, search):
-            margin = waiting.margin[stretch.unit, stretch.columns]
-            yield Suspect(
-                units=units,
-                stretch=stretch,
-                rows=units.rows(stretch.unit),
-                late=margin > stretch.threshold,
-                margin=margin,
-                cost=waiting.cost[stretch.unit, stretch.columns],
-                by_work=False,
-            )
+        evidence = _Evidence(
+            units=units,
+            values=-steps.sync,
+            margin=margin,
+            lateness=margin,
+            by_work=False,
+        )
+        yield from map(evidence.suspect, find_late(margin, search))
 
 
 def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:

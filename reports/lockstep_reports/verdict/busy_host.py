@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.score import Scores, excess
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess
 from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost
 from lockstep_reports.verdict.workload import workload
@@ -19,13 +20,14 @@ from lockstep_reports.wording import duration, percent, plural
 
 # Share of the lateness that waits for a core must explain: less leaves a cause of equal size.
 _MIN_EXPLAINED_SHARE = 0.5
-# A rank with three quarters of the others' speed or less is NVRx's straggler, on any host.
-_MAX_LEFT_RATIO = 1 / 3
+# A rank with three quarters of the others' speed, a third more work, is NVRx's straggler on any
+# host; less than that leaves room for noise in what is left of its work.
+_MAX_LEFT_RATIO = 1 / 4
 _MAX_NAMED_NODES = 4
 
 
 def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
-    """Whether waits for a core explain a suspect's lateness, in its late steps.
+    """Whether waits for a core explain a suspect's lateness, in its episode.
 
     Half of it or more, and on a crowded host a rank with more work of its own waits longer too, in
     proportion or beyond: what is left without the waits must not make the rank a straggler. It is
@@ -42,18 +44,42 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
     longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
     # Unknown waits make all of these NaN, and no comparison true.
-    return (
-        left <= (1 - _MIN_EXPLAINED_SHARE) * longer
-        and _longer_ratio(work - waits, rows) <= _MAX_LEFT_RATIO
-    )
+    everywhere = scores.own_work - steps.run_queue
+    return left <= (1 - _MIN_EXPLAINED_SHARE) * longer and not _is_longer(everywhere, suspect)
 
 
-def _longer_ratio(work: Matrix, rows: list[int]) -> float:
-    """By which share of the others' work some rows' is longer, median over steps."""
-    usual = nan_stats.median(np.delete(work, rows, axis=0), axis=0)
+def is_crowded(steps: Steps) -> bool:
+    """Whether waits for a core make up a share of the run in which they may hide who is slow."""
+    if steps.run_queue is None:
+        return False
+    return float(np.nansum(steps.run_queue)) >= MIN_EFFECT_RATIO * float(np.nansum(steps.seconds))
+
+
+def remove_waits(steps: Steps) -> Steps:
+    """The same steps as if each rank had had a core whenever it was ready to run.
+
+    Who would have arrived so much earlier would have waited so much longer for the others.
+    """
+    own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
+    waits = np.zeros_like(own) if steps.run_queue is None else np.nan_to_num(steps.run_queue)
+    waits = np.minimum(waits, own)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = excess(work, rows) / np.where(usual > 0, usual, np.nan)
-    return float(nan_stats.median(ratio))
+        share_left = np.where(own > 0, 1 - waits / own, 1.0)
+    phases = {name: steps.phases[name] * share_left for name in OWN_WORK_PHASES}
+    phases["sync"] = steps.phases["sync"] + waits
+    return replace(steps, phases=steps.phases | phases, run_queue=None)
+
+
+def is_straggler(scores: Scores, suspect: Suspect) -> bool:
+    """Whether a suspect's own work is so much longer than the others' that no host excuses it."""
+    return _is_longer(scores.own_work, suspect)
+
+
+def _is_longer(work: Matrix, suspect: Suspect) -> bool:
+    """Whether a suspect's work [ranks, steps] is longer by a straggler's share in its episode."""
+    inside, rows = work[:, suspect.stretch.columns], list(suspect.rows)
+    usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
+    return float(np.nansum(excess(inside, rows))) > _MAX_LEFT_RATIO * usual
 
 
 def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:

@@ -29,12 +29,15 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     # corrected.
     chance = tail_bound(num_last, num_known, 1 / num_units)
     work = "work outside the marked phases" if episode.phase == "other" else episode.phase
-    phase = (
-        f"Its {work} took {duration(episode.phase_seconds or 0)} longer than the median "
-        "of the other ranks."
-        if episode.phase
-        else "No phase of its own work explains it."
-    )
+    where = "No phase of its own work explains it."
+    if episode.phase:
+        longer = duration(episode.phase_seconds or 0)
+        where = f"Its {work} took {longer} longer than the median of the other ranks."
+    if episode.stood_still_seconds is not None:
+        where = (
+            f"Its process stood still for {duration(episode.stood_still_seconds)}, in all phases "
+            "alike: it neither had a core nor waited for one."
+        )
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
     return (
         (
@@ -45,7 +48,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
             f"It kept all others waiting {duration(episode.late_seconds)} a step (median of the "
             f"late ones); from {duration(stretch.threshold)} on it counts."
         ),
-        phase,
+        where,
         f"It was so in {stretch.num_late} of {num_known} steps, from step {episode.start_step} to "
         f"{episode.end_step}"
         + (", the last one recorded." if episode.ongoing else ".")

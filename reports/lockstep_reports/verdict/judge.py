@@ -12,8 +12,15 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.score import Scores, excess, last_share, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
-from lockstep_reports.verdict.busy_host import busy_everywhere, busy_host_verdict, waited_for_cores
+from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
+from lockstep_reports.verdict.busy_host import (
+    busy_everywhere,
+    busy_host_verdict,
+    is_crowded,
+    is_straggler,
+    remove_waits,
+    waited_for_cores,
+)
 from lockstep_reports.verdict.evidence import (
     missing_ranks,
     why_blind,
@@ -22,9 +29,11 @@ from lockstep_reports.verdict.evidence import (
     why_nobody,
     why_unknown,
 )
+from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
+from lockstep_reports.verdict.stood_still import stood_still_seconds
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
@@ -41,6 +50,8 @@ _SHORT_WINDOW_STEPS = 5
 
 def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...]]:
     """The cause and a sentence about it; None and no sentence where it is unknown."""
+    if episode.stood_still_seconds is not None:
+        return "process_stopped", ()
     is_inside = np.isin(steps.ranks, episode.ranks)
     collection, retries = (
         np.array([getattr(member, name) for member in steps.members], np.float64)
@@ -86,12 +97,17 @@ def judge(
     run_seconds = float(np.nansum(scores.step_seconds))
     suspects = drop_hiccups(candidates, run_seconds, len(steps.members), window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
-    culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
-    if culprits:
-        episodes = [
-            replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
-            for suspect in culprits
-        ]
+    culprits = place_ends(
+        [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
+        len(steps.numbers),
+    )
+    episodes = [
+        replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
+        for suspect in culprits
+    ]
+    if all(episode.busy_host for episode in episodes) and is_crowded(steps):
+        episodes = _with_slow_without_waits(steps, episodes, window_steps)
+    if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
@@ -105,6 +121,23 @@ def judge(
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
     return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
+
+
+def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
+    """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
+    unqueued = remove_waits(steps)
+    scores = score(unqueued)
+    run_seconds = float(np.nansum(scores.step_seconds))
+    found = find_suspects(unqueued, scores, window_steps)
+    suspects = [
+        suspect
+        for suspect in drop_hiccups(found, run_seconds, len(steps.members), window_steps)
+        if explained_by_load(unqueued, suspect) is None and is_straggler(scores, suspect)
+    ]
+    # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
+    slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
+    named = {rank for episode in slow for rank in episode.ranks}
+    return slow + [episode for episode in busy if not named & {*episode.ranks}]
 
 
 def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
@@ -150,6 +183,9 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
     phase, phase_seconds = _slow_phase(steps, suspect, late_seconds)
+    stood_still = stood_still_seconds(steps, suspect)
+    if stood_still is not None:
+        phase = phase_seconds = None
     has_group = suspect.units.kind not in {"rank", "ranks"}
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),
@@ -166,9 +202,11 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
         evidence=(),
         group_is_node=suspect.units.kind == "node",
+        stood_still_seconds=stood_still,
     )
     num_units = max(2, len(suspect.units.names))
-    return replace(episode, evidence=why_episode(episode, stretch, num_units))
+    episode = replace(episode, evidence=why_episode(episode, stretch, num_units))
+    return with_fetched_ahead(steps, episode)
 
 
 def _slow_phase(

@@ -50,6 +50,20 @@ def test_the_wait_for_a_batch_is_data_whoever_iterates_the_loader(
         assert row["forward_seconds"] > 0
 
 
+def test_what_the_loaders_workers_fetch_ahead_is_in_the_page(
+    root: Path, watched: Any, model: torch.nn.Module
+) -> None:
+    loader = DataLoader(SlowData(), num_workers=2, prefetch_factor=3)
+    for batch in watched.prepare(loader):
+        model(batch).sum().backward()
+        watched.step()
+    with torch.no_grad():
+        list(DataLoader(SlowData(), num_workers=1))
+    watched.close()
+    periodic = page_of(root).periodic
+    assert (periodic["loader_workers"], periodic["batches_ahead"]) == (2, 6)
+
+
 def test_an_evaluation_that_is_entered_keeps_its_waits(root: Path, watched: Any) -> None:
     watched.enter_phase("eval")
     with torch.no_grad():

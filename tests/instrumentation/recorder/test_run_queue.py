@@ -1,4 +1,4 @@
-"""What a rank's loop waited for a core is in its page: in rows, and as a total."""
+"""What a rank's loop had of a core and waited for one is in its page: in rows, and as a total."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 1.5 * RUN_QUEUE_EVERY_NS * _NS
 def write_wait(file: Path, waited_ns: int) -> None:
     # In place, as the kernel's: the recorder holds it open.
     with file.open("r+" if file.exists() else "w", encoding="ascii") as stream:
-        stream.write(f"123456789 {waited_ns:012d} 7\n")
+        stream.write(f"{500_000_000 + waited_ns // 5} {waited_ns:012d} 7\n")
 
 
 def take_steps(fixture: RecorderFixture, file: Path) -> None:
@@ -60,6 +60,8 @@ def test_both_recorders_take_the_wait_since_the_row_before_and_none_where_it_is_
         page = read_page(fixture.path)
         waits = [row["run_queue_seconds"] for row in read_rows(page)]
         assert waits == [None, pytest.approx(0.020), 0.0, None, None, None]
+        cores = [row["core_seconds"] for row in read_rows(page)]
+        assert cores == [None, pytest.approx(0.004), 0.0, None, None, None]
         assert page.periodic["run_queue_seconds"] == pytest.approx(0.020)
 
 

@@ -1,8 +1,11 @@
 """``lockstep jobs`` lists the jobs of the node with their state, ranks, last step and verdict."""
 
 import json
+import os
+import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from lockstep_records.events.event import Event, append_event
@@ -43,3 +46,17 @@ def test_what_is_unknown_is_absent_from_the_json(page_root: Path) -> None:
 def test_a_node_without_jobs_says_so(tmp_path: Path) -> None:
     assert run("--dir", str(tmp_path)).output == f"no jobs under {tmp_path}/jobs\n"
     assert json.loads(run("--dir", str(tmp_path), "--json").output) == []
+
+
+@pytest.mark.parametrize("has_event", [True, False])
+def test_a_job_without_a_launcher_began_with_its_first_page(
+    page_root: Path, has_event: bool
+) -> None:
+    folder, birth = SyntheticJob(num_steps=20).write(page_root), time.time()
+    # Files that ranks leave when they end, and what they say then, come after the steps.
+    os.utime(folder / "0", (birth + 60, birth + 60))
+    if has_event:
+        event = Event(kind="job_resumed", job_id=folder.name, attempt=0, time=birth + 60, fields={})
+        append_event(folder, event)
+    [document] = json.loads(run("--json", "--no-verdict").output)
+    assert document["start_seconds"] == pytest.approx(birth, abs=10)

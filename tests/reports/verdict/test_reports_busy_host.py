@@ -9,6 +9,7 @@ import pytest
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_records.page.writer import PageWriter
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
 from lockstep_reports.readers.pages import read_pages, waits_by_row
@@ -148,3 +149,64 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     assert run_queue is not None
     assert run_queue[2, 3] == 0.25
     assert np.count_nonzero(~np.isnan(run_queue)) == 1
+
+
+def starved(job: SyntheticJob, wait_ratio: float, seed: int) -> Steps:
+    """The job where four ranks share two cores: each loses its core by chance, for time slices."""
+    steps = job.steps()
+    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
+    slices = np.random.default_rng(seed).poisson(wait_ratio * work / 0.01)
+    return with_waits(steps, 0.01 * slices)
+
+
+def with_waits(steps: Steps, waits: Matrix) -> Steps:
+    """The same steps, in which the ranks' work takes so much longer for want of a core."""
+    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
+    own = {name: (1 + waits / work) * steps.phases[name] for name in OWN_WORK_PHASES}
+    longer = work + waits
+    sync = longer.max(axis=0) + 0.01 - longer
+    return replace(
+        steps,
+        phases=steps.phases | own | {"sync": sync},
+        seconds=longer + sync,
+        run_queue=waits,
+    )
+
+
+@pytest.mark.parametrize("wait_ratio", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_with_a_third_more_work_is_named_where_four_ranks_share_two_cores(
+    wait_ratio: float, seed: int
+) -> None:
+    slow = Slow(rank=seed, phase="forward", seconds=0.03, from_step=60)
+    analysis = analysed(starved(SyntheticJob(slow=(slow,), seed=seed), wait_ratio, seed))
+    assert analysis.verdict.ranks == (seed,)
+    assert analysis.verdict.phase == "forward"
+
+
+@pytest.mark.parametrize("wait_ratio", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_healthy_run_where_ranks_share_cores_names_nobody(wait_ratio: float, seed: int) -> None:
+    for num_steps in (110, 400):
+        job = SyntheticJob(num_steps=num_steps, seed=seed)
+        assert analysed(starved(job, wait_ratio, seed)).verdict.ranks == ()
+
+
+def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
+    page_root: Path,
+) -> None:
+    path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
+    path.unlink()
+    page = PageWriter(path, SyntheticJob(ranks=1).identity_of(0), rows=32)
+    for step, core_seconds in enumerate((0.3, 0.3, None, 0.5)):
+        if core_seconds is not None:
+            page.add_to_row("run_queue_seconds", 0.1)
+            page.add_to_row("core_seconds", core_seconds)
+        phases = 0.0, 0.4, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
+        page.append((step, 1, 1, 1, 0.6, *phases, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
+    page.commit(1)
+    page.close()
+    blocked = read_pages(path.parent)[0].blocked
+    assert blocked is not None
+    # Nobody knows since when the first value counts; the last one is of two steps.
+    assert blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1])

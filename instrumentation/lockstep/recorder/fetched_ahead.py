@@ -1,0 +1,10 @@
+"""What loaders fetch ahead of the loop: a patch of torch notes it, the monitor writes it."""
+
+
+class _FetchedAhead:
+    """The newest loader's workers, and the batches that they have in the making and ready."""
+
+    workers = batches = 0
+
+
+fetched_ahead = _FetchedAhead()

@@ -1,0 +1,33 @@
+"""Whether a late rank's process was stopped from outside: it neither had a core nor wanted one.
+
+A thread that sleeps or reads a file does neither as well, but in the phase in which it is told to.
+A stop falls into each phase by the time that the phase takes.
+"""
+
+import numpy as np
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import excess
+from lockstep_reports.search.suspects import Suspect
+
+# Share of the longer work that must be such time: less leaves a cause of equal size.
+_MIN_BLOCKED_SHARE = 0.5
+
+
+def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
+    """How long a suspect's process stood still in its episode; None where that explains nothing."""
+    if steps.blocked is None:
+        return None
+    rows, columns = list(suspect.rows), suspect.stretch.columns
+    phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
+    longer = np.array([np.nansum(excess(phase, rows)) for phase in phases])
+    blocked = float(np.nansum(excess(steps.blocked[:, columns], rows)))
+    if not blocked >= _MIN_BLOCKED_SHARE * longer.sum() > 0:
+        return None
+    usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
+    # Nearer to the phases' usual shares than to one phase alone.
+    most = int(np.argmax(longer))
+    is_spread = longer[most] / longer.sum() <= (1 + usual[most] / usual.sum()) / 2
+    return blocked if is_spread else None

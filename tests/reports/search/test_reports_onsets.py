@@ -1,0 +1,100 @@
+"""An episode begins where it began, whatever the fault: within 5 steps or 2 % of the run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep_reports.search.ends import find_ends
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Episode, Verdict
+
+from .timed_job import TimedJob
+
+MIN_TOLERANCE_STEPS, TOLERANCE_RATIO = 5, 0.02
+
+
+def judged(job: TimedJob) -> tuple[Verdict, tuple[Episode, ...]]:
+    steps = job.steps()
+    return judge(steps, score(steps))
+
+
+def assert_begins_where_it_began(job: TimedJob) -> None:
+    verdict, episodes = judged(job)
+    assert verdict.ranks == (job.rank,), job
+    begin = min(episode.start_step for episode in episodes if job.rank in episode.ranks)
+    tolerance = max(MIN_TOLERANCE_STEPS, TOLERANCE_RATIO * job.num_steps)
+    assert abs(begin - job.from_step) <= tolerance, job
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "phase"},
+        {"kind": "sparse", "every": 5},
+        {"kind": "sparse", "every": 10},
+        {"kind": "stopped", "step_seconds": 0.007, "num_steps": 1500},
+        {"kind": "stopped", "step_seconds": 0.05},
+        {"kind": "stopped", "step_seconds": 0.9},
+        {"kind": "fetch"},
+    ],
+    ids=lambda fault: "-".join(map(str, fault.values())),
+)
+def test_an_episode_begins_where_the_fault_began(fault: dict[str, Any], share: float) -> None:
+    for seed, from_step in enumerate((150, 400)):
+        job = TimedJob(share=share, from_step=from_step, rank=seed, seed=seed, **fault)
+        assert_begins_where_it_began(job)
+
+
+@pytest.mark.parametrize("kind", ["phase", "sparse", "stopped"])
+def test_pauses_of_all_ranks_before_a_fault_are_no_part_of_it(kind: str) -> None:
+    for seed in range(3):
+        assert_begins_where_it_began(
+            TimedJob(kind=kind, share=0.4, pauses=0.03, from_step=350, seed=seed)
+        )
+
+
+@pytest.mark.parametrize("step_seconds", [0.007, 0.05, 0.9])
+def test_a_process_that_is_stopped_from_outside_is_told_as_that(step_seconds: float) -> None:
+    verdict, episodes = judged(TimedJob(kind="stopped", step_seconds=step_seconds))
+    assert (verdict.ranks, verdict.phase, verdict.cause) == ((1,), None, "process_stopped")
+    assert "stood still" in " ".join(verdict.evidence)
+    assert episodes[0].stood_still_seconds == pytest.approx(
+        sum(e.lost_seconds for e in episodes), rel=0.35
+    )
+
+
+@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer"])
+def test_a_phase_that_sleeps_is_told_by_its_name_and_not_as_a_stopped_process(phase: str) -> None:
+    steps = TimedJob(kind="phase", phase=phase).steps()
+    assert steps.blocked is not None
+    steps.blocked[1, 200:] += 0.2 * 0.1
+    verdict, _ = judge(steps, score(steps))
+    assert (verdict.phase, verdict.cause) == (phase, "loader" if phase == "data" else None)
+
+
+def test_what_was_fetched_ahead_is_told_with_the_step_in_which_the_workers_fell_behind() -> None:
+    verdict, episodes = judged(TimedJob(kind="fetch", workers=4, share=0.2, num_steps=900))
+    assert (verdict.ranks, verdict.phase) == ((1,), "data")
+    assert "fetch up to 8 batches ahead" in " ".join(verdict.evidence)
+    assert len(episodes[0].lost_by_step) == episodes[0].columns.stop - episodes[0].columns.start
+
+
+@given(first=st.integers(20, 60), length=st.integers(20, 60), seed=st.integers(0, 1000))
+@settings(max_examples=50, deadline=None)
+def test_the_ends_of_a_step_in_noise_are_found_from_any_part_of_it(
+    first: int, length: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    values = draw.normal(0, 1, (1, 160))
+    values[0, first : first + length] += 6
+    found = find_ends(values, 2.0, (first + 5, first + length - 6), (0, 159))
+    assert found == pytest.approx((first, first + length - 1), abs=2)
+
+
+def test_nothing_known_moves_no_end() -> None:
+    assert find_ends(np.full((1, 50), np.nan), 1.0, (10, 20), (0, 49)) == (10, 20)

@@ -18,12 +18,10 @@ _FORMS = {
     "cluster": (_NAME, "a name of letters, digits, dots and dashes"),
     "group": (_NAME, "the name of a group"),
     "partitions": (_NAME, "the name of a partition"),
-    "program": (_PATH, "an absolute path without blanks"),
-    "gpu_map": (_PATH, "an absolute path without blanks"),
-    "slurm_conf": (_PATH, "an absolute path without blanks"),
-    "token_file": (_PATH, "an absolute path without blanks"),
-    "targets": (_PATH, "an absolute path without blanks"),
-    "writable": (_PATH, "an absolute path without blanks"),
+    **dict.fromkeys(
+        ("program", "gpu_map", "slurm_conf", "token_file", "targets", "writable"),
+        (_PATH, "an absolute path without blanks"),
+    ),
     "ledger": (_URL, "an address such as https://ledger.example:9450"),
 }
 

@@ -150,7 +150,7 @@ SITUATIONS = (
     Situation(
         "a failed step in a script that goes on",
         "Slurm says COMPLETED 0:0 with a derived exit code of 3:0: the record has both.",
-        (submit("a", "srun {train} --seconds 2 --exit 3; exit 0", "--gpus=1"), wait("a")),
+        (submit("a", "srun {train} --seconds 2 --exit 3; sleep 3; exit 0", "--gpus=1"), wait("a")),
         (ExpectedJob("{a}", attempts=1, gpu_seconds=(1,), closed=True, disagreement=True),),
         ("show.agree",),
     ),

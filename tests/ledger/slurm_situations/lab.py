@@ -96,6 +96,7 @@ class Lab:
             self.start_feed(())
 
     def down(self) -> None:
+        self.client.close()
         self.stop_feed()
         for node in [*self.agents]:
             self.stop_agent(node)
@@ -187,11 +188,11 @@ class Lab:
         command += ["--node", node, "--kmsg", "/dev/null", "--state"]
         state = self.folder / f"agent-{node}"
         state.mkdir(exist_ok=True)
-        log = (self.folder / "log" / f"agent-{node}.log").open("ab")
-        self.agents[node] = subprocess.Popen(
-            [*command, str(state)], env=self.environment, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
+        with (self.folder / "log" / f"agent-{node}.log").open("ab") as log:
+            self.agents[node] = subprocess.Popen(
+                [*command, str(state)], env=self.environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
 
     def stop_agent(self, node: str) -> None:
         agent = self.agents.pop(node, None)

@@ -113,7 +113,7 @@ PreemptMode=REQUEUE
 JobRequeue=1
 FirstJobId=4240
 # Short times: a test waits for each of them.
-KillWait=5
+KillWait=10
 SlurmdTimeout=15
 SlurmctldTimeout=15
 MinJobAge=30

@@ -21,7 +21,7 @@ from lockstep.identity.scheduler import ALLOCATION
 from lockstep.launch.claim import ForeignFolderError, JobInUseError, claim_job, move_apart
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
-from lockstep.launch.ending import WorkersEnd, judge_end
+from lockstep.launch.ending import judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
 from lockstep.launch.progress import ProgressWatch
@@ -63,11 +63,14 @@ def _run_claimed(job: Job, first_attempt: int) -> int:
     if harm := harm_of(job.root):
         click.echo(f"lockstep: {harm}", err=True)
     append_event(job.folder, _event(job, "job_started", first_attempt, **_description(job)))
+    from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
+
     progress = ProgressWatch(job.folder, job.job_id)
+    environment = _worker_environment(job, first_attempt)
     hang_watch = watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
     with deliver_events(job), run_sidecars(children):
-        with _worker_environment(job, first_attempt), _job_agent(job), hang_watch:
-            end = _run_workers(job, progress, first_attempt)
+        with environment, _job_agent(job), hang_watch, progress.watching():
+            end = run_workers(job, progress, first_attempt)
         progress.finish(end.attempt, time.time())
         exit_code = _exit_status(end.exit_codes, end.signal_number)
         end_fields = judge_end(job.folder, end) | {"exit_code": exit_code}
@@ -150,14 +153,6 @@ def _job_agent(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job, progress: ProgressWatch, first_attempt: int) -> WorkersEnd:
-    """How the workers of this node ended."""
-    from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
-
-    with progress.watching():
-        return run_workers(job, progress, first_attempt)
-
-
 def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
     """Exit status of a job.
 
@@ -189,21 +184,14 @@ def _print_outcome(job: Job, exit_code: int) -> None:
     last = f" {printable(first_line(ends[-1].fields))}" if ends else ""
     status = f"Exit status {exit_code}; lockstep report {job.job_id} tells more."
     click.echo(f"lockstep: job {job.job_id}:{last} {status}", err=True)
-    if missing := _num_without_page(job, ends):
+    attempts = list_attempts(job.folder, 1)
+    missing = job.nproc_per_node - (len(list_pages(attempts[-1])) if attempts else 0)
+    if ends and missing > 0:
         click.echo(
             f"lockstep: {missing} of {job.nproc_per_node} ranks here had no page; their logs say"
             " why, or they attach nothing",
             err=True,
         )
-
-
-def _num_without_page(job: Job, ends: Sequence[Event]) -> int:
-    """Ranks of this node in the last attempt that have left no page."""
-    if not ends:
-        return 0
-    attempts = list_attempts(job.folder, 1)
-    num_pages = len(list_pages(attempts[-1])) if attempts else 0
-    return max(job.nproc_per_node - num_pages, 0)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -3,9 +3,9 @@
 import os
 import subprocess
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,26 +26,20 @@ _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10
 
 
-class _Since(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A date, or a duration before now; gives seconds since 1970."""
-
-    name = "since"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Seconds; a date without a zone is UTC."""
-        try:
-            return time.time() - parse_duration(value)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is neither a duration nor a date; write 24h or 2026-12-01.", param, ctx
-            )
+def _read_since(_context: click.Context, _parameter: click.Parameter, text: str | None
+                ) -> float | None:  # fmt: skip
+    """Seconds since 1970 of a date, which is UTC without a zone, or of a duration before now."""
+    if text is None:
+        return None
+    with suppress(ValueError):
+        return time.time() - parse_duration(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(
+            f"{text!r} is neither a duration nor a date; write 24h or 2026-12-01."
+        ) from error
 
 
 @click.command("slurm")
@@ -61,7 +55,7 @@ class _Since(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 @click.option(
     "--since",
     "since_seconds",
-    type=_Since(),
+    callback=_read_since,
     help="Tell jobs from then on, again too: a duration before now, or a date; by default from"
     " where the last feed ended, and 24h at first.",
 )

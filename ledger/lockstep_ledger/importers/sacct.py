@@ -5,8 +5,7 @@ import os
 import secrets
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from typing import Any
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
@@ -55,26 +54,6 @@ def read_sacct(
     """
     for job in jobs(rows(lines, warn=warn), zone):
         yield from events_of_job(job)
-
-
-def ask_period(
-    since_seconds: float, until_seconds: float, warn: Callable[[str], None] = lambda _: None
-) -> list[SlurmJob]:
-    """Jobs of a period; also raises as ``ask_sacct``.
-
-    One that becomes eligible after its end, as by ``--begin``, is not among them, nor is one that
-    never did.
-
-    Args:
-        since_seconds: begin of the period, seconds since 1970.
-        until_seconds: its end.
-        warn: gets a sentence for each row that is left out.
-    """
-    begin, end = (
-        datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        for seconds in (since_seconds, until_seconds)
-    )
-    return ask_sacct(("--starttime", begin, "--endtime", end), warn)
 
 
 def ask_sacct(
@@ -158,7 +137,9 @@ def events_of_job(job: SlurmJob) -> Iterator[Event]:
     if job.state in _WENT_BACK:
         yield from _requeued(events, job.start, job.end, job.state, number)
         return
-    fields = _judge(_evidence(job)) | {"exit_code": job.exit_code}
+    # A script may end well after a step that did not.
+    exit_code = (job.state == "COMPLETED" and job.step_exit_code) or job.exit_code
+    fields = _judge(_evidence(job)) | {"exit_code": exit_code}
     if job.cancelled_by is not None:
         fields["reason"] = f"It was cancelled by user {job.cancelled_by}."
     # Without a start the submission tells ends in the queue apart.
@@ -171,13 +152,6 @@ def later_word(job: SlurmJob, time: float) -> Event:
     events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job) | {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
-
-
-def as_of(job: SlurmJob, now_seconds: float) -> SlurmJob:
-    """The job without an end that is still to come by this clock."""
-    if job.end is None or job.end <= now_seconds:
-        return job
-    return replace(job, end=None)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -7,15 +7,14 @@ the feed was away for days or because it never became eligible, is asked for by 
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from lockstep_ledger.importers.sacct import (
-    as_of,
-    ask_period,
     ask_sacct,
     description_of,
     events_of_job,
@@ -116,8 +115,9 @@ class SlurmFeed:
             NoAccountingError: Slurm has no accounting here.
             subprocess.SubprocessError: sacct failed; a later call reaches back as far.
         """
-        begin = max(0.0, self._state.until - _OVERLAP_SECONDS)
-        found = {j.job_id: j for j in ask_period(begin, now_seconds + _AHEAD_SECONDS, self.warn)}
+        begin, end = max(0.0, self._state.until - _OVERLAP_SECONDS), now_seconds + _AHEAD_SECONDS
+        period = (f"--starttime={_slurm_time(begin)}", f"--endtime={_slurm_time(end)}")
+        found = {job.job_id: job for job in ask_sacct(period, self.warn)}
         open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
         other_ids = sorted((open_ids | set(_waiting_ids())) - found.keys())
         for first in range(0, len(other_ids), _IDS_AT_ONCE):
@@ -127,7 +127,9 @@ class SlurmFeed:
         self.num_rows = len(found)
         for job in found.values():
             if self._selection.takes(job) or job.job_id in self._state.jobs:
-                yield from self._news(as_of(job, now_seconds + _CLOCK_SECONDS), now_seconds)
+                # An end that is still to come by this clock waits until it has.
+                is_ahead = job.end is not None and job.end > now_seconds + _CLOCK_SECONDS
+                yield from self._news(replace(job, end=None) if is_ahead else job, now_seconds)
         self._state.until = now_seconds
 
     def commit(self) -> None:
@@ -178,6 +180,10 @@ class SlurmFeed:
 def list_partitions() -> list[str]:
     """Names of Slurm's partitions; empty where it does not say."""
     return sorted(set(_ask("sinfo", "--noheader", "--format=%R")))
+
+
+def _slurm_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _waiting_ids() -> list[str]:

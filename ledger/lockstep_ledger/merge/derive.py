@@ -238,7 +238,7 @@ class Derivation:
         return self._verdicts[index]
 
     def _disagreements(self) -> list[tuple[str, str, Any]]:
-        """Words of launchers and outcomes that do not hold."""
+        """Words of launchers and outcomes that do not hold, and statuses that no success has."""
         facts = self._facts
         found = {
             ("launcher", name, value)
@@ -251,4 +251,7 @@ class Derivation:
             verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None
             if verdict is not None and verdict.loser:
                 found.add((verdict.loser, "outcome", verdict.lost))
+            ending = None if run.scheduler is None else run.scheduler.ending
+            if ending is not None and ending.outcome == "succeeded" and ending.exit_code:
+                found.add(("scheduler", "exit_code", ending.exit_code))
         return sorted(found, key=str)

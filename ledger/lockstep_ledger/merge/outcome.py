@@ -62,7 +62,10 @@ def judge(run: Run, num_nodes: int | None, incidents: Incidents) -> Verdict:
     decides = _scheduler_decides(nodes, scheduler)
     chosen, loser = (scheduler, nodes) if decides else (nodes, scheduler)
     verdict = _with_incidents(run, chosen, incidents)
-    if loser.outcome in {chosen.outcome, "unknown"}:
+    # A loop that has ended says nothing of the status with which its process did.
+    is_bare = scheduler.outcome == "failed" and not scheduler.names_cause
+    has_status = is_bare and nodes.is_implied and nodes.outcome == "succeeded"
+    if has_status or loser.outcome in {chosen.outcome, "unknown"}:
         return verdict
     source = "launcher" if decides else "scheduler"
     return msgspec.structs.replace(verdict, loser=source, lost=loser.outcome)

@@ -27,6 +27,7 @@ class End(msgspec.Struct):
     culprit_node: str | None = None
     rank: int | None = None
     is_implied: bool = False
+    exit_code: int | None = None
 
 
 class Span(msgspec.Struct):

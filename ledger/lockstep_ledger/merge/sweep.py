@@ -203,4 +203,5 @@ def _close(span: Span, event: LedgerEvent) -> None:
         culprit_node=event.text("culprit_node") or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == FROM_PAGES,
+        exit_code=event.count("exit_code"),
     )

@@ -58,6 +58,8 @@ class JobWork:
         self._new = {event.id for event in state.pending}
         self._rows: list[WindowRow] = []
         self._is_growth = False
+        # All that is stored of a new job is pending.
+        self._is_first = state.record is None and not state.begins_anew
         self._of_scheduler: dict[str, list[LedgerEvent]] = defaultdict(list)
 
     def run(self) -> Record:
@@ -183,6 +185,8 @@ class JobWork:
 
     def _read(self, name: str, since: float = _EVER) -> list[LedgerEvent]:
         """Stored events of a source from a time on; those of the scheduler are read once."""
+        if self._is_first:
+            return [event for event in self._state.pending if name in _sources_of(event)]
         is_of_scheduler = name == SCHEDULER or name.startswith(PART_PREFIX)
         if is_of_scheduler and self._of_scheduler:
             return self._of_scheduler[name]

@@ -104,7 +104,7 @@ class Joins:
     def _claim(self, job: JobState, alias: Key) -> JobState:
         holder = self._jobs.holder(self._connection, alias)
         if holder is None and len(job.facts.aliases) < _MAX_ALIASES:
-            self._jobs.claim(self._connection, alias, job.number)
+            self._jobs.claim(alias, job.number)
             job.facts.aliases.append(alias[1])
         elif holder is not None and holder != job.number:
             other = self._jobs.find_number(self._connection, holder)
@@ -129,7 +129,7 @@ class Joins:
         if alias in plain.facts.aliases:
             plain.facts.aliases.remove(alias)
             twin.facts.aliases.append(alias)
-            self._jobs.claim(self._connection, (plain.facts.cluster, alias), twin.number)
+            self._jobs.claim((plain.facts.cluster, alias), twin.number)
             self._changed[plain.number] = plain
 
     def _has_events(self, job: JobState, node: str) -> bool:
@@ -155,6 +155,7 @@ class Joins:
         """Makes two jobs one; its record is derived from all events of both."""
         facts, other = state.facts, gone.facts
         self._begin_anew(state, gone)
+        self._jobs.save_claims(self._connection)
         for table in (events, amendments, aliases):
             own = table.c.job == gone.number
             self._connection.execute(update(table).where(own).values(job=state.number))
@@ -169,7 +170,7 @@ class Joins:
         for name in facts.ids:
             alias = (facts.cluster, f"{ID_PREFIX}{name}")
             if self._jobs.holder(self._connection, alias) is None:
-                self._jobs.claim(self._connection, alias, state.number)
+                self._jobs.claim(alias, state.number)
         state.pending += gone.pending
         self._renumber(gone.number, state.number)
         self._changed.pop(gone.number, None)

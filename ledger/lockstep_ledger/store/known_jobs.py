@@ -27,13 +27,14 @@ class KnownJobs:
         self._states: dict[int, JobState] = {}
         self._numbers: dict[Key, int] = {}
         self._aliases: dict[Key, int | None] = {}
+        self._claimed: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._states)
 
     def clear(self) -> None:
         """Forgets everything."""
-        for held in (self._states, self._numbers, self._aliases):
+        for held in (self._states, self._numbers, self._aliases, self._claimed):
             held.clear()
 
     def trim(self, most: int) -> None:
@@ -52,7 +53,7 @@ class KnownJobs:
         earlier = {
             (c, f"{ID_PREFIX}{job_id}") for c, job_id in missing if not self.get((c, job_id))
         }
-        self._read_aliases(connection, earlier)
+        self.read_aliases(connection, earlier)
         for cluster, name in earlier:
             number = self._aliases[cluster, name]
             if number is not None:
@@ -94,16 +95,21 @@ class KnownJobs:
 
     def holder(self, connection: Connection, alias: Key) -> int | None:
         """Number of the job that has an alias."""
-        self._read_aliases(connection, {alias})
+        self.read_aliases(connection, {alias})
         return self._aliases[alias]
 
-    def claim(self, connection: Connection, alias: Key, number: int) -> None:
-        """Gives an alias to a job."""
-        self._aliases[alias] = number
-        row = {"cluster": alias[0], "alias": alias[1], "job": number}
-        job_states.upsert(connection, aliases, ("cluster", "alias"), [row])
+    def claim(self, alias: Key, number: int) -> None:
+        """Gives an alias to a job; ``save_claims`` writes it."""
+        self._aliases[alias] = self._claimed[alias] = number
 
-    def _read_aliases(self, connection: Connection, names: Collection[Key]) -> None:
+    def save_claims(self, connection: Connection) -> None:
+        """Writes the aliases that were given to jobs."""
+        rows = [{"cluster": c, "alias": a, "job": n} for (c, a), n in self._claimed.items()]
+        job_states.upsert(connection, aliases, ("cluster", "alias"), rows)
+        self._claimed.clear()
+
+    def read_aliases(self, connection: Connection, names: Collection[Key]) -> None:
+        """Reads who has names that are not in memory."""
         missing = {name for name in names if name not in self._aliases}
         self._aliases.update(dict.fromkeys(missing))
         for row in _rows(connection, _ALIASES, {alias for _, alias in missing}):

@@ -17,7 +17,7 @@ from lockstep_ledger.store.booking import Change, book
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
-from lockstep_ledger.store.joins import Joins
+from lockstep_ledger.store.joins import Joins, aliases_of
 from lockstep_ledger.store.known_jobs import KnownJobs
 from lockstep_ledger.store.tables import amendments, events, slo_events
 from lockstep_records.events.event import stable_id
@@ -86,7 +86,9 @@ class Transaction:
         state, connection = self._state, self._connection
         batch = [event for submission in self._submissions for event in submission.events]
         seen = self._stored_ids([event.id for event in batch])
-        state.memory.read(connection, {event.key for event in batch if event.id not in seen})
+        new = [event for event in batch if event.id not in seen]
+        state.memory.read(connection, {event.key for event in new})
+        state.memory.read_aliases(connection, {(e.cluster, a) for e in new for a in aliases_of(e)})
         newest: dict[int, LedgerEvent] = {}
         for submission in self._submissions:
             for event in submission.events:
@@ -95,6 +97,7 @@ class Transaction:
                 elif self._accept(submission, self._joins.locate(event)):
                     seen.add(event.id)
                     newest[self._rows[-1]["job"]] = last = event
+        state.memory.save_claims(connection)
         if self._rows:
             connection.execute(_ADD_EVENTS, self._rows)
         for job in self._changed.values():

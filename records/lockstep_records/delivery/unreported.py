@@ -30,6 +30,7 @@ _GONE_SECONDS = 60.0
 _UNKNOWN_LAUNCHER_SECONDS = 900.0
 _LOG_SECONDS = 60.0
 _PAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+_PROC = Path("/proc")
 _LAUNCHER_LOCK = "launcher.lock"
 _STARTS = frozenset({"job_started", "attempt_started"})
 
@@ -110,7 +111,8 @@ class UnreportedJobs:
         if not pages:
             return
         has_launcher = any(event.kind in _STARTS for event in written)
-        job.num_gpus = self._num_gpus_of(folder.name) or job.num_gpus
+        num_gpus = self._num_gpus_of(folder.name) or job.num_gpus
+        job.num_gpus = _none_granted(pages) if num_gpus is None else num_gpus
         if has_launcher:
             moments = moments_of(written, attempt)
         else:
@@ -170,6 +172,21 @@ class UnreportedJobs:
             id=stable_id("pages", job_id, attempt, kind, node, born),
             node=node,
         )
+
+
+def _none_granted(pages: list[Page]) -> int | None:
+    """0 where Slurm gave a running rank no GPU, and no rank has one; None where unknown."""
+    running = filter(None, map(find_process, pages))
+    process = next((each.pid for each in running if each.pid is not None), None)
+    if process is None or any(page.identity["gpu_uuid"] for page in pages):
+        return None
+    try:
+        text = (_PROC / str(process) / "environ").read_bytes()
+    except OSError:
+        return None
+    names = [entry.partition(b"=")[0] for entry in text.split(b"\0")]
+    of_slurm = [name for name in names if name.startswith(b"SLURM_")]
+    return 0 if of_slurm and not any(b"GPU" in name for name in of_slurm) else None
 
 
 def _is_long_gone(job: _Job, now: float, *, is_sure: bool) -> bool:

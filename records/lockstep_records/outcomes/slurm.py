@@ -46,7 +46,7 @@ class SlurmJob(SlurmRun):
         exit_code: of its batch script; ``signal`` that ended it.
         start: seconds since 1970, as ``submit`` and ``end``; None where it never had a node.
         end: None while it waits or runs.
-        step_signal: that ended the step which ended worst.
+        step_exit_code, step_signal: of the step which ended worst.
         earlier: runs before a requeue, where the table has their rows.
     """
 
@@ -62,6 +62,7 @@ class SlurmJob(SlurmRun):
     time_limit_seconds: float | None = None
     qos: str | None = None
     cluster: str | None = None
+    step_exit_code: int | None = None
     step_signal: int | None = None
     earlier: tuple[SlurmRun, ...] = ()
 
@@ -121,6 +122,7 @@ def state_of(text: str) -> tuple[str, str | None]:
 def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
     state, by = state_of(_first(row, "State") or "")
     code, signal = _exit(_first(row, "ExitCode"))
+    step_code, step_signal = _exit(_first(row, "DerivedExitCode"))
     last = _run(row, zone)
     return SlurmJob(
         job_id=job_id,
@@ -141,7 +143,8 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: 
         time_limit_seconds=_span_seconds(_first(row, "Timelimit")),
         qos=_first(row, "QOS"),
         cluster=_first(row, "Cluster"),
-        step_signal=_exit(_first(row, "DerivedExitCode"))[1],
+        step_exit_code=step_code,
+        step_signal=step_signal,
         earlier=tuple(_run(each, zone) for each in earlier),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstep_ledger.importers import sacct
-from lockstep_ledger.importers.sacct import ask_period, events_of_job, read_sacct
+from lockstep_ledger.importers.sacct import ask_sacct, events_of_job, read_sacct
 from lockstep_records.events.event import Event, check_event
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -140,6 +140,16 @@ def test_the_exit_status_of_the_script_tells_what_failed_does_not(
     assert (end["outcome"], end["cause"]) == (outcome, cause)
 
 
+def test_a_script_that_goes_on_after_a_failed_step_tells_the_status_of_that_step() -> None:
+    lines = [
+        "JobID|State|ExitCode|DerivedExitCode|Submit|Start|End",
+        "7|COMPLETED|0:0|3:0|2026-01-01T00:00:00|2026-01-01T00:10:00|2026-01-01T01:00:00",
+        "8|FAILED|1:0|3:0|2026-01-01T00:00:00|2026-01-01T00:10:00|2026-01-01T01:00:00",
+    ]
+    ends = [each.fields for each in checked(read_sacct(lines)) if each.kind == "job_finished"]
+    assert [(end["outcome"], end["exit_code"]) for end in ends] == [("succeeded", 3), ("failed", 1)]
+
+
 SACCT = """#!/bin/sh
 echo "$TZ $SLURM_TIME_FORMAT $*" > "$0.call"
 while [ "$1" != --delimiter ]; do shift; done
@@ -151,7 +161,7 @@ END
 
 
 def events_of_period() -> list[Event]:
-    return [event for job in ask_period(0.0, 3600.0) for event in events_of_job(job)]
+    return [event for job in ask_sacct(("--jobs", "7")) for event in events_of_job(job)]
 
 
 @pytest.fixture(name="program")
@@ -174,7 +184,7 @@ def test_sacct_is_run_in_utc_with_a_delimiter_that_nobody_can_guess(program: Pat
         ]  # fmt: skip
         call = Path(f"{program}.call").read_text()
         assert call.startswith("UTC %s --allusers --duplicates --allocations --parsable ")
-        assert "--starttime 1970-01-01T00:00:00 --endtime 1970-01-01T01:00:00" in call
+        assert call.endswith("--jobs 7\n")
         assert f"--format {','.join(sacct.COLUMNS)} " in call
         delimiters.add(call.split()[call.split().index("--delimiter") + 1])
     assert len(delimiters) == 2

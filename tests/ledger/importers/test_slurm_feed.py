@@ -82,6 +82,11 @@ def test_a_poll_sends_what_is_new_and_a_feed_that_starts_again_too(slurm: Slurm)
     assert (end.kind, end.time, end.fields["outcome"]) == ("job_finished", NOW + 7, "succeeded")
 
 
+def test_a_period_begins_an_hour_before_the_last_poll_in_utc(slurm: Slurm) -> None:
+    list(SlurmFeed(slurm.folder / "state.json", 7200.0, Selection(), print).poll(0.0))
+    assert "--starttime=1970-01-01T01:00:00 --endtime=1971-01-02T00:00:00" in slurm.calls()
+
+
 def test_a_job_that_was_heard_running_is_asked_for_by_its_id_after_days(slurm: Slurm) -> None:
     slurm.write("period", row("7", "RUNNING"))
     poll(slurm.feed())

@@ -191,7 +191,13 @@ def _silent_names(job: JobHistory) -> list[str]:
 
 def _disagreements(job: JobHistory) -> set[tuple[str, str, Any]]:
     lost = {(each.lost[0], "outcome", each.lost[1]) for each in job.verdicts if each.lost}
-    return job.words.disagreements() | lost
+    ends = [run.scheduler.end_fact for run in job.runs if run.scheduler is not None]
+    statuses = {
+        ("scheduler", "exit_code", int(end.number("exit_code") or 0))
+        for end in ends
+        if end is not None and end.text("outcome") == "succeeded" and end.number("exit_code")
+    }
+    return job.words.disagreements() | lost | statuses
 
 
 def _run_record(job: JobHistory, index: int) -> dict[str, Any]:

@@ -63,7 +63,10 @@ def judge(run: Run, num_nodes: int | None) -> RunVerdict:
     else:
         decides = _scheduler_decides(nodes, scheduler)
         chosen, loser = (scheduler, nodes) if decides else (nodes, scheduler)
-        if loser.outcome not in {chosen.outcome, "unknown"}:
+        # That a loop ended and its process failed are both true.
+        is_status = nodes.is_from_pages and nodes.outcome == "succeeded"
+        is_status = is_status and scheduler.outcome == "failed" and not scheduler.names_cause
+        if loser.outcome not in {chosen.outcome, "unknown"} and not is_status:
             lost = ("launcher" if decides else "scheduler", loser.outcome)
     return RunVerdict(verdict=_with_incidents(run, chosen), lost=lost)
 

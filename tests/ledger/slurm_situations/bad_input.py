@@ -13,6 +13,7 @@ from .scenario import (
     stop,
     submit,
     wait,
+    watch,
 )
 
 SITUATIONS = (
@@ -84,7 +85,7 @@ SITUATIONS = (
             on_node("{n1}", "mount -o remount,hidepid=2 /proc"),
             submit("a", "srun {train} --seconds 10", "--gpus=1", "-w", "{n1}"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             wait("a"),
         ),
         (

@@ -10,6 +10,7 @@ from .scenario import (
     srun,
     submit,
     wait,
+    watch,
 )
 
 ENDLESS = "{train} --seconds 600"
@@ -68,7 +69,7 @@ SITUATIONS = (
         (
             submit("a", "srun " + ENDLESS, "--gpus=2"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             slurm("scancel {a}"),
             wait("a"),
         ),
@@ -87,7 +88,7 @@ SITUATIONS = (
                 "a", "srun {lockstep} run --nproc-per-node 2 {script} --seconds 600", "--gpus=2"
             ),
             wait("a", "RUNNING"),
-            pause(6),
+            watch("a"),
             slurm("scancel {a}"),
             wait("a"),
         ),
@@ -139,8 +140,8 @@ SITUATIONS = (
         (
             submit("a", "srun sleep 60; sleep 1; exit 0", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(3),
-            slurm("scancel {a}.0"),
+            slurm("until squeue -hs -j {a} -o %i | grep '[.]0$'; do sleep 0.3; done"),
+            slurm("scancel {a}.0; true"),
             wait("a"),
         ),
         (ExpectedJob("{a}", "succeeded", "", attempts=1, gpu_seconds=(1,), closed=True),),
@@ -148,18 +149,22 @@ SITUATIONS = (
     ),
     Situation(
         "a failed step in a script that goes on",
-        "Slurm says COMPLETED 0:0 with a derived exit code of 3:0; our page saw the rank fail: "
-        "both are told.",
-        (submit("a", "srun {train} --seconds 2 --exit 3; exit 0", "--gpus=1"), wait("a")),
+        "Slurm says COMPLETED 0:0 with a derived exit code of 3:0: the record has both.",
+        (submit("a", "srun {train} --seconds 2 --exit 3; sleep 3; exit 0", "--gpus=1"), wait("a")),
         (ExpectedJob("{a}", attempts=1, gpu_seconds=(1,), closed=True, disagreement=True),),
         ("show.agree",),
-        wrong_because="a page does not hold the exit status of its rank",
     ),
     Situation(
         "Ctrl-C twice at srun",
         "srun ends its job by itself; the user did it, so it is a cancel in our word whatever "
         "Slurm's is.",
-        (srun("a", ENDLESS, "--gpus=1"), wait("a", "RUNNING"), pause(3), interrupt("a"), wait("a")),
+        (
+            srun("a", ENDLESS, "--gpus=1"),
+            wait("a", "RUNNING"),
+            watch("a"),
+            interrupt("a"),
+            wait("a"),
+        ),
         (ExpectedJob("{a}", "cancelled", "", attempts=1, gpu_seconds=(1,), closed=True),),
         ("6.cancel",),
     ),
@@ -205,7 +210,7 @@ SITUATIONS = (
         (
             submit("a", "srun " + ENDLESS, "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(6),
+            watch("a"),
             slurm("scancel {a}"),
             wait("a"),
         ),

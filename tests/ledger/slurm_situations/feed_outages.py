@@ -1,6 +1,6 @@
 """Feed, ledger and Slurm's daemons stop and come back; every job has its true times."""
 
-from .polls import ENDED, SHORT
+from .polls import ENDED, LET_GO, SHORT, UNTIL_LET_GO
 from .scenario import (
     ExpectedJob,
     Situation,
@@ -18,11 +18,12 @@ from .scenario import (
 def _outage(name: str, why: str, daemon: str) -> Situation:
     """A job runs when the daemon stops; it ends meanwhile, or as soon as Slurm can say so."""
     script = (
-        SHORT,
+        UNTIL_LET_GO,
         wait("a", "RUNNING"),
         poll(),
         stop(daemon),
-        pause(6),
+        LET_GO,
+        pause(3),
         start(daemon),
         wait("a"),
         poll(),
@@ -69,14 +70,15 @@ SITUATIONS = (
         "all of it restarts at once",
         "A reboot of the head node: ledger, feed, slurmctld and slurmdbd go and come in any order.",
         (
-            SHORT,
+            UNTIL_LET_GO,
             wait("a", "RUNNING"),
             poll(),
             stop("feed"),
             stop("ledger"),
             stop("slurmctld"),
             stop("slurmdbd"),
-            pause(4),
+            LET_GO,
+            pause(2),
             start("slurmctld"),
             start("feed"),
             pause(3),
@@ -94,16 +96,21 @@ SITUATIONS = (
         "A job was heard running; it ended eight days before the feed came back and is asked "
         "for by its id.",
         (
-            SHORT,
-            wait("a", "RUNNING"),
-            poll(),
             stop("feed"),
-            wait("a"),
+            UNTIL_LET_GO,
+            wait("a", "RUNNING"),
+            # A start never changes for who has heard of it.
             accounting_sql(
                 "update lab_job_table set time_submit = time_submit - 864000, time_eligible = "
-                "time_eligible - 864000,"
-                " time_start = time_start - 864000, time_end = time_end - 864000 + 90000 where "
-                "id_job = {a}"
+                "time_eligible - 864000, time_start = time_start - 864000 where id_job = {a}"
+            ),
+            start("feed"),
+            poll(),
+            stop("feed"),
+            LET_GO,
+            wait("a"),
+            accounting_sql(
+                "update lab_job_table set time_end = time_start + 90000 where id_job = {a}"
             ),
             start("feed"),
             poll(),
@@ -116,10 +123,11 @@ SITUATIONS = (
         "many jobs end while the feed is away",
         "Sixteen tasks of an array were heard running; each has its end after the return.",
         (
-            submit("a", "sleep 8", "--array=1-16", "--gpus=1"),
+            submit("a", str(UNTIL_LET_GO.arguments[1]), "--array=1-16", "--gpus=1"),
             wait("a", "RUNNING"),
             poll(),
             stop("feed"),
+            LET_GO,
             wait("a"),
             start("feed"),
             poll(),

@@ -3,11 +3,13 @@
 from .accounting import AccountingRow, many_rows_sql, utc
 from .scenario import (
     ExpectedJob,
+    ExpectedText,
     Situation,
     account,
     accounting_sql,
     feed,
     poll,
+    slurm,
 )
 
 DAY = utc("2026-11-02T00:00:00")
@@ -21,8 +23,15 @@ SITUATIONS = (
     Situation(
         "a hundred thousand rows",
         "A month of a large site: one poll reads them in less than 20 s, each once.",
-        (accounting_sql(many_rows_sql(100_000, 2_000_000, DAY)), feed(*FROM), poll()),
         (
+            accounting_sql(many_rows_sql(100_000, 2_000_000, DAY)),
+            # Processor time: the clock tells more of what else runs on the machine.
+            slurm("{read_accounting} 2026-11-01 {out} 100000 20 > {out}.read"),
+            feed(*FROM),
+            poll(),
+        ),
+        (
+            ExpectedText("cat {out}.read", contains=("of processor time",)),
             ExpectedJob(
                 "2000000",
                 "succeeded",
@@ -52,6 +61,7 @@ SITUATIONS = (
         ),
         ("show.rows",),
         exclusive=True,
+        conf="# Feeds that begin before these rows read them all.",
     ),
     Situation(
         "history of every ending",

@@ -11,27 +11,35 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from ..service import LedgerProcess
+from . import agent as impatient_agent
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tests" / "labs" / "slurm-lab.sh"
 TRAIN = Path(__file__).with_name("train.py")
 NODES = {"n1": "n1", "n2": "n2"}
+DAEMONS = ("mariadbd", "slurmdbd", "slurmctld", "slurmd@n1", "slurmd@n2")
+# Waits of a site that has no time.
+_LEDGER_OPTIONS = (
+    "--cluster", "lab", "--node-wait", "2s", "--requeue-wait", "10s", "--max-rate", "10000",
+)  # fmt: skip
 GPU_MAP = "/run/lockstep-gpu-map"
 
 
-def wait_until(is_done: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(
+    is_done: Callable[[], bool], seconds: float, what: str, every_seconds: float = 0.3
+) -> None:
     deadline = time.monotonic() + seconds
     while not is_done():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} took more than {seconds:.0f} s")
-        time.sleep(0.3)
+        time.sleep(every_seconds)
 
 
 @dataclass
@@ -49,6 +57,7 @@ class Lab:
     ledger: LedgerProcess | None = None
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     num_feeds: int = 0
+    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
     # Life of the lab.
 
@@ -73,7 +82,7 @@ class Lab:
                 file.write(self.conf + "\n")
         self.ledger = LedgerProcess(
             str(self.folder / "ledger.db"),
-            ("--cluster", "lab", "--node-wait", "2s", "--max-rate", "10000"),
+            _LEDGER_OPTIONS,
         ).start()
         self.run([
             str(self.lockstep), "deploy", "slurm", "--to", str(self.deploy), "--cluster", "lab",
@@ -87,6 +96,7 @@ class Lab:
             self.start_feed(())
 
     def down(self) -> None:
+        self.client.close()
         self.stop_feed()
         for node in [*self.agents]:
             self.stop_agent(node)
@@ -151,7 +161,7 @@ class Lab:
         }
 
     def run(
-        self, command: list[str], *, check: bool = True, timeout: float = 60
+        self, command: list[str], *, check: bool = True, timeout: float = 240
     ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             command, env=self.environment, cwd=self.folder / "out", check=False, timeout=timeout,
@@ -163,9 +173,7 @@ class Lab:
 
     def lab(self, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         action, *rest = arguments
-        return self.run(
-            ["bash", str(SCRIPT), action, str(self.folder), *rest], check=check, timeout=90
-        )
+        return self.run(["bash", str(SCRIPT), action, str(self.folder), *rest], check=check)
 
     # Programs beside Slurm.
 
@@ -173,17 +181,18 @@ class Lab:
         assert self.ledger is not None
         self.lab("on", node, "sh", "-c", "test -e /run/no-lockstep || systemd-tmpfiles --create "
                  f"{self.deploy / 'tmpfiles.conf'}", check=False)  # fmt: skip
-        command = ["bash", str(SCRIPT), "on", str(self.folder), node, str(self.lockstep), "agent"]
+        command = ["bash", str(SCRIPT), "on", str(self.folder), node, sys.executable]
+        command += [impatient_agent.__file__, "agent"]
         command += ["--listen", "127.0.0.1:0", "--ledger", f"{self.ledger.url}/api/events"]
         command += ["--cluster", "lab"]
         command += ["--node", node, "--kmsg", "/dev/null", "--state"]
         state = self.folder / f"agent-{node}"
         state.mkdir(exist_ok=True)
-        log = (self.folder / "log" / f"agent-{node}.log").open("ab")
-        self.agents[node] = subprocess.Popen(
-            [*command, str(state)], env=self.environment, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
+        with (self.folder / "log" / f"agent-{node}.log").open("ab") as log:
+            self.agents[node] = subprocess.Popen(
+                [*command, str(state)], env=self.environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
 
     def stop_agent(self, node: str) -> None:
         agent = self.agents.pop(node, None)
@@ -224,7 +233,7 @@ class Lab:
         """Until when the ledger has heard of Slurm's accounting; 0 for never."""
         assert self.ledger is not None
         try:
-            text = httpx.get(f"{self.ledger.url}/metrics", timeout=10).text
+            text = self.client.get(f"{self.ledger.url}/metrics").text
         except httpx.HTTPError:
             return 0.0
         match = re.search(
@@ -232,26 +241,48 @@ class Lab:
         )
         return float(match[1]) if match else 0.0
 
-    def reset(self) -> None:
-        """After a situation that had the lab to itself: everything runs, and nothing is drained."""
-        self.run(
-            ["bash", "-c", "timeout 10 squeue -h -o %A | xargs -r timeout 10 scancel"], check=False
-        )
-        for daemon in ("mariadbd", "slurmdbd", "slurmctld", "slurmd@n1", "slurmd@n2"):
-            if self.lab("pid", daemon, check=False).returncode or not self.is_alive(daemon):
+    def pages(self, node: str, job_id: str) -> Iterator[Path]:
+        """Pages of a job on a node; none of one that is down."""
+        try:
+            holder = (self.folder / f"{node}.pid").read_text(encoding="ascii").strip()
+            children = Path(f"/proc/{holder}/task/{holder}/children").read_text(encoding="ascii")
+            root = Path(f"/proc/{children.split()[0]}/root")
+        except (OSError, IndexError):
+            return
+        for parent in ("run/lockstep", "dev/shm/lockstep"):
+            yield from (root / parent / "jobs" / job_id).glob("*/*.page")
+
+    def reset(self, verbs: set[str]) -> None:
+        """After a situation that had the lab to itself: everything runs, and nothing is drained.
+
+        Args:
+            verbs: of its actions.
+        """
+        self.run(["bash", "-c", "squeue -h -o %A | xargs -r scancel"], check=False)
+        for daemon in DAEMONS:
+            if not self.is_alive(daemon):
                 self.lab("start", daemon, check=False)
         for node in NODES:
-            self.lab("on", node, "sh", "-c", "while umount /run/lockstep 2>/dev/null; do :; done; "
-                     "mount -o remount,hidepid=0 /proc", check=False)  # fmt: skip
-            self.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
-            self.restart_agent(node)
-        self.stop_feed()
-        self.start_feed(())
+            if "on_node" in verbs:
+                self.lab("on", node, "sh", "-c", "while umount /run/lockstep 2>/dev/null; do :; "
+                         "done; mount -o remount,hidepid=0 /proc", check=False)  # fmt: skip
+            agent = self.agents.get(node)
+            if "on_node" in verbs or agent is None or agent.poll() is not None:
+                self.restart_agent(node)
+        names = ",".join(NODES)
+        if re.search("drain|down", self.run(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout):
+            self.run(["scontrol", "update", f"nodename={names}", "state=resume"], check=False)
+        if "feed" in verbs or self.feed_process is None or self.feed_process.poll() is not None:
+            self.stop_feed()
+            self.start_feed(())
 
     def restart_agent(self, node: str) -> None:
         self.stop_agent(node)
         self.start_agent(node)
 
     def is_alive(self, daemon: str) -> bool:
-        pid = self.lab("pid", daemon, check=False).stdout.strip()
-        return pid.isdecimal() and Path(f"/proc/{pid}").exists()
+        try:
+            pid = (self.folder / f"{daemon}.pid").read_text(encoding="ascii").strip()
+        except OSError:
+            return False
+        return Path(f"/proc/{pid}").exists()

@@ -11,6 +11,7 @@ from .scenario import (
     stop,
     submit,
     wait,
+    watch,
 )
 
 # Runs for long at first, and for a second after a restart.
@@ -23,7 +24,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "-N2", "--gpus-per-node=1"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             crash("{n2}"),
             wait("a", "PENDING"),
             start("slurmd@{n2}"),
@@ -43,7 +44,7 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 600", "--no-requeue", "-N2", "--gpus-per-node=1"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             crash("{n2}"),
             wait("a"),
             start("slurmd@{n2}"),
@@ -62,7 +63,7 @@ SITUATIONS = (
         (
             srun("a", "{train} --seconds 600", "-w", "{n2}", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             crash("{n2}"),
             wait("a"),
             start("slurmd@{n2}"),
@@ -77,7 +78,7 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 12", "-w", "{n2}", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(2),
+            watch("a"),
             stop("slurmd@{n2}"),
             pause(3),
             start("slurmd@{n2}"),
@@ -104,7 +105,7 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 600", "--no-requeue", "-w", "{n2}", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(2),
+            watch("a"),
             stop("slurmd@{n2}"),
             wait("a"),
             start("slurmd@{n2}"),
@@ -119,7 +120,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "-w", "{n2}", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             slurm("scontrol update nodename={n2} state=down reason=memory"),
             wait("a", "PENDING"),
             slurm("scontrol update nodename={n2} state=resume"),

@@ -12,6 +12,7 @@ from .scenario import (
     srun,
     submit,
     wait,
+    watch,
 )
 
 LONG = "srun {train} --seconds 14"
@@ -31,7 +32,7 @@ SITUATIONS = (
             on_node("{n1}", "systemd-tmpfiles --create {deploy}/tmpfiles.conf"),
             submit("a", LONG, "--gpus=1", "-w", "{n1}"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
         ),
         (ExpectedText("find /run/lockstep -path '*{a}*'", contains=("{a}",), node="{n1}"),),
         ("2.run",),
@@ -54,9 +55,14 @@ SITUATIONS = (
         "job_container/tmpfs: the agent outside the job's mounts sees the job all the same.",
         (
             on_node("{n1}", "systemd-tmpfiles --create {deploy}/tmpfiles.conf"),
+            # Slurm 22.05 does not make a container at each first try on a busy machine.
+            slurm(
+                "until timeout 20 srun -w {n1} true; do scontrol update nodename={n1} "
+                "state=resume; sleep 1; done"
+            ),
             submit("a", LONG, "--gpus=1", "-w", "{n1}"),
             wait("a", "RUNNING"),
-            pause(5),
+            watch("a"),
             wait("a"),
         ),
         (*WATCHED, JOBS),
@@ -72,7 +78,7 @@ SITUATIONS = (
             on_node("{n1}", "systemd-tmpfiles --create {deploy}/tmpfiles.conf"),
             submit("a", LONG, "--gpus=1", "-w", "{n1}", "--uid=nobody"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             on_node("{n1}", "{logind_clean_ipc} nobody"),
             pause(3),
             wait("a"),
@@ -105,7 +111,7 @@ SITUATIONS = (
         (
             submit("a", LONG, "--gpus=2", "-w", "{n1}"),
             wait("a", "RUNNING"),
-            pause(2),
+            watch("a"),
             wait("a"),
             pause(2),
         ),
@@ -188,7 +194,7 @@ SITUATIONS = (
         (
             submit("a", LONG, "--gpus=1", "-w", "{n1}", "--uid=nobody"),
             wait("a", "RUNNING"),
-            pause(5),
+            watch("a"),
             wait("a"),
         ),
         (ExpectedJob("{a}", "succeeded", "", attempts=1, watched_on=("{n1}",)),),

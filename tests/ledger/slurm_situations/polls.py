@@ -20,6 +20,9 @@ from .scenario import (
 DAY = utc("2026-11-02T00:00:00")
 ENDED = ExpectedJob("{a}", "succeeded", "", "success", 1, (1,), "first_start", closed=True)
 SHORT = submit("a", "sleep 3", "--gpus=1")
+# Runs until it is let go, however slow the machine is.
+UNTIL_LET_GO = submit("a", "until [ -e {out} ]; do sleep 0.2; done", "--gpus=1")
+LET_GO = slurm("touch {out}")
 METRICS = "curl --silent http://{ledger}/metrics"
 
 
@@ -29,10 +32,11 @@ SITUATIONS = (
         "slurmdbd purged what was heard running (PurgeJobAfter): no end is made up, and the "
         "feed says which job it cannot find.",
         (
-            submit("a", "sleep 12", "--gpus=1"),
+            UNTIL_LET_GO,
             wait("a", "RUNNING"),
             poll(),
             stop("feed"),
+            LET_GO,
             wait("a"),
             accounting_sql("delete from lab_job_table where id_job = {a}"),
             start("feed"),

@@ -4,10 +4,10 @@ from .scenario import (
     ExpectedJob,
     ExpectedText,
     Situation,
-    pause,
     srun,
     submit,
     wait,
+    watch,
 )
 
 # Runs for long at first, and for a second after a restart.
@@ -20,7 +20,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "-N2", "--gpus-per-node=8"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             submit("b", "sleep 3", "-p", "urgent", "-N1", "--gpus=8"),
             wait("a"),
         ),
@@ -51,7 +51,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "-N2", "--gpus-per-node=8"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             submit("b", "sleep 600", "-p", "urgent", "-N2", "--gpus-per-node=8"),
             wait("b", "RUNNING"),
         ),
@@ -68,7 +68,7 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 600", "--no-requeue", "-N2", "--gpus-per-node=8"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             submit("b", "sleep 2", "-p", "urgent", "-N2", "--gpus-per-node=8"),
             wait("a"),
             wait("b"),
@@ -87,7 +87,7 @@ SITUATIONS = (
         (
             srun("a", "{train} --seconds 600", "-N2", "-n2", "--gpus-per-node=8"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             submit("b", "sleep 2", "-p", "urgent", "-N2", "--gpus-per-node=8"),
             wait("a"),
             wait("b"),
@@ -114,7 +114,7 @@ SITUATIONS = (
                 "--gpus-per-node=8",
             ),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             submit("b", "sleep 2", "-p", "urgent", "-N2", "--gpus-per-node=8"),
             wait("a"),
         ),
@@ -131,7 +131,7 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 600", "--no-requeue", "-N2", "--gpus-per-node=8"),
             wait("a", "RUNNING"),
-            pause(5),
+            watch("a"),
             submit("b", "sleep 1", "-p", "urgent", "-N2", "--gpus-per-node=8"),
             wait("a"),
         ),

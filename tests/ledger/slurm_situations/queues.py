@@ -47,10 +47,10 @@ SITUATIONS = (
         "renamed while it runs",
         "What the page said at its start gives way to Slurm's later word.",
         (
-            submit("a", "srun {train} --seconds 8", "--gpus=1", "--job-name=draft"),
+            submit("a", "srun {train} --seconds 600 --until {out}", "--gpus=1", "-J", "draft"),
             wait("a", "RUNNING"),
             poll(),
-            slurm("scontrol update jobid={a} name=final"),
+            slurm("scontrol update jobid={a} name=final && touch {out}"),
             wait("a"),
         ),
         (ExpectedJob("{a}", "succeeded", "", name="final", attempts=1, gpu_seconds=(1,)),),

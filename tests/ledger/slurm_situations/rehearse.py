@@ -10,20 +10,22 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+from .agent import REPORT_SECONDS
 from .compare import complaints
 from .every import EVERY_SITUATION
 from .lab import Lab
 from .scenario import Situation
 from .turn import Turn
 
-# The agent tells the end of a job without a launcher a minute after its last process.
-_SETTLE_SECONDS, _SETTLE_WITHOUT_PAGES_SECONDS = 90.0, 25.0
-_AT_ONCE = 12
-_LABS = 4
+_SETTLE_SECONDS = 60.0
+_AT_ONCE = 16
+_LABS = 6
 Results = dict[str, list[str]]
 
 
@@ -47,57 +49,54 @@ def rehearse(
 ) -> Results:
     """What is wrong with each situation; those for which no time is left are missing.
 
-    Several labs run side by side: one for those that share it, some for those that have a lab to
-    themselves, and one for each other configuration.
+    Several labs run side by side: one for those that share it, one for each other configuration,
+    and the rest take one after the other of those that have a lab to themselves.
     """
     deadline = time.monotonic() + seconds
-    parts: list[list[Situation]] = []
+    parts: list[deque[Situation]] = []
     for conf, cgroup in sorted({(each.conf, each.cgroup) for each in situations}):
         group = [each for each in situations if (each.conf, each.cgroup) == (conf, cgroup)]
-        by_itself = [each for each in group if _is_alone(each)]
         shared = [each for each in group if not _is_alone(each)]
-        num_parts = 1 if conf or cgroup else max(1, num_labs - 1)
-        parts += [shared, *(by_itself[first::num_parts] for first in range(num_parts))]
-    parts = sorted(filter(None, parts), key=len, reverse=True)
+        by_itself = deque(sorted(filter(_is_alone, group), key=_length, reverse=True))
+        if conf or cgroup:
+            parts.append(deque([*shared, *by_itself]))
+        else:
+            parts = [deque(shared), *[by_itself] * max(1, num_labs // 2)]
+    # The first ones begin at once.
+    parts = [*parts[:2], *parts[num_labs // 2 + 1 :], *parts[2 : num_labs // 2 + 1]]
     results: Results = {}
     with ThreadPoolExecutor(num_labs) as pool:
         folders = (folder / str(number) for number in range(len(parts)))
-        deadlines = [deadline] * len(parts)
-        for found in pool.map(_rehearse_in_lab, folders, parts, deadlines):
+        for found in pool.map(_rehearse_in_lab, folders, parts, [deadline] * len(parts)):
             results |= found
     return results
 
 
-def _rehearse_in_lab(folder: Path, situations: Sequence[Situation], deadline: float) -> Results:
-    """What is wrong with each situation, in a lab of their configuration."""
+def _length(situation: Situation) -> float:
+    """What is long begins first."""
+    return len(situation.script) + 10.0 * _has_pages(situation)
+
+
+def _rehearse_in_lab(folder: Path, waiting: deque[Situation], deadline: float) -> Results:
+    """What is wrong with each situation that is taken from the queue, in a lab of their own."""
     results: Results = {}
-    if time.monotonic() > deadline:
+    if not waiting or time.monotonic() > deadline:
         return results
-    lab = Lab(folder, situations[0].conf, situations[0].cgroup)
+    begin = time.monotonic()
+    lab = Lab(folder, waiting[0].conf, waiting[0].cgroup)
     try:
         lab.up()
-        results |= _rehearse(lab, situations, deadline)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        log(folder.name, error)
-        results |= {each.name: [f"its lab: {error}"] for each in situations} | results
+        log("lab", folder.name, f"is up after {time.monotonic() - begin:.0f} s")
+        shared = []
+        while waiting and not _is_alone(waiting[0]):
+            shared.append(waiting.popleft())
+        results |= _perform_at_once(lab, shared)
+        while waiting and time.monotonic() < deadline:
+            results |= _perform_alone(lab, waiting.popleft())
+    except (RuntimeError, OSError, IndexError, subprocess.SubprocessError) as error:
+        log(folder.name, repr(error))
     finally:
         lab.down()
-    return results
-
-
-def _rehearse(lab: Lab, situations: Sequence[Situation], deadline: float) -> Results:
-    results: Results = {}
-    shared = [each for each in situations if not _is_alone(each)]
-    if shared:
-        results |= _perform_at_once(lab, shared)
-    for situation in situations:
-        if not _is_alone(situation):
-            continue
-        if time.monotonic() > deadline:
-            break
-        begin = time.monotonic()
-        results[situation.name] = _perform_alone(lab, situation)
-        log(situation.name, f"{time.monotonic() - begin:.0f} s", results[situation.name])
     return results
 
 
@@ -107,37 +106,42 @@ def _is_alone(situation: Situation) -> bool:
     return situation.exclusive or any("{lockstep} report" in command for command in commands)
 
 
+def _has_pages(situation: Situation) -> bool:
+    return "{train}" in repr(situation.script) or "{script}" in repr(situation.script)
+
+
 def _perform_at_once(lab: Lab, situations: Sequence[Situation]) -> Results:
     turns = {situation.name: Turn(lab, situation.name) for situation in situations}
     failures: dict[str, str] = {}
-    waiting = list(situations)
-    lock = threading.Lock()
+    waiting = deque(sorted(situations, key=_length, reverse=True))
 
     def work() -> None:
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                situation = waiting.pop(0)
-            failures[situation.name] = perform(turns[situation.name], situation)
+        while waiting:
+            with suppress(IndexError):
+                situation = waiting.popleft()
+                failures[situation.name] = perform(turns[situation.name], situation)
 
+    begin = time.monotonic()
     threads = [threading.Thread(target=work) for _ in range(_AT_ONCE)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    log(len(situations), f"that share a lab have run for {time.monotonic() - begin:.0f} s")
     results = _settle(turns, situations, failures)
     for name, found in results.items():
         log(name, found)
     return results
 
 
-def _perform_alone(lab: Lab, situation: Situation) -> list[str]:
+def _perform_alone(lab: Lab, situation: Situation) -> Results:
+    begin = time.monotonic()
     turn = Turn(lab, situation.name)
     failure = perform(turn, situation)
     found = _settle({situation.name: turn}, [situation], {situation.name: failure})
-    lab.reset()
-    return found[situation.name]
+    log(situation.name, f"{time.monotonic() - begin:.0f} s", found[situation.name])
+    lab.reset({action.verb for action in situation.script})
+    return found
 
 
 def _settle(
@@ -145,18 +149,16 @@ def _settle(
 ) -> Results:
     """Compares until nothing is wrong, or nothing more is to be heard.
 
-    What is expected to be wrong has a complaint where it is right.
+    What has pages is right only once the agent has sent what it reads in them.
     """
     results: Results = {}
     open_ones = list(situations)
-    has_pages = any("{train}" in repr(s.script) or "{script}" in repr(s.script) for s in open_ones)
-    patience = _SETTLE_SECONDS if has_pages else _SETTLE_WITHOUT_PAGES_SECONDS
-    deadline = time.monotonic() + patience
-    is_first = True
-    while open_ones:
-        if open_ones and not is_first:
-            time.sleep(3.0)
-        is_first = False
+    if any(map(_has_pages, open_ones)):
+        time.sleep(REPORT_SECONDS)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while open_ones and (not results or time.monotonic() < deadline):
+        if results:
+            time.sleep(2.0)
         for situation in [*open_ones]:
             try:
                 found = complaints(turns[situation.name], situation)
@@ -166,14 +168,6 @@ def _settle(
             results[situation.name] = ([failure] if failure else []) + found
             if not found or failure:
                 open_ones.remove(situation)
-        if time.monotonic() > deadline:
-            break
-    for situation in situations:
-        if situation.wrong_because:
-            is_wrong = bool(results[situation.name])
-            log(situation.name, "expected to be wrong:", results[situation.name])
-            right = f"it is right, though {situation.wrong_because}: take that reason away"
-            results[situation.name] = [] if is_wrong else [right]
     return results
 
 

@@ -7,6 +7,7 @@ from .scenario import (
     slurm,
     submit,
     wait,
+    watch,
 )
 
 # Runs for long at first, and for a second after a restart.
@@ -19,7 +20,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "--gpus=2"),
             wait("a", "RUNNING"),
-            pause(4),
+            watch("a"),
             slurm("scontrol requeue {a}"),
             wait("a"),
         ),
@@ -60,11 +61,11 @@ SITUATIONS = (
         (
             submit("a", "srun {train} --seconds 600 --until-restart 2", "--requeue", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             slurm("scontrol requeue {a}"),
             wait("a", "PENDING"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             slurm("scontrol requeue {a}"),
             wait("a"),
         ),
@@ -77,7 +78,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             slurm("scontrol requeuehold {a}"),
             wait("a", "PENDING"),
         ),
@@ -90,7 +91,7 @@ SITUATIONS = (
         (
             submit("a", RESTARTED, "--requeue", "--gpus=1"),
             wait("a", "RUNNING"),
-            pause(3),
+            watch("a"),
             slurm("scontrol requeuehold {a}"),
             wait("a", "PENDING"),
             slurm("scancel {a}"),
@@ -111,7 +112,7 @@ SITUATIONS = (
                 "--gpus=1",
             ),
             wait("a_2", "RUNNING"),
-            pause(3),
+            watch("a_2"),
             slurm("scontrol requeue {a}_2"),
             wait("a"),
         ),

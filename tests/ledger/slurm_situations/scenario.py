@@ -8,7 +8,7 @@ Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner
 - ``{n1}``, ``{n2}`` the nodes; ``{port}`` a free port; ``{ledger}`` host and port
 - ``{out}`` a path of the situation's own, ``{empty}`` an empty folder
 - ``{feed_options}`` what the runner's feed is started with; ``{gpu_map}`` the folder of the map
-- ``{logind_clean_ipc}`` logind's clean-up, given a user
+- ``{logind_clean_ipc}`` logind's clean-up, given a user; ``{read_accounting}`` a timed poll
 """
 
 from dataclasses import dataclass, field
@@ -38,6 +38,9 @@ class Slurm(Protocol):
 
     def wait(self, job: str, state: str) -> None:
         """Wait until squeue or sacct says the state; ``END`` is any state after the last run."""
+
+    def watch(self, job: str) -> None:
+        """Wait until a rank of a job trains: there is a page that was not there before."""
 
     def slurm(self, command: str) -> None:
         """Run one command of Slurm, such as ``scancel {a}`` or ``scontrol requeue {a}``."""
@@ -95,6 +98,10 @@ def interrupt(job: str) -> Action:
 
 def wait(job: str, state: str = "END") -> Action:
     return Action("wait", (job, state))
+
+
+def watch(job: str) -> Action:
+    return Action("watch", (job,))
 
 
 def slurm(command: str) -> Action:
@@ -214,5 +221,3 @@ class Situation:
     exclusive: bool = False
     conf: str = ""  # further lines of slurm.conf: the situation needs a lab of its own
     cgroup: bool = False  # needs a lab whose jobs are limited by cgroups
-    # Why it is not right yet. It is expected to be wrong: being right is a complaint too.
-    wrong_because: str = ""

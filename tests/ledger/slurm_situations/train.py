@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import lockstep
 
@@ -12,6 +13,7 @@ import lockstep
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--until", type=Path, help="ends well once this file is there")
     parser.add_argument("--exit", type=int, default=0, help="exit status of the rank")
     parser.add_argument(
         "--failing-rank", type=int, default=-1, help="rank that exits so; all of them"
@@ -31,7 +33,7 @@ def main() -> None:
     end = time.monotonic() + options.seconds
     if options.until_restart and restarts >= options.until_restart:
         end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not (options.until and options.until.exists()):
         monitor.enter_phase("forward")
         time.sleep(0.02)
         monitor.enter_phase("backward")

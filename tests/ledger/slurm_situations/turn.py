@@ -13,7 +13,9 @@ from pathlib import Path
 from .accounting import AccountingRow
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
 
-_WAIT_SECONDS = 200.0
+_WAIT_SECONDS = 300.0
+# A poll may read and deliver a hundred thousand jobs.
+_POLL_SECONDS = 900.0
 _DONE = ("", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE")
 _WAITING = ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT", "CONFIGURING")
 _JOB_ID = re.compile(r"jobid (\d+)")
@@ -29,7 +31,7 @@ class Turn:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     outputs: dict[str, list[str]] = field(default_factory=dict)
     port: int = 0
-    restart_feed: bool = False
+    seen_pages: set[Path] = field(default_factory=set)
 
     def text(self, template: str) -> str:
         """The template with what stands for its names."""
@@ -45,6 +47,7 @@ class Turn:
             "out": str(self.lab.folder / "out" / stem), "empty": str(self.lab.folder / "empty"),
             "feed_options": shlex.join(self.lab.feed_options()), "gpu_map": GPU_MAP,
             "logind_clean_ipc": f"{sys.executable} {Path(__file__).with_name('clean_ipc.py')}",
+            "read_accounting": f"{sys.executable} {Path(__file__).with_name('read_accounting.py')}",
         }  # fmt: skip
         for name, value in values.items():
             template = template.replace("{" + name + "}", value)
@@ -77,7 +80,7 @@ class Turn:
                 self.ids[job] = match[1]
             return match is not None
 
-        wait_until(is_known, 60, f"srun of {self.name}")
+        wait_until(is_known, _WAIT_SECONDS, f"srun of {self.name}")
 
     def interrupt(self, job: str) -> None:
         for _ in range(2):
@@ -98,14 +101,31 @@ class Turn:
             return any(each in chosen for each in states)
 
         wait_until(is_there, _WAIT_SECONDS, f"{job} {state} in {self.name}")
+        if state == "RUNNING":  # slurmctld tells slurmdbd a little later
+            command = ["sacct", "-n", "-X", "-o", "State", "-j", job_id]
+            wait_until(lambda: state in self.lab.run(command, check=False).stdout, _WAIT_SECONDS,
+                       f"{job} {state} in accounting")  # fmt: skip
         if state == "END" and job in self.processes:
-            self.processes[job].wait(60)
+            self.processes[job].wait(_WAIT_SECONDS)
+
+    def watch(self, job: str) -> None:
+        name, _, task = job.partition("_")
+        job_id = self.ids[name] + (f"_{task}" if task else "")
+
+        def is_there() -> bool:
+            found = {page for node in NODES for page in self.lab.pages(node, job_id)}
+            is_new = bool(found - self.seen_pages)
+            self.seen_pages |= found
+            return is_new
+
+        wait_until(is_there, _WAIT_SECONDS, f"a page of {job} in {self.name}")
+        time.sleep(1.0)  # for some steps
 
     def states(self, job_id: str) -> list[str] | None:
         """States of a job, its tasks and components in the queue; None without an answer."""
         try:
             done = self.lab.run(["squeue", "-h", "-t", "all", "-o", "%T", "-j", job_id],
-                                check=False, timeout=8)  # fmt: skip
+                                check=False, timeout=30)  # fmt: skip
         except subprocess.TimeoutExpired:
             return None
         if done.returncode and "Invalid job id" not in done.stdout:
@@ -157,16 +177,16 @@ class Turn:
 
     def accounting_sql(self, statement: str) -> None:
         self.lab.run(["mariadb", "-S", str(self.lab.folder / "data" / "socket"), "lab_acct", "-e",
-                      self.text(statement)], timeout=120)  # fmt: skip
+                      self.text(statement)], timeout=240)  # fmt: skip
 
     def feed(self, options: tuple[str, ...]) -> None:
-        self.restart_feed = True
         self.lab.stop_feed()
         self.lab.start_feed(tuple(self.text(option) for option in options))
 
     def poll(self) -> None:
         begin = time.time()
-        wait_until(lambda: self.lab.asked_seconds() > begin, 120, f"a poll in {self.name}")
+        what = f"a poll in {self.name}"
+        wait_until(lambda: self.lab.asked_seconds() > begin, _POLL_SECONDS, what, 1.0)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

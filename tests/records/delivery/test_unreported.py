@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lockstep_records.delivery import unreported
 from lockstep_records.delivery.unreported import UnreportedJobs
 from lockstep_records.events.event import Event, append_event, check_event
 from lockstep_records.files.jobs import job_folder, page_path
@@ -194,3 +195,26 @@ def test_a_job_whose_pages_cannot_be_judged_costs_its_own_events_alone(
     assert node.kinds() == ["job_started", "attempt_started", "goodput"]
     node.poll()
     assert len([r for r in caplog.records if "unreported=fails job=evil" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "num_gpus"),
+    [
+        (["SLURM_JOB_ID", "PATH"], 0),
+        (["SLURM_JOB_ID", "SLURM_GPUS_ON_NODE"], None),
+        (["SLURM_JOB_ID", "SLURM_JOB_GPUS"], None),
+        (["PATH"], None),
+    ],
+)
+def test_ranks_to_which_slurm_gave_no_gpu_hold_none(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str],
+    num_gpus: int | None,
+) -> None:  # fmt: skip
+    process = tmp_path / "proc" / str(os.getpid())
+    process.mkdir(parents=True)
+    (process / "environ").write_text("\0".join(f"{name}=1" for name in names))
+    monkeypatch.setattr(unreported, "_PROC", process.parent)
+    node.start()
+    goodput = next(event for event in node.poll() if event.kind == "goodput")
+    assert goodput.fields.get("num_gpus") == num_gpus
+    node.end("done")

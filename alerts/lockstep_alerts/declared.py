@@ -25,6 +25,9 @@ MIN_WAIT_RATIO = {min_wait:g}
 """Share of the step that some rank of a healthy group waits at least."""
 MAX_OTHER_RATIO = {max_other:g}
 """Share of the step in no marked phase from which on it may hide a slow rank."""
+SLO_GOALS = {{
+{goals}}}
+"""Share of good events that is promised over 28 days, by objective."""
 '''
 
 
@@ -36,6 +39,7 @@ def render(spec: Spec) -> dict[str, str]:
         f"{float(each.wait.seconds)}),\n"
         for each in limits.queue_wait
     )
+    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives)
     return {
         "limits.py": _LIMITS.format(
             seconds=spec.windows.scrape_seconds,
@@ -43,6 +47,7 @@ def render(spec: Spec) -> dict[str, str]:
             grace=float(limits.preemption_grace.seconds),
             min_wait=limits.min_wait_ratio,
             max_other=limits.max_other_ratio,
+            goals=goals,
         ),
     }
 

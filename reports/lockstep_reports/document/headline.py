@@ -10,7 +10,7 @@ from lockstep_reports.analysis.standstills import Standstill, standstill_sentenc
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.busy_host import busy_nodes
-from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, percent, plural
 
 # What cost less of the run is a remark: it names nobody in the first line.
@@ -144,7 +144,9 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         yield Finding(
-            "slow", f"{culprits(costliest)} was slow{_name_phase(costliest.phase)}{share}."
+            "slow",
+            f"{culprits(costliest)} was slow{_name_phase(costliest.phase)}"
+            f"{_name_nodes(analysis, costliest)}{share}.",
         )
 
 
@@ -169,6 +171,12 @@ def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
                 (loss_sentence(loss),),
             )
             return
+
+
+def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
+    """Where the culprits run, unless it is unknown or they are named by it."""
+    is_known = all(member.node for member in analysis.steps.members)
+    return f" on {busy_nodes(analysis.steps, episode)}" if is_known and not episode.group else ""
 
 
 _HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})

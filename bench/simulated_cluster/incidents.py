@@ -1,4 +1,4 @@
-"""Four incidents and a silence: each board's first screen has to show what happened.
+"""A month, four incidents and a silence: each board's first screen has to show what happened.
 
 ``PYTHONPATH=bench python -m simulated_cluster.incidents --out FOLDER`` starts a Prometheus, fills
 it, draws the boards at three ranges in both themes, and compares figures with arithmetic.
@@ -30,6 +30,7 @@ from .boards_on_cluster import prometheus
 from .cluster import Cluster, simulated
 from .job_series import JobCourse, job_series
 from .ledger_series import ended_job, ledger_series
+from .month import FLAGS, check_month
 from .node_series import node_series
 from .remote_write import Samples, send
 from .rules import record, shipped_rules
@@ -224,7 +225,7 @@ def missing(page: str, texts: tuple[str, ...]) -> list[str]:
 
 def run(url: str, out: Path | None, end: float) -> list[str]:
     """Fills, draws and compares; returns what is missing."""
-    problems = []
+    problems = check_month(url, end - HOUR * len(INCIDENTS))
     for number, make in enumerate(INCIDENTS):
         at = end - HOUR * (len(INCIDENTS) - 1 - number)
         incident = make(at)
@@ -252,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder), *FLAGS) as url:
         problems = run(url, options.out, float(int(time.time())))
     print("\n".join(problems) or "every first screen shows what happened")
     sys.exit(1 if problems else 0)

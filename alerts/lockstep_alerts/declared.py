@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
+from lockstep_catalogue.ledger import SLOS
 
 _LIMITS = '''\
 """Limits of alerts/slos.yaml by which other programs judge; written by ``make generate``."""
@@ -27,7 +28,7 @@ MAX_OTHER_RATIO = {max_other:g}
 """Share of the step in no marked phase from which on it may hide a slow rank."""
 SLO_GOALS = {{
 {goals}}}
-"""Share of good events that is promised over 28 days, by objective."""
+"""Share of good events that is promised over 28 days, by objective that the ledger counts."""
 '''
 
 
@@ -39,7 +40,7 @@ def render(spec: Spec) -> dict[str, str]:
         f"{float(each.wait.seconds)}),\n"
         for each in limits.queue_wait
     )
-    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives)
+    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives if x.slo in SLOS)
     return {
         "limits.py": _LIMITS.format(
             seconds=spec.windows.scrape_seconds,

@@ -47,12 +47,12 @@ def rules_of_the_board() -> list[Rule]:
     rules = [rule for rule in shipped_rules() if not rule.is_alert]
     panels = BOARDS["executive.json"].opened_panels
     read = {name for each in panels for x in each.queries for name in _NAME.findall(x.expression)}
-    kept: list[Rule] = []
+    chosen: list[Rule] = []
     for rule in reversed(rules):
         if rule.name in read:
-            kept.insert(0, rule)
+            chosen.insert(0, rule)
             read.update(_NAME.findall(rule.expression))
-    return kept
+    return chosen
 
 
 def write_month(url: str, cluster: Cluster) -> tuple[int, list[Samples]]:
@@ -130,7 +130,7 @@ def expected_figures(series: list[Samples], cluster: Cluster) -> dict[str, list[
     }
 
 
-def shown(answer: BoardAnswer, title: str) -> list[str]:
+def value_texts(answer: BoardAnswer, title: str) -> list[str]:
     """The texts of all values of a panel."""
     [panel] = [each for each in answer.panels if each.panel.title == title]
     queries = panel.panel.queries
@@ -178,7 +178,7 @@ def check_month(url: str, end: float) -> list[str]:
     problems = [f"executive opens in {seconds:.2f} s"] if seconds > MAX_OPENING_SECONDS else []
     figures = expected_figures(series, cluster)
     for title, texts in figures.items():
-        values = shown(answer, title)
+        values = value_texts(answer, title)
         problems += [
             f"executive: {title}: {x} is not in {values}" for x in texts if x not in values
         ]

@@ -1,7 +1,7 @@
 """Links from a job, node, GPU, port or alert to what answers: a board, a runbook, the ledger."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -33,11 +33,8 @@ _KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 def column_links(panel: Panel) -> dict[str, list[dict[str, Any]]]:
     """The links of a table's columns, by the column's label."""
-    return {
-        label.name: [*_board_links(label, panel), *_page_links(label)]
-        for label in panel.columns
-        if label in _PAGES or _can_lead(label, panel.columns)
-    }
+    links = {label.name: list(_links_of(label, panel)) for label in panel.columns}
+    return {name: found for name, found in links.items() if found}
 
 
 def page_variables(panels: Iterable[Panel]) -> list[str]:
@@ -46,17 +43,13 @@ def page_variables(panels: Iterable[Panel]) -> list[str]:
     return [_PAGES[label][0] for label in _PAGES if label in columns]
 
 
-def _board_links(label: Label, panel: Panel) -> list[dict[str, Any]]:
-    values = {each: _read_from_row(each) for each in panel.columns}
-    return [_link(label, values)] if _can_lead(label, panel.columns) else []
-
-
-def _page_links(label: Label) -> list[dict[str, Any]]:
-    if label not in _PAGES:
-        return []
-    name, rest = _PAGES[label]
-    url = f"${{{name}}}{rest.format(_read_from_row(label))}"
-    return [{"title": f"Open its page in the {name}", "url": url, "targetBlank": True}]
+def _links_of(label: Label, panel: Panel) -> Iterator[dict[str, Any]]:
+    if _can_lead(label, panel.columns):
+        yield _link(label, {each: _read_from_row(each) for each in panel.columns})
+    if label in _PAGES:
+        name, rest = _PAGES[label]
+        url = f"${{{name}}}{rest.format(_read_from_row(label))}"
+        yield {"title": f"Open its page in the {name}", "url": url, "targetBlank": True}
 
 
 def series_links(panel: Panel) -> list[dict[str, Any]]:

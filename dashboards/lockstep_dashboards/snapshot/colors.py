@@ -3,19 +3,8 @@
 import re
 from itertools import cycle
 
-from lockstep_records.shared.palette import (
-    BLUE,
-    BROWN,
-    GREEN,
-    GREY,
-    ORANGE,
-    PLUM,
-    PURPLE,
-    SKY,
-    VERMILION,
-)
+from lockstep_records.shared.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
 
-SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY, BROWN, PLUM)
 DASHES = ("solid", "dash", "dot")
 _NAMED = {
     "red": VERMILION, "green": GREEN, "yellow": ORANGE, "orange": ORANGE, "blue": BLUE,

@@ -9,6 +9,7 @@ from lockstep_catalogue.vocabulary import GoodputState
 BLUE, SKY, GREEN, VERMILION = "#0072b2", "#3d8fc0", "#009e73", "#d55e00"
 YELLOW, ORANGE, PURPLE, GREY = "#8f8a00", "#b87a00", "#b3668f", "#8c8c8c"
 BROWN, PLUM = "#8c6d31", "#aa4499"
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY, BROWN, PLUM)
 
 STATE_COLOURS: dict[GoodputState, str] = {
     "productive": BLUE,

@@ -1,5 +1,6 @@
 """Runs all queries of the boards against a Prometheus, and says which panels are empty."""
 
+import difflib
 import time
 
 import click
@@ -10,8 +11,8 @@ from rich.table import Table
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.opening import open_board, read_wishes
+from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
-from lockstep_dashboards.snapshot.shipped import find_board
 from lockstep_records.files.jobs import check_job_id
 from lockstep_records.shared.options import DurationRange
 from lockstep_records.shared.prometheus import Prometheus
@@ -19,7 +20,7 @@ from lockstep_records.shared.prometheus import Prometheus
 
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option("--board", "names", multiple=True, help="Board, such as job, or file of a dashboard.")
+@click.option("--board", "names", multiple=True, help="Board to check, such as job.")
 @click.option("--job-id", default=None, help="Job of the job board; the newest by default.")
 @click.option("--cluster", default=None, help="Cluster that is chosen; all clusters by default.")
 @click.option(
@@ -63,7 +64,7 @@ def check(
             range_seconds=range_seconds,
             scrape_seconds=scrape_seconds,
         )
-        boards = [find_board(name)[1] for name in names] or list(BOARDS.values())
+        boards = [named_board(name) for name in names] or list(BOARDS.values())
         with Prometheus(url) as server:
             findings = [
                 finding
@@ -76,6 +77,21 @@ def check(
         raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0
+
+
+def named_board(name: str) -> Board:
+    """The board of a name.
+
+    Raises:
+        ValueError: there is none; the text offers the nearest.
+    """
+    boards = {file_name.removesuffix(".json"): board for file_name, board in BOARDS.items()}
+    if name not in boards:
+        near = difflib.get_close_matches(name, boards, n=1, cutoff=0.0)
+        raise ValueError(
+            f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
+        )
+    return boards[name]
 
 
 def _print_findings(findings: list[Finding]) -> None:

@@ -146,7 +146,8 @@ dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries 
 	lockstep dashboards generate --check
 	$(BIN)/python -m pytest -q tests/dashboards/lint tests/dashboards/test_boards_live.py
 	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.boards_on_cluster --nodes $(or $(NODES),16)
-	$(BIN)/python -m pytest -q tests/dashboards/test_pages_in_a_browser.py
+	$(BIN)/python -m pytest -q tests/dashboards/test_pages_in_a_browser.py tests/ledger/web/test_ledger_pages_in_a_browser.py \
+		tests/reports/document/test_reports_in_a_browser.py tests/alerts/stack/test_pager_in_a_browser.py
 
 bench-boards: $(READY) $(SERVERS) ## Fill a Prometheus with four incidents and a silence; hold the boards' first screens against them (12 minutes)
 	mkdir -p demo-out/boards && PYTHONPATH=bench $(BIN)/python -m simulated_cluster.incidents --out demo-out/boards

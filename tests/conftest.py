@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -112,3 +113,12 @@ def _becomes_ready(server: subprocess.Popen[bytes], url: str) -> bool:
             pass
         time.sleep(0.1)
     return False
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium that opens pages; see ``simulated_cluster.page_checks``."""
+    from simulated_cluster.page_checks import chromium  # noqa: PLC0415  # on the path since this file was read
+
+    with chromium() as driver:
+        yield driver

@@ -104,7 +104,7 @@ def check_boards(url: str, cluster: Cluster) -> dict[str, list[Finding]]:
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[str]:
+def prometheus(folder: Path, *flags: str) -> Iterator[str]:
     """An empty Prometheus that takes remote writes; yields its address."""
     config = folder / "prometheus.yaml"
     config.write_text("global: {}\n", encoding="utf-8")
@@ -115,6 +115,7 @@ def prometheus(folder: Path) -> Iterator[str]:
         f"--web.listen-address={_ADDRESS}",
         "--web.enable-remote-write-receiver",
         "--storage.tsdb.retention.time=60d",
+        *flags,
     ]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
         try:

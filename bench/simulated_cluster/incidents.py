@@ -1,4 +1,4 @@
-"""Four incidents and a silence: each board's first screen has to show what happened.
+"""A month, four incidents and a silence: each board's first screen has to show what happened.
 
 ``PYTHONPATH=bench python -m simulated_cluster.incidents --out FOLDER`` starts a Prometheus, fills
 it, draws the boards at three ranges in both themes, and compares figures with arithmetic.
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import unescape
 from itertools import chain
 from pathlib import Path
@@ -29,14 +29,19 @@ from lockstep_records.shared.prometheus import Prometheus
 from .boards_on_cluster import prometheus
 from .cluster import Cluster, simulated
 from .job_series import JobCourse, job_series
-from .ledger_series import ledger_series
+from .ledger_series import ended_job, ledger_series
+from .month import FLAGS, check_month
 from .node_series import node_series
 from .remote_write import Samples, send
 from .rules import record, shipped_rules
 
 RANGES = {"1h": 3600, "6h": 21_600, "28d": 28 * 86_400}
 RANGE_SECONDS, SILENT_SECONDS, HOUR = 1800, 900, 3600
-LINKS = "https://grafana.example"
+LINKS = {
+    "boards": "https://grafana.example",
+    "ledger": "https://ledger.example",
+    "runbooks": "https://pager.example/runbooks",
+}
 FIRST_SCREEN_PIXELS = 900
 _SLO = re.compile(r"slo:|.*_slo|slo_|TrainSLO|cluster_slo")
 
@@ -48,12 +53,14 @@ class Incident:
     Attributes:
         samples: its series over the cluster's times.
         expected: board to texts that its first screen holds, by arithmetic where they are figures.
+        below: board to parts of the page, below its first screen.
     """
 
     name: str
     cluster: Cluster
     samples: Iterator[Samples]
     expected: dict[str, tuple[str, ...]]
+    below: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def healthy(end: float) -> Cluster:
@@ -149,8 +156,11 @@ def storm(end: float) -> Incident:
     return Incident(
         name="storm",
         cluster=cluster,
-        samples=samples,
+        samples=chain(
+            samples, (ended_job(cluster, job_id, end - 600, "preempted") for job_id in ended)
+        ),
         expected={"on-call.json": tuple(ended), "job.json": ("training",)},
+        below={"on-call.json": (*(f">{job_id}</a>" for job_id in ended), ">preempted<")},
     )
 
 
@@ -192,7 +202,7 @@ def draw(url: str, name: str, end: float, range_seconds: int, theme: str) -> str
         )  # fmt: skip
         scope = open_board(board, scope, source, strict=False)
         answer = ask(board, board.panels, scope, source)
-        return board_page(answer, PageOptions(address=url, theme=theme, links_base=LINKS))
+        return board_page(answer, PageOptions(address=url, theme=theme, bases=LINKS))
 
 
 def first_screen(page: str) -> str:
@@ -215,7 +225,7 @@ def missing(page: str, texts: tuple[str, ...]) -> list[str]:
 
 def run(url: str, out: Path | None, end: float) -> list[str]:
     """Fills, draws and compares; returns what is missing."""
-    problems = []
+    problems = check_month(url, end - HOUR * len(INCIDENTS))
     for number, make in enumerate(INCIDENTS):
         at = end - HOUR * (len(INCIDENTS) - 1 - number)
         incident = make(at)
@@ -228,6 +238,7 @@ def run(url: str, out: Path | None, end: float) -> list[str]:
                     page = draw(url, board, at, seconds, theme)
                     name = f"{incident.name}-{board.removesuffix('.json')}-{range_name}-{theme}"
                     lost = missing(page, texts)
+                    lost += [x for x in incident.below.get(board, ()) if x not in page]
                     problems += [f"{name}: {text}" for text in lost]
                     if out is not None:
                         path = out / f"{name}.html"
@@ -242,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder), *FLAGS) as url:
         problems = run(url, options.out, float(int(time.time())))
     print("\n".join(problems) or "every first screen shows what happened")
     sys.exit(1 if problems else 0)

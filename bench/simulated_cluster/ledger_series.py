@@ -47,10 +47,22 @@ def ledger_series(cluster: Cluster) -> Iterator[Samples]:
         of_metric = {tuple((k, v) for k, v in group.items() if k in names) for group in groups}
         for group in map(dict, sorted(of_metric)):
             fixed = group | ({"cluster": CLUSTER_NAME} if "cluster" in names else {})
+            if metric == ledger.JOB_ENDED:
+                yield ended_job(cluster, f"{group['job_id']}-before", float(cluster.times[0]) - 60)
+                continue
             rest = [label for label in metric.labels if label.name not in fixed]
             for values in product(*(_options(label) for label in rest)):
                 labels = fixed | dict(zip((x.name for x in rest), values, strict=True)) | _TARGET
                 yield from _sample_metric(metric, labels, cluster)
+
+
+def ended_job(cluster: Cluster, job_id: str, end: float, outcome: str = "succeeded") -> Samples:
+    """When a job ended, from then on, and what became of it."""
+    labels = {
+        "__name__": ledger.JOB_ENDED.name, "cluster": CLUSTER_NAME, "job_id": job_id,
+        "job_outcome": outcome, "failure_class": "none",
+    }  # fmt: skip
+    return Samples(labels | _TARGET, np.where(cluster.times >= end, end, np.nan))
 
 
 def _options(label: Label) -> tuple[str, ...]:

@@ -219,7 +219,13 @@ JOB_TOKENS = _declare_ledger(
     (CLUSTER, JOB_ID),
 )
 MAX_TARGETS = 200
-"""Running jobs with a deadline that are served, the newest first."""
+"""Running jobs with a deadline that are served, the newest first; as many that ended."""
+JOB_ENDED = _declare_ledger(
+    "lockstep_ledger_job_ended_timestamp_seconds",
+    "Wall clock at which a job ended that did so within a day, with what became of it.",
+    "the store, as of the time of the counts per window",
+    (CLUSTER, JOB_ID, JOB_OUTCOME, FAILURE_CLASS),
+)
 
 COUNTED = tuple(
     each for each in vars().values() if isinstance(each, Metric) and each.kind is not Kind.GAUGE

@@ -9,6 +9,7 @@ import yaml
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Series
 from lockstep_dashboards.chosen import restrict
 from lockstep_dashboards.panel import (
+    SUMMARY,
     Annotation,
     Board,
     Panel,
@@ -20,12 +21,12 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.series_panels import panel
-from lockstep_records.shared.palette import BLUE, STATE_COLOURS, VERMILION
+from lockstep_records.shared.palette import BLUE, GREY, ORANGE, STATE_COLOURS, VERMILION
 
 Fields = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "layouts"
-_ANNOTATIONS = "annotations.yaml"
+_ANNOTATIONS, _ALERTS = "annotations.yaml", "alerts.yaml"
 _EVERY: tuple[Series, ...] = (*METRICS, *RECORDED, *FOREIGN)
 _SERIES = {each.name: each for each in _EVERY}
 _LABELS: dict[str, Label] = {
@@ -35,9 +36,9 @@ _VIEWS = {view.name.lower(): view for view in View}
 # Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
 NAMED_COLORS = {
     "good": BLUE.upper(),
-    "warning": "#B87A00",  # orange, as dark as a contrast of 3:1 on white needs
+    "warning": ORANGE.upper(),
     "bad": VERMILION.upper(),
-    "neutral": "#8C8C8C",
+    "neutral": GREY.upper(),
 }
 _GOODPUT_COLORS = tuple((state, color.upper()) for state, color in STATE_COLOURS.items())
 _SIZES = {View.STAT: {"width": 4, "height": 4}}
@@ -144,6 +145,8 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
         ),
         "colors": _colors(fields.pop("colors", {})),
     }
+    if any(label.name == SUMMARY for label in given["columns"]):
+        given["summaries"] = tuple(_load(FOLDER / _ALERTS).items())
     for key in fields.keys() - _PLAIN_KEYS:
         raise KeyError(key)
     return panel(view, series, *queries, **{**_SIZES.get(view, {}), **given, **fields})
@@ -151,7 +154,7 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
 
 def _column(name: str, queries: Sequence[Query]) -> Label:
     """A label of the catalogue, or one that the queries write themselves."""
-    if any(f', "{name}", ' in query.expression for query in queries):
+    if name not in _LABELS and any(f', "{name}", ' in query.expression for query in queries):
         return Label(name=name, help="written by the query")
     return _LABELS[name]
 

@@ -1,11 +1,12 @@
-"""Links between boards: from a job, node, GPU or port to its board, with time and variables."""
+"""Links from a job, node, GPU, port or alert to what answers: a board, a runbook, the ledger."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from lockstep_catalogue import Label
+from lockstep_catalogue.foreign import ALERT_NAME
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GPU, JOB_ID, NODE
 from lockstep_dashboards.panel import Panel, View
 from lockstep_dashboards.scope import Scope
@@ -19,17 +20,36 @@ _BOARDS: dict[Label, tuple[str, tuple[Label, ...]]] = {
     GPU: (NODE_BOARD, (NODE,)),
     DEVICE: (FABRIC_BOARD, (NODE,)),
 }
-# What every link carries: the time range, the data source and the chosen clusters.
+# Other pages that a label leads to: the variable with their address, and the rest of the address.
+_PAGES = {ALERT_NAME: ("runbooks", "/{}.md"), JOB_ID: ("ledger", "/jobs/{}")}
+PAGE_ADDRESSES = {
+    "runbooks": ("Runbooks", "http://localhost:9095/runbooks"),
+    "ledger": ("Ledger", "http://localhost:9450"),
+}
+"""Title and default address of each such variable."""
+# What every link to a board carries: the time range, the data source and the chosen clusters.
 _KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
 def column_links(panel: Panel) -> dict[str, list[dict[str, Any]]]:
     """The links of a table's columns, by the column's label."""
-    return {
-        label.name: [_link(label, {each: _read_from_row(each) for each in panel.columns})]
-        for label in panel.columns
-        if _can_lead(label, panel.columns)
-    }
+    links = {label.name: list(_links_of(label, panel)) for label in panel.columns}
+    return {name: found for name, found in links.items() if found}
+
+
+def page_variables(panels: Iterable[Panel]) -> list[str]:
+    """The variables with addresses of other pages that columns of some panels lead to."""
+    columns = {label for panel in panels for label in panel.columns}
+    return [_PAGES[label][0] for label in _PAGES if label in columns]
+
+
+def _links_of(label: Label, panel: Panel) -> Iterator[dict[str, Any]]:
+    if _can_lead(label, panel.columns):
+        yield _link(label, {each: _read_from_row(each) for each in panel.columns})
+    if label in _PAGES:
+        name, rest = _PAGES[label]
+        url = f"${{{name}}}{rest.format(_read_from_row(label))}"
+        yield {"title": f"Open its page in the {name}", "url": url, "targetBlank": True}
 
 
 def series_links(panel: Panel) -> list[dict[str, Any]]:
@@ -62,8 +82,21 @@ def _link(label: Label, values: dict[Label, str]) -> dict[str, Any]:
     return {"title": f"Open this {label.name.removesuffix('_id')}", "url": url}
 
 
-def page_address(label: Label, row: Mapping[str, object], panel: Panel, scope: Scope) -> str:
-    """The address that a cell leads to on a page; empty where its label leads nowhere."""
+def cell_links(
+    label: Label, row: Mapping[str, object], panel: Panel, scope: Scope, bases: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Name and address of each page that a cell leads to, where its base is known."""
+    found = []
+    if "boards" in bases and (address := _board_address(label, row, panel, scope)):
+        found.append(("board", bases["boards"] + address))
+    name, rest = _PAGES.get(label, ("", ""))
+    if name in bases:
+        value = quote(str(row.get(label.name, "")), safe="")
+        found.append((name.removesuffix("s"), bases[name] + rest.format(value)))
+    return found
+
+
+def _board_address(label: Label, row: Mapping[str, object], panel: Panel, scope: Scope) -> str:
     if not _can_lead(label, panel.columns):
         return ""
     board, others = _BOARDS[label]

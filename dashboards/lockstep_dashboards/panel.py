@@ -18,6 +18,8 @@ _INFO = re.compile(
     r"(?:topk|limitk)\(\d+, (?:max|group) by \([^)]*\) \(\w+_info\{[^}]*\}\)(?: > 0)?\)$"
 )
 HIDDEN = ("Time", "cluster", "job_id")
+SUMMARY = "summary"
+"""The column that says in words what the alert of a row means."""
 
 
 class View(Enum):
@@ -87,6 +89,7 @@ class Panel:
         sort: heading of the column that a table is sorted by; the first value's where it is empty.
         ascending: whether a table begins with the least, as where less is worse.
         decimals: digits after the point; as many as the value needs where it is None.
+        summaries: what the column ``summary`` says of an alert, by its name.
         hidden: labels that a table leaves out.
         refusal: why the panel of a dashboard that is not ours cannot be drawn.
     """
@@ -114,6 +117,7 @@ class Panel:
     sort: str = ""
     ascending: bool = False
     decimals: int | None = None
+    summaries: tuple[tuple[str, str], ...] = ()
     hidden: tuple[str, ...] = HIDDEN
     refusal: str = ""
 

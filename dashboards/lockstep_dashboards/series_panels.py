@@ -67,6 +67,7 @@ class PanelFields(TypedDict, total=False):
     sort: str
     ascending: bool
     decimals: int | None
+    summaries: tuple[tuple[str, str], ...]
 
 
 def panel(

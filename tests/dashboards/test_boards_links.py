@@ -80,7 +80,8 @@ def test_alerts_link_to_the_board_of_the_job_with_its_variables() -> None:
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
 def test_links_of_panels_lead_to_boards_and_carry_time_and_variables(board: Board) -> None:
-    for panel in panels_of(render(board)):
+    rendered = render(board)
+    for panel in panels_of(rendered):
         defaults = panel["fieldConfig"]["defaults"].get("links", [])
         overrides = [
             link
@@ -90,6 +91,11 @@ def test_links_of_panels_lead_to_boards_and_carry_time_and_variables(board: Boar
             for link in field["value"]
         ]
         for link in [*defaults, *overrides]:
+            if link.get("targetBlank"):
+                name = link["url"].partition("}")[0].removeprefix("${")
+                [variable] = [x for x in rendered["templating"]["list"] if x["name"] == name]
+                assert (variable["type"], variable["query"][:7]) == ("textbox", "http://")
+                continue
             parts = urlsplit(link["url"])
             target = BY_UID[parts.path.removeprefix("/d/")]
             assert "${__url_time_range}" in parts.query
@@ -117,6 +123,22 @@ def shipped_alerts() -> dict[str, dict[str, str]]:
         for rule in group["rules"]
         if "alert" in rule
     }
+
+
+def test_each_alert_has_a_summary_in_words_of_its_own_rule() -> None:
+    written = dict(next(x.summaries for x in BOARDS["on-call.json"].panels if x.summaries))
+    rules = {
+        rule["alert"]: rule["annotations"]["summary"].lower()
+        for path in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml")
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+        if "alert" in rule and rule["alert"] != "TrainWatchdog"
+    }
+    assert written.keys() == rules.keys()
+    for name, text in written.items():
+        words = set(re.findall(r"[a-z]+", text.lower())) - {"a", "an", "the"}
+        assert words
+        assert words <= set(re.findall(r"[a-z]+", rules[name])), name
 
 
 def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:

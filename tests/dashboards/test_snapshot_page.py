@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import combinations
 
+import httpx
 import pytest
 
 from lockstep_dashboards.boards import BOARDS
@@ -20,6 +21,7 @@ from lockstep_dashboards.snapshot.page import (
     page_content,
     page_height,
 )
+from lockstep_dashboards.snapshot.views import Drawing, draw
 
 from .board_answers import SCOPE, answer, board_of, panel
 from .fake_prometheus import FakePrometheus
@@ -146,10 +148,38 @@ def test_variables_are_filled_as_grafana_fills_them() -> None:
 
 def test_cells_of_a_file_link_to_the_boards_where_a_base_is_given() -> None:
     found = answer(BOARDS["on-call.json"], FakePrometheus(series=[({"job_id": "a b&c"}, 1.0)]))
-    linked = board_page(found, replace(OPTIONS, links_base="https://grafana.example/x"))
+    linked = board_page(
+        found,
+        replace(OPTIONS, bases={"boards": "https://grafana.example/x", "ledger": "https://l"}),
+    )
     address = f"https://grafana.example/x/d/{JOB_BOARD}?from=1795384000000&amp;to=1795384800000"
     assert f'href="{address}&amp;var-job_id=a%20b%26c"' in linked
+    assert '<a class="more" href="https://l/jobs/a%20b%26c">ledger</a>' in linked
     assert "/d/" not in board_page(found, OPTIONS)
+
+
+def test_a_firing_alert_leads_to_its_runbook_and_says_what_it_means() -> None:
+    firing = [{"alertname": "TrainStragglerRank", "summary": "TrainStragglerRank", "rank": "3"}]
+    found = answer(BOARDS["on-call.json"], FakePrometheus(events=firing))
+    page = board_page(found, replace(OPTIONS, bases={"runbooks": "https://r/x"}))
+    assert '<a href="https://r/x/TrainStragglerRank.md">TrainStragglerRank</a>' in page
+    assert ">The rank holds back the job</td>" in page
+
+
+def test_a_column_that_no_row_fills_is_left_out_and_a_table_without_rows_says_so() -> None:
+    class NoPlaces(FakePrometheus):
+        def answer(self, request: httpx.Request) -> httpx.Response:
+            self.events = () if b"%3E+1&" in request.read() else ({"alertname": "A"},)
+            return super().answer(request)
+
+    def firing(fake: FakePrometheus) -> Drawing:
+        found = answer(BOARDS["on-call.json"], fake)
+        [table] = [x for x in found.panels if x.panel.title == "Firing alerts"]
+        return draw(table, {})
+
+    headings = [x["text"] for x in firing(NoPlaces()).content["headings"]]
+    assert headings == ["alertname", "severity", "since"]
+    assert firing(FakePrometheus()).content == {"text": "nothing fires"}
 
 
 def test_the_height_of_a_page_covers_its_grid() -> None:

@@ -14,7 +14,7 @@ from .fake_prometheus import FakePrometheus
 
 
 def drawing(item: dict[str, Any], prometheus: FakePrometheus) -> Drawing:
-    return draw(answer(board_of(item), prometheus).panels[0], None)
+    return draw(answer(board_of(item), prometheus).panels[0], {})
 
 
 def figure(item: dict[str, Any], prometheus: FakePrometheus) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_a_cell_that_no_query_fills_is_empty() -> None:
 
     targets = [{"instant": True, "expr": name} for name in ("first", "second")]
     found = answer(board_of(panel("table", *targets)), OneOfTwo())
-    rows = draw(found.panels[0], None).content["rows"]
+    rows = draw(found.panels[0], {}).content["rows"]
     assert [[cell["text"] for cell in row] for row in rows] == [["1", "1", ""], ["2", "", "1"]]
     assert board_page(found, PageOptions(address="")).count("<td") == 6
 
@@ -134,7 +134,7 @@ def test_a_bar_is_as_long_as_its_part_of_the_range() -> None:
 
 def test_an_empty_panel_says_why() -> None:
     for found in answer(BOARDS["executive.json"], FakePrometheus(series=())).panels:
-        text = draw(found, None).content["text"]
+        text = draw(found, {}).content["text"]
         assert text == found.panel.no_value or "No data in this window" in text
         assert found.panel.no_value or found.panel.may_be_empty in text
 

@@ -1,4 +1,4 @@
-"""A pager for one machine: receives webhooks, prints the pages, and serves the runbooks."""
+"""A pager for one machine: receives webhooks, prints and shows the pages, serves the runbooks."""
 
 import json
 import threading
@@ -22,6 +22,7 @@ from lockstep_alerts.stack.webhook import (
 )
 
 PAGES_FILE = "pages.jsonl"
+_PAGE = Path(__file__).with_suffix(".html")
 _MAX_BODY_BYTES = 1 << 20
 _MAX_SHOWN_PAGES = 1000
 
@@ -86,12 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         folder, _, name = self.path.removeprefix("/").partition("/")
-        if self.path == "/pages":
+        if self.path == "/":
+            self._answer(HTTPStatus.OK, _PAGE.read_text(encoding="utf-8"), "text/html")
+        elif self.path == "/pages":
             self._answer(HTTPStatus.OK, json.dumps(self.server.book.newest()), "application/json")
         elif folder == "runbooks" and (path := self._runbook(name)):
             self._answer(HTTPStatus.OK, path.read_text(encoding="utf-8"))
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "there are /pages and /runbooks/NAME")
+            self._answer(HTTPStatus.NOT_FOUND, "there are /, /pages and /runbooks/NAME")
 
     def do_POST(self) -> None:
         receiver = self.path.removeprefix("/")

@@ -3,6 +3,7 @@
 import math
 
 from lockstep_alerts.spec import Spec
+from lockstep_catalogue.ledger import SLOS
 
 _LIMITS = '''\
 """Limits of alerts/slos.yaml by which other programs judge; written by ``make generate``."""
@@ -22,6 +23,9 @@ MIN_WAIT_RATIO = {min_wait:g}
 """Share of the step that some rank of a healthy group waits at least."""
 MAX_OTHER_RATIO = {max_other:g}
 """Share of the step in no marked phase from which on it may hide a slow rank."""
+SLO_GOALS = {{
+{goals}}}
+"""Share of good events that is promised over 28 days, by objective that the ledger counts."""
 '''
 
 
@@ -33,10 +37,12 @@ def render(spec: Spec) -> str:
         f"{float(each.wait.seconds)}),\n"
         for each in limits.queue_wait
     )
+    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives if x.slo in SLOS)
     return _LIMITS.format(
         seconds=spec.windows.scrape_seconds,
         queue_wait=waits,
         grace=float(limits.preemption_grace.seconds),
         min_wait=limits.min_wait_ratio,
         max_other=limits.max_other_ratio,
+        goals=goals,
     )

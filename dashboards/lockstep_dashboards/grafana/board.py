@@ -7,6 +7,7 @@ from grafanalib import core
 from grafanalib._gen import DashboardEncoder
 
 from lockstep_dashboards.grafana.panels import SOURCE, grid, panel_json
+from lockstep_dashboards.links import PAGE_ADDRESSES, page_variables
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Annotation, Board, Row, Variable
 
@@ -49,9 +50,7 @@ def render(board: Board) -> dict[str, Any]:
         refresh=board.refresh,
         time=core.Time(f"now-{board.range}", "now"),
         timezone="browser",
-        templating=core.Templating(
-            list=[_source_variable(), *map(_label_variable, board.variables), _filters()]
-        ),
+        templating=core.Templating(list=_variables(board)),
         annotations=core.Annotations(list=list(map(_annotation, board.annotations))),
         links=[
             core.DashboardLink(
@@ -106,6 +105,11 @@ def _panels(board: Board) -> list[core.RowPanel | dict[str, Any]]:
     return items
 
 
+def _variables(board: Board) -> list[dict[str, Any]]:
+    chosen = [_source_variable(), *map(_label_variable, board.variables), _filters()]
+    return [*chosen, *map(_address_variable, page_variables(board.panels))]
+
+
 def _source_variable() -> dict[str, Any]:
     """The variable that chooses a Prometheus data source: the one that is Grafana's default."""
     template = core.Template(
@@ -118,6 +122,12 @@ def _source_variable() -> dict[str, Any]:
 def _filters() -> dict[str, Any]:
     """The variable that restricts every query to labels of the reader's choice."""
     return {"name": "filters", "label": "Filters", "type": "adhoc", "datasource": SOURCE}
+
+
+def _address_variable(name: str) -> dict[str, Any]:
+    """The variable with the address of the ledger or the runbooks, which readers can change."""
+    title, address = PAGE_ADDRESSES[name]
+    return {"name": name, "label": title, "type": "textbox", "query": address}
 
 
 def _label_variable(variable: Variable) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from grafanalib import core
 from lockstep_dashboards.grafana.views import parts_of_view
 from lockstep_dashboards.links import column_links, series_links
 from lockstep_dashboards.packing import GridPosition
-from lockstep_dashboards.panel import Panel, Query, View
+from lockstep_dashboards.panel import SUMMARY, Panel, Query, View
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -124,7 +124,14 @@ def _overrides(panel: Panel) -> list[dict[str, Any]]:
         if query.heading and query.unit
     ]
     texts = [_override(panel.texts_of, "mappings", _mappings(panel))] if panel.texts_of else []
-    return [*colors, *texts, *(links if panel.view is View.TABLE else []), *units]
+    if panel.view is View.TABLE:
+        means = {name: {"index": n, "text": x} for n, (name, x) in enumerate(panel.summaries)}
+        if means:
+            texts.append(_override(SUMMARY, "mappings", [{"type": "value", "options": means}]))
+        # The sentence is for a table without rows, and not for a cell without a value.
+        empty = [_override(name, "noValue", "") for name in panel.value_names if panel.no_value]
+        texts += links + empty
+    return [*colors, *texts, *units]
 
 
 def _columns(panel: Panel) -> list[dict[str, Any]]:

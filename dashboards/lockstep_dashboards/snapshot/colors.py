@@ -1,18 +1,14 @@
-"""Colours that stay apart with any colour vision, with a contrast of 3:1 on white and on dark."""
+"""Colours of a page: those of its series, and CSS for the names that dashboards have."""
 
 import re
 from itertools import cycle
 
-from lockstep_records.shared.palette import BLUE, GREEN, VERMILION
+from lockstep_records.shared.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
 
-# Sky, orange and purple are darker than those of Okabe and Ito, which do not show on white.
-OCHRE, STEEL, MAUVE, GREY = "#b87a00", "#3d8fc0", "#b3668f", "#8c8c8c"
-BROWN, PLUM = "#8c6d31", "#aa4499"
-SERIES = (BLUE, OCHRE, GREEN, VERMILION, MAUVE, STEEL, GREY, BROWN, PLUM)
 DASHES = ("solid", "dash", "dot")
 _NAMED = {
-    "red": VERMILION, "green": GREEN, "yellow": OCHRE, "orange": OCHRE, "blue": BLUE,
-    "purple": MAUVE, "gray": GREY, "grey": GREY,
+    "red": VERMILION, "green": GREEN, "yellow": ORANGE, "orange": ORANGE, "blue": BLUE,
+    "purple": PURPLE, "gray": GREY, "grey": GREY,
 }  # fmt: skip
 _HEX = re.compile(r"#[0-9a-fA-F]{3,8}")
 INK = "var(--ink)"

@@ -1,7 +1,7 @@
 """``lockstep dashboards snapshot``: a board as a file that needs neither Grafana nor network."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -59,10 +59,14 @@ _MAX_NAMED_JOBS = 8
 )
 @click.option(
     "--links",
-    "links_base",
+    "boards",
     default=None,
     metavar="URL",
     help="Where links to other boards lead: a Grafana, or lockstep dashboards serve.",
+)
+@click.option("--ledger", default=None, metavar="URL", help="Where links to the ledger lead.")
+@click.option(
+    "--runbooks", default=None, metavar="URL", help="Folder that links to runbooks lead to."
 )
 @click.option(
     "--scrape-interval",
@@ -83,8 +87,8 @@ def snapshot(
     out: Path | None,
     png: bool,
     theme: str,
-    links_base: str | None,
     scrape_seconds: float | None,
+    **bases: str | None,
 ) -> int:
     """Write a board with its data as one HTML page, which works offline.
 
@@ -99,9 +103,7 @@ def snapshot(
         with Prometheus(url) as source:
             times = (begin or f"-{chosen.range}", end)
             answer = answer_board(chosen, source, times, wishes, scrape_seconds)
-            options = PageOptions(
-                address=source.address, theme=theme, links_base=read_base(links_base)
-            )
+            options = PageOptions(address=source.address, theme=theme, bases=read_bases(bases))
         write_atomically(path, board_page(answer, options))
     except OSError as error:
         raise click.UsageError(f"--out {path}: {error.strerror}; name a writable file") from error
@@ -118,15 +120,18 @@ def _check_folder(path: Path) -> None:
         raise ValueError(f"--out {path}: folder {path.parent} does not exist; create it")
 
 
-def read_base(url: str | None) -> str | None:
-    """An address that links begin with.
+def read_bases(urls: Mapping[str, str | None]) -> dict[str, str]:
+    """The addresses that links begin with, of those that are given.
 
     Raises:
         ValueError: it is not of a page.
     """
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise ValueError(f"--links {url!r} must begin with http:// or https://")
-    return None if url is None else url.rstrip("/")
+    given = {name: url for name, url in urls.items() if url is not None}
+    for name, url in given.items():
+        if not url.startswith(("http://", "https://")):
+            option = "links" if name == "boards" else name
+            raise ValueError(f"--{option} {url!r} must begin with http:// or https://")
+    return {name: url.rstrip("/") for name, url in given.items()}
 
 
 def answer_board(

@@ -163,7 +163,7 @@ class LiveBoards:
             return HTTPStatus.BAD_REQUEST, self.message(board.title, f"{error}.")
         options = PageOptions(
             address=self._source.address,
-            links_base="",
+            bases={"boards": ""},
             controls=_controls(
                 request, answer.scope, self._refresh_seconds if request.is_live else 0.0
             ),

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -15,10 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
-from lockstep_dashboards.snapshot.colors import GREY, css_color
+from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.views import draw
 from lockstep_records.shared.alert_boards import anchor
 from lockstep_records.shared.durations import format_time
+from lockstep_records.shared.palette import GREY
 
 THEMES = ("light", "dark", "auto")
 _HERE = Path(__file__).parent
@@ -53,13 +54,13 @@ class PageOptions:
     Attributes:
         address: of the Prometheus, without a password.
         theme: ``light``, ``dark``, or ``auto`` for the reader's own.
-        links_base: where links to other boards begin; None where they would lead nowhere.
+        bases: where links to ``boards``, ``runbooks`` and the ``ledger`` begin, if known.
         controls: what a served page offers; None for a file.
     """
 
     address: str
     theme: str = "auto"
-    links_base: str | None = None
+    bases: Mapping[str, str] = field(default_factory=dict)
     controls: Controls | None = None
 
 
@@ -159,7 +160,7 @@ def _sections(answer: BoardAnswer, options: PageOptions) -> Iterator[dict[str, A
                 "title": answer.scope.fill_text(panel.title),
                 "position": position,
                 "answer": answers[id(panel)],
-                "drawing": draw(answers[id(panel)], options.links_base),
+                "drawing": draw(answers[id(panel)], options.bases),
             }
             for panel, position in _placed(row)
             if id(panel) in answers

@@ -1,12 +1,11 @@
 """Tables: a row for each set of labels, with the values of all queries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep_catalogue import Label
-from lockstep_dashboards.links import page_address
+from lockstep_dashboards.links import cell_links
 from lockstep_dashboards.opening import natural
-from lockstep_dashboards.panel import Panel
+from lockstep_dashboards.panel import SUMMARY, Panel
 from lockstep_dashboards.snapshot.answers import PanelAnswer
 from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.units import value_text
@@ -16,23 +15,20 @@ MAX_ROWS = 100
 Cells = dict[str, float | str | None]
 
 
-def draw_table(answer: PanelAnswer, links_base: str | None) -> dict[str, Any]:
-    """Headings and rows, in the order that the panel sorts by."""
+def draw_table(answer: PanelAnswer, bases: Mapping[str, str]) -> dict[str, Any]:
+    """Headings and rows, in the order that the panel sorts by, without columns of no value."""
     panel, rows = answer.panel, _joined(answer)
     labels = _labels(panel, rows)
     values = [(_value_name(n), heading) for n, heading in enumerate(panel.value_names)]
+    values = [each for each in values if any(each[0] in row for row in rows)]
     names = [*((name, name) for name in labels), *([] if panel.shows_ones else values)]
     wish = next((name for name, heading in names if panel.sorted_by in {name, heading}), "")
     present = [row for row in rows if row.get(wish) is not None]
     present.sort(key=lambda row: _key(row[wish]), reverse=not panel.ascending)
     rows = [*present, *(row for row in rows if row.get(wish) is None)]
-    links = {label.name: label for label in panel.columns} if links_base is not None else {}
     return {
         "headings": [{"text": heading, "is_number": name not in labels} for name, heading in names],
-        "rows": [
-            [_cell(name, row, answer, links.get(name), links_base or "") for name, _ in names]
-            for row in rows[:MAX_ROWS]
-        ],
+        "rows": [[_cell(name, row, answer, bases) for name, _ in names] for row in rows[:MAX_ROWS]],
         "num_omitted": max(0, len(rows) - MAX_ROWS) + answer.num_omitted,
     }
 
@@ -77,17 +73,18 @@ def _key(value: float | str | None) -> tuple[float, list[tuple[int, str]]]:
     return (value, []) if isinstance(value, int | float) else (0.0, natural(str(value)))
 
 
-def _cell(
-    name: str, row: Cells, answer: PanelAnswer, link: Label | None, links_base: str
-) -> dict[str, Any]:
-    """Text, colour and address of a cell; colours are of values with the panel's own unit."""
+def _cell(name: str, row: Cells, answer: PanelAnswer, bases: Mapping[str, str]) -> dict[str, Any]:
+    """Text, colour and links of a cell; colours are of values with the panel's own unit."""
     value, panel = row.get(name), answer.panel
-    cell = {"text": "", "color": "", "is_number": False, "link": ""}
+    cell = {"text": "", "color": "", "is_number": False, "links": []}
     if value is None:
         return cell
     if isinstance(value, str):
-        address = page_address(link, row, panel, answer.scope) if link else ""
-        return cell | {"text": value, "link": links_base + address if address else ""}
+        if name == SUMMARY:
+            return cell | {"text": dict(panel.summaries).get(value, "")}
+        labels = [label for label in panel.columns if label.name == name]
+        links = [x for y in labels for x in cell_links(y, row, panel, answer.scope, bases)]
+        return cell | {"text": value, "links": links}
     query = panel.queries[int(name[1:])]
     text = value_text(value, query.unit or panel.unit, panel.decimals)
     color = ""

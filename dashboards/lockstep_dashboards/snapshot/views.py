@@ -8,9 +8,10 @@ from typing import Any
 from lockstep_dashboards.opening import natural
 from lockstep_dashboards.panel import Panel, View
 from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer, stretches
-from lockstep_dashboards.snapshot.colors import GREY, INK, css_color, series_styles
+from lockstep_dashboards.snapshot.colors import INK, css_color, series_styles
 from lockstep_dashboards.snapshot.tables import draw_table
 from lockstep_dashboards.snapshot.units import scale_of, value_text
+from lockstep_records.shared.palette import GREY
 
 _MAX_STATS, _MAX_BARS = 12, 50
 _DIGITS = 6
@@ -49,10 +50,10 @@ class Drawing:
     has_toggles: bool = False
 
 
-def draw(answer: PanelAnswer, links_base: str | None) -> Drawing:
+def draw(answer: PanelAnswer, bases: Mapping[str, str]) -> Drawing:
     """A panel; one without data, or that cannot be drawn, says why.
 
-    ``links_base`` is where links of cells begin, or None where they would lead nowhere.
+    ``bases`` is where links of cells to boards, runbooks and the ledger begin, where that is known.
     """
     panel = answer.panel
     if panel.refusal:
@@ -62,7 +63,7 @@ def draw(answer: PanelAnswer, links_base: str | None) -> Drawing:
     if answer.is_empty:
         return message(answer.problem or panel.no_value or _emptiness(panel))
     if panel.view is View.TABLE:
-        return Drawing(view="table", content=draw_table(answer, links_base))
+        return Drawing(view="table", content=draw_table(answer, bases))
     return _VIEWS[panel.view](answer)
 
 

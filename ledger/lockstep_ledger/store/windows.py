@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ class WindowCounts:
         jobs: number of unsettled jobs by cluster and status.
         jobs_aside: number of jobs that cannot be settled.
         targets: of running jobs, the newest first.
+        ends: end of each job of the last day by cluster, id, outcome and class of failure.
     """
 
     time_seconds: float
@@ -56,6 +57,7 @@ class WindowCounts:
     dead_letters: int = 0
     jobs_aside: int = 0
     targets: tuple[Target, ...] = ()
+    ends: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
 
 
 def count_windows(
@@ -69,6 +71,7 @@ def count_windows(
         slo = _count_slo(connection, now_seconds, clusters)
         by_status = _count_by_status(connection, clusters)
         targets = tuple(running_targets(connection, clusters))
+        ends = _newest_ends(connection, now_seconds, clusters)
         aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
         num_aside = connection.execute(aside).scalar()
         num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
@@ -79,6 +82,7 @@ def count_windows(
         dead_letters=num_letters or 0,
         jobs_aside=num_aside or 0,
         targets=targets,
+        ends=ends,
     )
 
 
@@ -151,6 +155,23 @@ def running_targets(
                 deadline_time=job.deadline,
                 tokens=job.declared_tokens,
             )
+
+
+def _newest_ends(
+    connection: Connection, now_seconds: float, clusters: frozenset[str] | None
+) -> dict[tuple[str, str, str, str], float]:
+    """The ends of the jobs that ended last, within a day."""
+    columns = (jobs.c.cluster, jobs.c.job_id, jobs.c.outcome, jobs.c.failure_class, jobs.c.ended)
+    query = (
+        select(*columns)
+        .where(jobs.c.ended > now_seconds - SLO_WINDOWS["24h"], jobs.c.outcome.is_not(None))
+        .order_by(jobs.c.ended.desc())
+        .limit(MAX_TARGETS)
+    )
+    return {
+        (counted_cluster(cluster, clusters), job_id, outcome, failure_class or "none"): ended
+        for cluster, job_id, outcome, failure_class, ended in connection.execute(query)
+    }
 
 
 class WindowReader:

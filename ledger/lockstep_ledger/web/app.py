@@ -144,6 +144,7 @@ class Application:
             clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
             samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
             samples |= exposition.promised(counts.targets)
+            samples |= {(ledger.JOB_ENDED.name, key): end for key, end in counts.ends.items()}
             samples[ledger.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
             samples[ledger.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)
             samples[ledger.REFRESHED.name, ()] = counts.time_seconds

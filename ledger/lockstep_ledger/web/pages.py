@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from lockstep_catalogue.limits import SLO_GOALS
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.billing.render import cost_rows, sum_differences
 from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, QUESTION, read_question
@@ -33,6 +34,7 @@ def _environment() -> Environment:
         when=format_time,
         duration=duration,
         hours=hours,
+        with_goal=write_with_goal,
         quoted=lambda text: quote(text, safe=""),
         values_of=lambda row: row.values(),
     )
@@ -59,6 +61,12 @@ def hours(gpu_seconds: float) -> str:
     return f"{gpu_seconds / _HOUR_SECONDS:,.1f}"
 
 
+def write_with_goal(ratio: float | None, slo: str) -> str | None:
+    """A share beside the goal of its objective; None where it is unknown."""
+    goal = f" of {SLO_GOALS[slo]:.1%}" if slo in SLO_GOALS else ""
+    return None if ratio is None else f"{ratio:.1%}{goal}"
+
+
 @dataclass(frozen=True, slots=True)
 class Pages:
     """The pages."""
@@ -82,6 +90,7 @@ class Pages:
             filters=_FILTERS,
             choices=api.CHOICES,
             windows=_success(counts.slo if counts else {}, request.state.limits),
+            goals=SLO_GOALS,
         )
 
     def job(self, request: Request) -> Response:

@@ -55,7 +55,7 @@ _ADVICE_FOR_STOPPED = (
 )
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
-    "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
+    "user": "Send what the log shows to the job's owner; a restart will fail in the same way.",
     "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
 }
 _ADVICE_BY_FAILURE_CLASS = {
@@ -65,7 +65,23 @@ _ADVICE_BY_FAILURE_CLASS = {
 
 
 def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
-    """What to do after a failure, or a slow or silent rank; empty when nobody was slow."""
+    """What to do after a failure, or a slow or silent rank, by the names of its node and job.
+
+    Empty when nobody was slow.
+    """
+    steps, sentences = analysis.steps, " \n".join(_step_advice(analysis))
+    ranks = analysis.verdict.ranks or analysis.recording.end.get("culprit_ranks") or ()
+    nodes = {member.node for member in steps.members if member.rank in ranks}
+    names = {"the job again": f"job {steps.job_id} again"} if steps.job_id else {}
+    if len(nodes) == 1 and (node := nodes.pop()):
+        names |= {"that node": f"node {node}", "the node": f"node {node}"}
+        names[" there"] = f" on node {node}"
+    for words, name in names.items():
+        sentences = sentences.replace(words, name)
+    return tuple(filter(None, sentences.split(" \n")))
+
+
+def _step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     if analysis.outcome == "failed" and analysis.recording.end:
         return _advise_on_failure(analysis)
     if analysis.verdict.cause == "busy_host":

@@ -4,6 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.shared.palette import BLUE
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Integers, Matrix
@@ -133,7 +134,7 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
         figure.add_scatter(
             x=numbers, y=ideal, name="without the episodes", line={"color": QUIET, "width": 1.2}
         )
-    figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": INK, "width": 1.4})
+    figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": BLUE, "width": 1.4})
     for episode in analysis.episodes:
         figure.add_vrect(
             x0=episode.start_step, x1=episode.end_step, fillcolor=ACCENT, opacity=0.12, line_width=0

@@ -10,7 +10,7 @@ from lockstep_reports.analysis.standstills import Standstill, standstill_sentenc
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.busy_host import busy_nodes
-from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, percent, plural
 
 # What cost less of the run is a remark: it names nobody in the first line.
@@ -146,7 +146,8 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.stood_still_seconds is not None:
             was = "was slow, for its process stood still again and again"
-        yield Finding("slow", f"{culprits(costliest)} {was}{share}.")
+        where = _name_nodes(analysis, costliest)
+        yield Finding("slow", f"{culprits(costliest)} {was}{where}{share}.")
 
 
 def loss_word(lost_ratio: float) -> str:
@@ -170,6 +171,12 @@ def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
                 (loss_sentence(loss),),
             )
             return
+
+
+def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
+    """Where the culprits run, unless it is unknown or they are named by it."""
+    is_known = all(member.node for member in analysis.steps.members)
+    return f" on {busy_nodes(analysis.steps, episode)}" if is_known and not episode.group else ""
 
 
 _HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})

@@ -209,7 +209,7 @@ def _draw_step_times(analysis: LogAnalysis) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" class="line" preserveAspectRatio="none"'
         f' role="img" aria-label="step times"><polyline points="{points}" fill="none"'
-        ' stroke="#1c2733" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
+        ' stroke="currentColor" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
     )
 
 

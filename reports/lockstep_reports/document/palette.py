@@ -26,6 +26,8 @@ SEVERITY_COLOURS = {
 """Of a headline in the terminal; the style sheet of the pages has the same three groups."""
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
     "margin": {"l": 64, "r": 24, "t": 16, "b": 48},
     "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},

@@ -185,9 +185,8 @@ def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
 
 
 def _describe_arrivals(analysis: StepAnalysis) -> Section:
-    """The latest ranks, in the order of the ranks."""
+    """The latest ranks, the latest first."""
     latest = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))[:MAX_ROWS]
-    latest.sort(key=lambda rank: rank.rank)
     accused = analysis.accused_episode
     marked = accused.ranks if accused else ()
     columns = _read_arrivals(latest, analysis)
@@ -270,7 +269,7 @@ def _tabulate_endings(endings: Sequence[Ending]) -> Table:
     if not any(map(has_end, endings)):
         return Table((), (), 0)
     rows = []
-    for ending in endings[:MAX_ROWS]:
+    for ending in sorted(endings, key=lambda ending: not ending.first)[:MAX_ROWS]:
         end = ending.signal or "unknown"
         if not ending.signal and ending.exit_code is not None:
             end = f"exit code {ending.exit_code}"

@@ -23,9 +23,13 @@ def test_a_job_is_served_while_it_runs_and_declares_both(tmp_path: Path) -> None
     without = Story(job_id="without").start(num_nodes=1)
     with opened(f"sqlite:///{tmp_path / 'ledger.db'}") as writer:
         write(writer, running, ended, without)
-        targets = count_windows(writer._engine, BEGIN + 100).targets
-    samples = exposition.promised(targets)
+        counts = count_windows(writer._engine, BEGIN + 100)
+        later = count_windows(writer._engine, BEGIN + 60 + 86_400)
+    assert later.ends == {}
+    samples = exposition.promised(counts.targets)
     labels = (running.cluster, "running")
+    ends = counts.ends
+    assert ends == {(ended.cluster, "ended", "succeeded", "none"): BEGIN + 60}
     assert samples == {
         (ledger.JOB_DEADLINE.name, labels): BEGIN + 86_400.0,
         (ledger.JOB_TOKENS.name, labels): 1e12,

@@ -52,7 +52,7 @@ def deliver(client: TestClient, *stories: Story) -> dict[str, Any]:
 def test_a_scrape_holds_what_is_declared_for_the_ledger_and_nothing_else(tmp_path: Path) -> None:
     with application(str(tmp_path / "ledger.db")) as (client, parts, _):
         declared = metrics_of(Endpoint.LEDGER)
-        of_jobs = (ledger.COST, ledger.JOB_DEADLINE, ledger.JOB_TOKENS)
+        of_jobs = (ledger.COST, ledger.JOB_DEADLINE, ledger.JOB_TOKENS, ledger.JOB_ENDED)
         of_feeds = [metric for metric in declared if "_feed_" in metric.name]
         missing_yet = complaints(client.get("/metrics", headers=OPENMETRICS).text, declared)
         assert sorted(missing_yet) == sorted(

@@ -179,7 +179,7 @@ def test_what_costs_less_than_one_percent_is_a_remark() -> None:
 def test_a_slow_rank_is_told_with_its_share_of_the_run() -> None:
     severity, sentence = headline(analysed(SLOW.steps()))
     assert severity == "slow"
-    assert sentence.startswith("Rank 2 was slow in backward: ")
+    assert sentence.startswith("Rank 2 was slow in backward on node node-0: ")
     assert sentence.endswith("% of the run (moderate).")
 
 

@@ -109,7 +109,9 @@ def test_the_slow_rank_is_accused_of_its_own_loss_beside_one_on_a_busy_host() ->
     share = analysis.accused_lost_ratio
     assert share is not None
     assert share < 0.5 * (analysis.cost.lost_ratio or 0)
-    assert next(findings(analysis)).sentence.startswith("Rank 2 was slow in backward: ")
+    assert next(findings(analysis)).sentence.startswith(
+        "Rank 2 was slow in backward on node node-0: "
+    )
     assert any("had the cores of rank 1" in line for line in analysis.verdict.evidence)
 
 

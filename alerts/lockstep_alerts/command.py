@@ -7,7 +7,7 @@ import click
 from lockstep_alerts.checks.check_command import check, test
 from lockstep_alerts.checks.cost import refuse_too_costly
 from lockstep_alerts.explain import expected_false_alarms, explain
-from lockstep_alerts.openslo.command import openslo
+from lockstep_alerts.openslo import openslo
 from lockstep_alerts.output.write import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.options import interval_option, spec_option

@@ -34,26 +34,13 @@ def load(path: Path, option: str = "--spec") -> object:
     Raises:
         SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
     """
-    documents = load_all(path, option)
-    if len(documents) > 1:
-        raise SpecError(f"{option} {path}: holds several documents; write one")
-    return documents[0] if documents else None
-
-
-def load_all(path: Path, option: str) -> list[object]:
-    """Every document of a file.
-
-    Args:
-        path: of the file.
-        option: by which it was named, for the refusal.
-
-    Raises:
-        SpecError: the file cannot be read, is not YAML, or has a key twice.
-    """
     try:
         text = path.read_text(encoding="utf-8")
-        return list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
+        documents = list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
     except OSError as error:
         raise SpecError(f"{option} {path}: {error.strerror}; name a file that is there") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SpecError(f"{option} {path}: is not YAML: {' '.join(str(error).split())}") from error
+    if len(documents) > 1:
+        raise SpecError(f"{option} {path}: holds several documents; write one")
+    return documents[0] if documents else None

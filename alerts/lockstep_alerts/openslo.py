@@ -1,15 +1,22 @@
 """Objectives as OpenSLO v1: a ratio of good or bad events to all, over a rolling window.
 
-What OpenSLO has no words for stays behind in annotations, so that an import gives the same entry:
+What OpenSLO has no words for stands in annotations:
 limits against chance, the floor of GPUs, limits of slices, and which alerts follow. Slices are
 exported as the events that they are here, for OpenSLO's own slices are of one series and not of
 every job.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import yaml
 
 from lockstep_alerts.objectives.counter import Counter
 from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.reading.options import spec_option
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE, Matcher, by, eq, select
@@ -111,3 +118,12 @@ def _export_counter(counter: Counter) -> dict[str, object]:
 
 def _source(query: str) -> dict[str, object]:
     return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+
+
+@click.command()
+@spec_option
+def openslo(spec: Path | None) -> None:
+    """Print every objective as an OpenSLO v1 document."""
+    objectives = read_spec(spec or spec_path()).objectives
+    text = yaml.safe_dump_all(documents(objectives), sort_keys=False, width=1000)
+    click.echo(text, nl=False)

@@ -1,1 +1,0 @@
-"""Objectives as OpenSLO v1 documents, and OpenSLO documents as objectives."""

@@ -22,17 +22,7 @@ from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE, Matcher, by, eq, select
 from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 
-API_VERSION, SERVICE = "openslo/v1", "lockstep"
-MEASURE, BAD, PAGE, TICKET, JOB_CLASS_OF = "measure", "bad", "page", "ticket", "job_class"
-MIN_GPUS, MIN_RATIO, PAGE_MIN_RATIO = "min_gpus", "min_ratio", "page_min_ratio"
-BURN_RATES = "burn_rates"
-_PREFIX = "lockstep-"
 _DISPLAYED = 63
-
-
-def annotation(field: str) -> str:
-    """Key of the annotation that holds a field of an entry."""
-    return _PREFIX + field.replace("_", "-")
 
 
 def documents(objectives: Sequence[Objective]) -> Iterator[dict[str, object]]:
@@ -45,7 +35,7 @@ def documents(objectives: Sequence[Objective]) -> Iterator[dict[str, object]]:
 def _document(objective: Objective, job_class: str, good_ratio: float) -> dict[str, object]:
     name = objective.slo.replace("_", "-") + (f"-{job_class.lower()}" if job_class else "")
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": "openslo/v1",
         "kind": "SLO",
         "metadata": {
             "name": name,
@@ -54,7 +44,7 @@ def _document(objective: Objective, job_class: str, good_ratio: float) -> dict[s
         },
         "spec": {
             "description": f"Bad are {objective.bad}.",
-            "service": SERVICE,
+            "service": "lockstep",
             "indicator": {
                 "metadata": {"name": f"{name}-ratio"},
                 "spec": {"ratioMetric": _ratio(objective, job_class)},
@@ -73,19 +63,19 @@ def _annotations(objective: Objective, job_class: str) -> Iterator[tuple[str, st
         if limit.burn_rate is not None
     }
     values = {
-        MEASURE: objective.measure,
-        BAD: objective.bad,
-        PAGE: objective.page,
-        TICKET: objective.ticket,
-        JOB_CLASS_OF: job_class,
-        MIN_GPUS: f"{objective.min_gpus:g}" if objective.min_gpus else "",
-        MIN_RATIO: _text(objective.min_ratio),
-        PAGE_MIN_RATIO: _text(objective.page_min_ratio),
-        BURN_RATES: " ".join(f"{w}={rate}" for w, rate in own_rates.items()),
+        "measure": objective.measure,
+        "bad": objective.bad,
+        "page": objective.page,
+        "ticket": objective.ticket,
+        "job-class": job_class,
+        "min-gpus": f"{objective.min_gpus:g}" if objective.min_gpus else "",
+        "min-ratio": _text(objective.min_ratio),
+        "page-min-ratio": _text(objective.page_min_ratio),
+        "burn-rates": " ".join(f"{w}={rate}" for w, rate in own_rates.items()),
     }
     for field, value in values.items():
         if value:
-            yield annotation(field), value
+            yield f"lockstep-{field}", value
 
 
 def _text(number: float | None) -> str:

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,7 @@ import click
 import httpx
 from sqlalchemy import Engine
 
-from lockstep_ledger.importers.files import (
-    SOURCES,
-    Source,
-    read_documents,
-)
+from lockstep_ledger.importers.files import SOURCES, Source, read_documents
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, check_name, store_option, timezone_option
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
@@ -66,17 +61,9 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(SOURCES),
     default="events",
     show_default=True,
-    help="Format of the files: events.jsonl, sacct --parsable, logs of jobs, or traces of nodes.",
+    help="Format of the files: events.jsonl, sacct --parsable, or logs of jobs.",
 )
 @timezone_option("Time zone in which sacct printed its times.")
-@click.option(
-    "--start",
-    type=click.DateTime(),
-    default="2000-01-01",
-    show_default=True,
-    help="Start of a trace of nodes, UTC.",
-)
-@click.option("--gpus-per-node", type=click.IntRange(1), default=1, help="GPUs a node in a trace.")
 def import_events(
     *,
     files: tuple[Path, ...],
@@ -86,19 +73,10 @@ def import_events(
     token_file: Path | None,
     source: Source,
     zone: ZoneInfo,
-    start: datetime,
-    gpus_per_node: int,
 ) -> None:
     """Import files of past events; what is stored already counts once."""
     with bad_input():
-        documents = read_documents(
-            source,
-            files,
-            zone=zone,
-            start_seconds=start.replace(tzinfo=UTC).timestamp(),
-            gpus_per_node=gpus_per_node,
-            warn=warn,
-        )
+        documents = read_documents(source, files, zone=zone, warn=warn)
         if url is not None:
             counts, reasons = deliver(documents, cluster, poster(url, token_file))
         else:

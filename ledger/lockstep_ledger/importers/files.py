@@ -1,4 +1,4 @@
-"""Files that the ledger imports: its own events, Slurm's accounting, logs, traces of nodes."""
+"""Files that the ledger imports: its own events, Slurm's accounting, logs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from lockstep_ledger.importers.mlperf import read_mlperf
-from lockstep_ledger.importers.node_trace import read_node_trace
 from lockstep_ledger.importers.sacct import read_sacct
 
-Source = Literal["events", "sacct", "logs", "nodes"]
+Source = Literal["events", "sacct", "logs"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 Document = dict[str, Any]
 
@@ -20,8 +19,6 @@ def read_documents(
     files: Iterable[Path],
     *,
     zone: tzinfo,
-    start_seconds: float,
-    gpus_per_node: int,
     warn: Callable[[str], None],
 ) -> Iterator[Document]:
     """The events of files, as documents for a delivery.
@@ -30,8 +27,6 @@ def read_documents(
         source: of all files.
         files: of the source.
         zone: in which sacct printed its times.
-        start_seconds: begin of a trace of nodes, seconds since 1970.
-        gpus_per_node: of a trace of nodes.
         warn: gets a sentence for what is left out.
 
     Raises:
@@ -43,14 +38,8 @@ def read_documents(
             continue
         try:
             with path.open("rb") as file:
-                events = read_mlperf(path)
-                if source == "sacct":
-                    events = read_sacct(file, zone=zone, warn=warn)
-                elif source == "nodes":
-                    lines = (line.decode(errors="replace") for line in file)
-                    events = read_node_trace(
-                        lines, start_seconds=start_seconds, gpus_per_node=gpus_per_node
-                    )
+                is_table = source == "sacct"
+                events = read_sacct(file, zone=zone, warn=warn) if is_table else read_mlperf(path)
                 for event in events:
                     yield event.document()
         except (ValueError, OSError) as error:

@@ -15,7 +15,7 @@ class JobEvents:
     """Makes the events of one job of a source.
 
     Args:
-        source: slurm, kubernetes, mlperf or nodes; a part of the ids.
+        source: slurm, kubernetes or mlperf; a part of the ids.
         job_id: name of the job in the ledger.
         node: source of the event; the scheduler when left out.
     """

@@ -10,37 +10,31 @@ from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES
 from lockstep_records.shared.distribution import installed_version
 
-_NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    """An object that has all of these properties."""
+    return {"type": "object", "required": [*properties], "properties": properties}
+
+
+def _list_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": schema}
+
+
+_NUMBER, _TEXT, _INTEGER = {"type": "number"}, {"type": "string"}, {"type": "integer"}
+_OBJECTS = _list_of({"type": "object"})
 _TYPES = {"INTEGER": {"type": "integer"}, "BIGINT": {"type": "integer"}, "DOUBLE": _NUMBER}
-_REFUSED = {
-    "type": "object",
-    "required": ["id", "refusal", "reason"],
-    "properties": {
-        "id": {"type": ["string", "null"]},
-        "refusal": _TEXT,
-        "reason": {"type": "string", "description": "which field, its value, what would be right"},
-    },
-}
+_REFUSED = _object(
+    id={"type": ["string", "null"]},
+    refusal=_TEXT,
+    reason={"type": "string", "description": "which field, its value, what would be right"},
+)
+_EVENTS = {**_OBJECTS, "maxItems": 1000}
 _DELIVERY = {
-    "type": "object",
+    **_object(version={"const": 1}, cluster=_TEXT, node=_TEXT, events=_EVENTS),
     "required": ["version", "events"],
-    "properties": {
-        "version": {"const": 1},
-        "cluster": _TEXT,
-        "node": _TEXT,
-        "events": {"type": "array", "maxItems": 1000, "items": {"type": "object"}},
-    },
 }
-_ANSWER = {
-    "type": "object",
-    "required": ["stored", "duplicates", "rejected"],
-    "properties": {
-        "stored": {"type": "integer"},
-        "duplicates": {"type": "integer"},
-        "rejected": {"type": "array", "items": _REFUSED},
-    },
-}
-_ERROR = {"type": "object", "required": ["error"], "properties": {"error": _TEXT}}
+_ANSWER = _object(stored=_INTEGER, duplicates=_INTEGER, rejected=_list_of(_REFUSED))
+_ERROR = _object(error=_TEXT)
 
 
 def document() -> dict[str, Any]:
@@ -93,7 +87,7 @@ def job_row() -> dict[str, Any]:
         if column.nullable:
             kind["type"] = [kind["type"], "null"]
         properties[column.name] = kind
-    return {"type": "object", "required": [c.name for c in columns], "properties": properties}
+    return _object(**properties)
 
 
 def _intake() -> dict[str, Any]:
@@ -164,38 +158,31 @@ def _path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": _TEXT}
 
 
-def _lists(*names: str, **others: dict[str, Any]) -> dict[str, Any]:
-    """An object with lists of objects; amounts in them are decimal texts."""
-    lists = {name: {"type": "array", "items": {"type": "object"}} for name in names}
-    return {"type": "object", "required": [*lists, *others], "properties": {**lists, **others}}
-
-
 def _next() -> dict[str, Any]:
     return {"type": ["integer", "null"], "description": "after of the next page; null on the last"}
 
 
 def _page() -> dict[str, Any]:
-    properties = {"jobs": {"type": "array", "items": job_row()}, "next": _next()}
-    return {"type": "object", "required": ["jobs", "next"], "properties": properties}
+    return _object(jobs=_list_of(job_row()), next=_next())
 
 
 def _job() -> dict[str, Any]:
     lists = ("nodes", "attempts_list", "checkpoints_list", "verdicts", "timeline")
-    properties: dict[str, Any] = {
-        name: {"type": "array", "items": {"type": "object"}} for name in lists
+    ratios = ("goodput_ratio", "ettr_ratio", "last_hour_ettr_ratio")
+    maybe = {"type": ["number", "null"]}
+    expected = dict.fromkeys((field.name for field in fields(Expectation)), maybe)
+    properties = {
+        **dict.fromkeys(lists, _OBJECTS),
+        **dict.fromkeys(ratios, maybe),
+        "expectation": {"type": "object", "properties": expected},
     }
-    for name in ("goodput_ratio", "ettr_ratio", "last_hour_ettr_ratio"):
-        properties[name] = {"type": ["number", "null"]}
-    expected = {field.name: {"type": ["number", "null"]} for field in fields(Expectation)}
-    properties["expectation"] = {"type": "object", "properties": expected}
     required = ["cluster", "job_id", "status", "outcome", *lists]
     return {"type": "object", "required": required, "properties": properties}
 
 
 def _letters() -> dict[str, Any]:
     letter = {"type": "object", "required": ["refusal", "reason", "received", "body"]}
-    properties = {"dead_letters": {"type": "array", "items": letter}, "next": _next()}
-    return {"type": "object", "required": ["dead_letters", "next"], "properties": properties}
+    return _object(dead_letters=_list_of(letter), next=_next())
 
 
 _MONTHLY = [
@@ -210,10 +197,14 @@ _COST_QUERY = [
     _query("sort", f"a dimension, or the largest first of {', '.join(MEASURES)}"),
     *(_query(name, f"only jobs of this {name}") for name in CHOSEN),
 ]
-_COSTS = _lists("rows", "totals", **dict.fromkeys(("from", "to", "timezone"), _TEXT))
-_STATEMENT = _lists(
-    *("lines", "totals", "budgets", "capacity", "differences"),
-    checked={"type": "array", "items": _TEXT},
+_COSTS = _object(
+    **dict.fromkeys(("rows", "totals"), _OBJECTS),
+    **dict.fromkeys(("from", "to", "timezone"), _TEXT),
+)
+# Amounts in it are decimal texts.
+_STATEMENT = _object(
+    **dict.fromkeys(("lines", "totals", "budgets", "capacity", "differences"), _OBJECTS),
+    checked=_list_of(_TEXT),
     month=_TEXT,
     timezone=_TEXT,
     closed={"type": ["object", "null"]},

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lockstep_ledger.importers.mlperf import read_mlperf
-from lockstep_ledger.importers.node_trace import read_node_trace
 from lockstep_records.events.event import Event, check_event
 from lockstep_records.joblogs.reading.read import read_log
+
+from .node_trace import read_node_trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOW = 1_900_000_000.0

@@ -1,10 +1,16 @@
 """A trace of nodes that come and go, as spot instances do: each node is a job that is preempted.
 
 A line is ``MILLISECONDS,add|remove,NODE``. GPU-seconds of the ledger are then the node-hours of the
-trace times the GPUs of a node.
+trace times the GPUs of a node::
+
+    python -m tests.ledger.importers.node_trace TRACE > events.jsonl
+    lockstep ledger import events.jsonl
 """
 
+import json
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_records.events.event import Event
@@ -71,3 +77,9 @@ def _parse(line: str, number: int) -> tuple[float, str, str]:
             f"line {number}: {line.strip()[:60]!r} is not MILLISECONDS,add|remove,NODE"
         )
     return int(parts[0]) / 1000, parts[1], parts[2]
+
+
+if __name__ == "__main__":
+    trace = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
+    for each in read_node_trace(trace, start_seconds=946_684_800.0):
+        sys.stdout.write(json.dumps(each.document()) + "\n")

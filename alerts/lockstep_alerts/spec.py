@@ -102,6 +102,11 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
         symptoms=symptoms,
         objective_symptoms=tuple(symptoms_of(objectives)),
     )
+    for each in (
+        each.entry("job_classes") for each in entries["objectives"] if each.has("job_classes")
+    ):
+        for name in each.fields():
+            spec.limits.check_class(each, name, name)
     _refuse_doubles(entries["objectives"], "slo", [each.slo for each in objectives])
     _refuse_doubles(entries["symptoms"], "alert", [each.alert for each in symptoms])
     _refuse_alerts_twice(path, [each.alert for each in spec.alerts])

@@ -24,7 +24,7 @@ def namespaces(files: list[RuleFile]) -> dict[str, str]:
 
 
 def too_long(files: list[RuleFile]) -> list[str]:
-    """Groups of recorded series beyond the limit: they are in order and cannot be parted."""
+    """Groups beyond the limit whose rules read one another in order: they cannot be parted."""
     return [
         group["name"]
         for file in files

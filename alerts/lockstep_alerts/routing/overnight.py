@@ -52,7 +52,7 @@ def overnight_rules(
             "summary": "{{ $labels.ticket }} fired outside the office hours, and has ended",
             "description": "Where: {{ range $name, $value := $labels }}"
             '{{ if match "cluster|job_id|node|rank|slo|instance" $name }}'
-            "{{ $name }} {{ $value }}; {{ end }}{{ end }}it is told once, for nobody was.",
+            "{{ $name }} {{ $value }}; {{ end }}{{ end }}nobody was notified of it then.",
             "runbook_url": f"{delivery.runbook_base}{{{{ $labels.ticket }}}}.md",
         },
     }

@@ -48,11 +48,15 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
         ("symptoms:\n  - alert", "symptoms:\n    alert", r"slos\.yaml:6: symptoms: must be a list"),
         ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:7: .*names what it changes by"),
         ("[interactive, debug]", "[production]", r"slos\.yaml:5: .*production is in classes_with"),
-        ("[interactive, debug]", "[debgu]", r"slos\.yaml:5: .*debgu is no class.*mean debug\?"),
+        (
+            "[interactive, debug]",
+            "[debgu]",
+            r"slos\.yaml:5: .*debgu is not in classes.*mean debug\?",
+        ),
         (
             "good_ratio: 0.9",
             "job_classes: {producton: 0.9}",
-            r"slos\.yaml:11: .*producton is no class of the spec; did you mean production\?",
+            r"slos\.yaml:11: .*producton is not in classes of the spec; did you mean production\?",
         ),
         ("above_ratio: 0.4", "above_ratio: 4", r"slos\.yaml:8: .*above_ratio 4"),
     ],

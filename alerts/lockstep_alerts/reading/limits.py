@@ -64,8 +64,8 @@ class Limits:
     def check_class(self, entry: Entry, field: str, name: str) -> None:
         """Refuses a class of jobs that the spec does not list."""
         if self.classes and name not in self.classes:
-            remedy = f"{nearest(name, self.classes)}add it to classes of limits"
-            raise entry.refuse(field, f"{name} is no class of the spec; {remedy}")
+            remedy = f"{nearest(name, self.classes)}add it to limits.classes"
+            raise entry.refuse(field, f"{name} is not in classes of the spec; {remedy}")
 
 
 def read_limits(entry: Entry) -> Limits:

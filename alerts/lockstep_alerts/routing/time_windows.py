@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from lockstep_alerts.reading.entry import Entry
@@ -163,12 +163,9 @@ def _once(entry: Entry) -> Iterator[Interval]:
     while datetime.combine(day, time()) < end:
         first = begin.strftime("%H:%M") if day == begin.date() else "00:00"
         last = end.strftime("%H:%M") if day == end.date() else "24:00"
-        yield {**_date(day), "times": [_times(first, last)]}
+        date = {"years": [f"{day.year}"], "months": [f"{day.month}"]}
+        yield {**date, "days_of_month": [f"{day.day}"], "times": [_times(first, last)]}
         day += timedelta(days=1)
-
-
-def _date(day: date) -> Interval:
-    return {"years": [f"{day.year}"], "months": [f"{day.month}"], "days_of_month": [f"{day.day}"]}
 
 
 def _moment(entry: Entry, field: str) -> datetime:

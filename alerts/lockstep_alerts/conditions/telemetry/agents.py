@@ -38,19 +38,15 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     tick = f"{select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}]"
     # By the agent's own clock: it serves a text that does not change.
     stuck = by("max", f"max_over_time({tick}) - min_over_time({tick})", CLUSTER, NODE)
-    frozen = f"({stuck} == 0 and {ON_MACHINE} {_seen_long(windows)})"
+    # Scraped for long enough to tell whether the text changes.
+    watched = by("group", f"count_over_time({tick}) >= {MIN_SCRAPES}", CLUSTER, NODE)
+    frozen = f"({stuck} == 0 and {ON_MACHINE} {watched})"
     missing = f"({_select_expected(nodes)} unless {ON_MACHINE} {seen})"
     return (
         f"(({without_node}) or {frozen} or {missing})\n"
         f"unless {ON_MACHINE} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
         f"unless on ({NODE.name}) ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
-
-
-def _seen_long(windows: ScrapeWindows) -> str:
-    """Agents that were scraped for long enough to tell whether their text changes."""
-    counted = f"count_over_time({select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}])"
-    return by("group", f"{counted} >= {MIN_SCRAPES}", CLUSTER, NODE)
 
 
 def _select_expected(nodes: tuple[str, ...]) -> str:
@@ -65,9 +61,9 @@ def _select_unexpected() -> str:
     agents, targets = select(agent.AGENT_INFO), select(foreign.UP, _AGENTS, has(NODE))
     listed = select(foreign.KUBE_NODE, has(CLUSTER))
     on_target = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE)})"
-    asked = f"{agents} and {_ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
-    known = by("group", f"{targets} or {listed}", CLUSTER, NODE)
-    return by("group", f"({asked}) unless {ON_MACHINE} {known}", CLUSTER, NODE)
+    compared = f"{agents} and {_ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
+    inventory = by("group", f"{targets} or {listed}", CLUSTER, NODE)
+    return by("group", f"({compared}) unless {ON_MACHINE} {inventory}", CLUSTER, NODE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ def agent_down(condition: AgentDown, timing: Timing) -> list[Case]:
         ),
         Case(
             "no agent serves a node of the targets",
-            [*_agents(timing, 4, 0), *_renamed(timing, said="n9"), *_of_kubernetes(timing, "n9")],
+            [*_agents(timing, 4, 0), *_renamed(timing, own="n9"), *_of_kubernetes(timing, "n9")],
             {"cluster": "c1", "node": "n8"},
         ),
         Case(
@@ -54,14 +54,14 @@ def agents_down(condition: AgentsDown, timing: Timing) -> list[Case]:
     ]
 
 
-def _renamed(timing: Timing, target: str = "n8", said: str = "") -> list[Samples]:
+def _renamed(timing: Timing, target: str = "n8", own: str = "") -> list[Samples]:
     """A target with the name of one node whose agent says that it is of another."""
     labels = {"instance": "n8:9400", "cluster": "c1"}
     tick = growing(Stretch(timing.fires_by_seconds, 1))
     return [
         samples(foreign.UP, timing.steady(1), **labels, node=target, job="lockstep-agent"),
-        samples(agent.AGENT_INFO, timing.steady(1), **labels, node=said, version="1"),
-        samples(agent.AGENT_TICK, tick, **labels, node=said),
+        samples(agent.AGENT_INFO, timing.steady(1), **labels, node=own, version="1"),
+        samples(agent.AGENT_TICK, tick, **labels, node=own),
     ]
 
 

@@ -141,8 +141,11 @@ def use(deployment: Deployment, folder: Path, delivery: Delivery) -> None:
 
 
 def test_a_ticket_of_the_night_is_told_when_the_office_opens(tmp_path: Path) -> None:
-    expected = Samples('kube_node_info{cluster="c1", node="n9"}', steady(1, GONE_SECONDS))
-    with playing(tmp_path / "stack", [*series_of("n1"), expected]) as theatre:
+    expected = [
+        Samples(f'kube_node_info{{cluster="c1", node="{node}"}}', steady(1, seconds))
+        for node, seconds in (("n1", LENGTH_SECONDS), ("n9", GONE_SECONDS))
+    ]
+    with playing(tmp_path / "stack", [*series_of("n1"), *expected]) as theatre:
         opening = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=5)
         delivery = Delivery(
             pager_base=read_state(theatre.folder)["pager"].url, group_interval=Duration("10s")

@@ -15,9 +15,9 @@ class Area:
     """One rule file.
 
     Attributes:
-        name: last word of the file's name and of its groups.
+        name: last word of the file's name and of its group.
         every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
-        records: series that the file's first group computes, in order.
+        records: series that the group computes first, in order.
     """
 
     name: str
@@ -30,14 +30,9 @@ class Area:
         return "lockstep.rules.yaml" if self is JOBS else f"lockstep-{self.name}.rules.yaml"
 
     @property
-    def alert_group(self) -> str:
-        """Name of the group of alerts."""
+    def group(self) -> str:
+        """Name of the group of its rules."""
         return "lockstep-train" if self is JOBS else f"lockstep-{self.name}"
-
-    @property
-    def recording_group(self) -> str:
-        """Name of the group of recorded series."""
-        return f"{self.alert_group}.rules"
 
 
 _SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)

@@ -1,6 +1,7 @@
 """Generates rules and routes from the alert spec, and checks them."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,8 +15,8 @@ from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.writers import Target, remark_on, render_for
-from lockstep_alerts.writers.options import target_options
+from lockstep_alerts.writers import remark_on, render_for
+from lockstep_alerts.writers.options import read_target, target_options
 
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
@@ -58,6 +59,7 @@ def alerts() -> None:
 @click.pass_context
 def generate(
     ctx: click.Context,
+    /,
     *,
     spec: Path | None,
     out: Path,
@@ -65,10 +67,11 @@ def generate(
     runbook_base: str,
     dashboard_base: str,
     deployment_file: Path | None,
-    target: Target,
     only_compare: bool,
+    **of_target: Any,
 ) -> None:
     """Write the rule files and the Alertmanager configuration."""
+    target = read_target(**of_target)
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     deployment = read_deployment(deployment_file) if deployment_file else None
     read = read_spec(spec or spec_path(), interval)

@@ -45,6 +45,8 @@ _GROUPED = {
 def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
     """The alert as Markdown."""
     is_by_job = symptom.is_of_job and symptom.severity == "critical"
+    runbook = runbooks / f"{symptom.alert}.md"
+    meaning = " ".join(_section(runbook, "Meaning").split()) or symptom.summary
     sections = {
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
@@ -52,20 +54,19 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
         "False alarms": list(_false_alarms(spec, symptom, runbooks)),
         "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[is_by_job]}"],
         "Kept quiet by": list(inhibitors(symptom)) or ["nothing"],
-        "Runbook": [str(runbooks / f"{symptom.alert}.md")],
+        "Runbook": [str(runbook)],
     }
-    lines = [f"# {symptom.alert} ({symptom.severity})", "", _meaning(runbooks, symptom)]
+    lines = [f"# {symptom.alert} ({symptom.severity})", "", meaning]
     for title, points in sections.items():
         lines += ["", f"## {title}", "", *(f"- {point}" for point in points)]
     return "\n".join(lines) + "\n"
 
 
-def _meaning(runbooks: Path, symptom: Symptom) -> str:
-    """First section of the runbook; the summary where there is none."""
-    path = runbooks / f"{symptom.alert}.md"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    found = re.search(r"^## Meaning\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
-    return " ".join(found[1].split()) if found else symptom.summary
+def _section(runbook: Path, title: str) -> str:
+    """The text of a section of a runbook; empty where there is none."""
+    text = runbook.read_text(encoding="utf-8") if runbook.is_file() else ""
+    found = re.search(rf"^## {title}\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
@@ -174,15 +175,9 @@ def _false_alarms(spec: Spec, symptom: Symptom, runbooks: Path) -> Iterator[str]
     elif isinstance(condition, GpuSecondBurn):
         yield "not simulated: it counts no rare events; the time that it names was lost"
     else:
-        yield from _false_positives(runbooks / f"{symptom.alert}.md")
-
-
-def _false_positives(runbook: Path) -> Iterator[str]:
-    """What looks like it and is not, by its runbook."""
-    text = runbook.read_text(encoding="utf-8") if runbook.is_file() else ""
-    found = re.search(r"^## False positives\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
-    points = re.split(r"^- ", found[1], flags=re.MULTILINE) if found else []
-    yield from (" ".join(point.split()) for point in points if point.strip())
+        text = _section(runbooks / f"{symptom.alert}.md", "False positives")
+        points = re.split(r"^- ", text, flags=re.MULTILINE)
+        yield from (" ".join(point.split()) for point in points if point.strip())
 
 
 def expected_false_alarms(spec: Spec) -> Iterator[str]:

@@ -102,6 +102,7 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
         symptoms=symptoms,
         objective_symptoms=tuple(symptoms_of(objectives)),
     )
+    _refuse_unknown_classes(entries["objectives"], spec.limits)
     _refuse_doubles(entries["objectives"], "slo", [each.slo for each in objectives])
     _refuse_doubles(entries["symptoms"], "alert", [each.alert for each in symptoms])
     _refuse_alerts_twice(path, [each.alert for each in spec.alerts])
@@ -123,6 +124,14 @@ def _refuse_doubles(entries: Sequence[Entry], field: str, names: list[str]) -> N
         if name in names[:index]:
             first = entries[names.index(name)].location(field)
             raise entries[index].refuse(field, f"is listed twice, first in {first}; rename one")
+
+
+def _refuse_unknown_classes(objectives: Sequence[Entry], limits: Limits) -> None:
+    for objective in objectives:
+        if objective.has("job_classes"):
+            classes = objective.entry("job_classes")
+            for name in classes.fields():
+                limits.check_class(classes, name, name)
 
 
 def _refuse_alerts_twice(path: Path, names: list[str]) -> None:

@@ -15,6 +15,7 @@ OWN = """\
 extends: shipped
 limits:
   page_gpus: 16
+  classes: [interactive, production, debug]
   classes_without_pages: [interactive, debug]
 symptoms:
   - alert: TrainStragglerRank
@@ -43,11 +44,21 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
         ("limits:", "limit:", r"slos\.yaml:2: limit: the spec has no such section"),
         ("page_gpus: 16", "page_gpus: many", r"slos\.yaml:3: limits: page_gpus 'many'"),
         ("page_gpus", "page_gpu", r"slos\.yaml:3: limits: page_gpu 16: .*page_gpus"),
-        ("TrainStragglerRank", "TrainStraglerRank", r"slos\.yaml:6: .*mean TrainStragglerRank\?"),
-        ("symptoms:\n  - alert", "symptoms:\n    alert", r"slos\.yaml:5: symptoms: must be a list"),
-        ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:6: .*names what it changes by"),
-        ("[interactive, debug]", "[production]", r"slos\.yaml:4: .*production is in classes_with"),
-        ("above_ratio: 0.4", "above_ratio: 4", r"slos\.yaml:7: .*above_ratio 4"),
+        ("TrainStragglerRank", "TrainStraglerRank", r"slos\.yaml:7: .*mean TrainStragglerRank\?"),
+        ("symptoms:\n  - alert", "symptoms:\n    alert", r"slos\.yaml:6: symptoms: must be a list"),
+        ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:7: .*names what it changes by"),
+        ("[interactive, debug]", "[production]", r"slos\.yaml:5: .*production is in classes_with"),
+        (
+            "[interactive, debug]",
+            "[debgu]",
+            r"slos\.yaml:5: .*debgu is not in classes.*mean debug\?",
+        ),
+        (
+            "good_ratio: 0.9",
+            "job_classes: {producton: 0.9}",
+            r"slos\.yaml:11: .*producton is not in classes of the spec; did you mean production\?",
+        ),
+        ("above_ratio: 0.4", "above_ratio: 4", r"slos\.yaml:8: .*above_ratio 4"),
     ],
 )
 def test_a_wrong_overlay_is_refused_with_its_own_line(

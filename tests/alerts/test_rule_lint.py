@@ -28,7 +28,7 @@ def test_the_generated_rules_have_no_fault() -> None:
     [
         ('up{job=~"agent"} == 0', "job is compared by a pattern with 'agent'"),
         ('up{job!~"agent"} == 0', "write an equality"),
-        ("a:b > 1", "a:b is recorded in another file; say by last_over_time"),
+        ("a:b > 1", "a:b is recorded in another group; say by last_over_time"),
         ("avg by (x) (a / b) > 1", "b may be 0 in an aggregation"),
         ("sum by (x) (a / on (x) group_left () (b)) > 1", "(b) may be 0"),
         ("max by (x) (a > 1 or (c + a / (b * 2))) > 1", "(b * 2) may be 0"),
@@ -56,3 +56,17 @@ def test_a_fault_is_found_and_named(tmp_path: Path, expression: str, sentence: s
 )
 def test_what_is_right_is_no_fault(tmp_path: Path, rule: dict[str, str]) -> None:
     assert faults(tmp_path, **rule) == []
+
+
+def test_a_series_of_another_group_of_the_same_file_is_another_ones(tmp_path: Path) -> None:
+    record, alert = {"record": "a:b", "expr": "up"}, {"alert": "A", "expr": "a:b > 1"}
+    path = tmp_path / "own.rules.yaml"
+
+    def found(*groups: list[dict[str, str]]) -> list[str]:
+        listed = [{"name": f"g{number}", "rules": rules} for number, rules in enumerate(groups)]
+        path.write_text(yaml.safe_dump({"groups": listed}), encoding="utf-8")
+        return list(findings([path]))
+
+    assert found([record, alert]) == []
+    [fault] = found([record], [alert])
+    assert "a:b is recorded in another group; say by last_over_time" in fault

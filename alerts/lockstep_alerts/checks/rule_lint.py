@@ -25,19 +25,17 @@ _BELOW = re.compile(r"\[\w+(?::\w+)?\]\)*(?: offset \w+)? (?:<=?|==) ")
 
 def findings(rule_files: list[Path]) -> Iterator[str]:
     """One sentence for each fault of a rule, with the file and the rule's name."""
-    groups = {
-        path: yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for path in rule_files
-    }
-    files_of = {
-        rule["record"]: path
-        for path, listed in groups.items()
-        for group in listed
-        for rule in group["rules"]
-        if "record" in rule
-    }
-    for path, listed in groups.items():
-        foreign = {name for name, file in files_of.items() if file != path}
-        for rule in (rule for group in listed for rule in group["rules"]):
+    listed = [
+        (path, group)
+        for path in rule_files
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    ]
+    recorded = [
+        {rule["record"] for rule in group["rules"] if "record" in rule} for _, group in listed
+    ]
+    for (path, group), own in zip(listed, recorded, strict=True):
+        foreign = set().union(*recorded) - own
+        for rule in group["rules"]:
             name = rule.get("alert") or rule["record"]
             for fault in _faults(rule, foreign):
                 yield f"{path.name}: {name}: {fault}"
@@ -50,7 +48,7 @@ def _faults(rule: Mapping[str, Any], foreign: set[str]) -> Iterator[str]:
             yield f"{label} is compared by a pattern with {value!r}; write an equality"
     for name, window in _READ.findall(expression):
         if name in foreign and not window:
-            yield f"{name} is recorded in another file; say by last_over_time how old it may be"
+            yield f"{name} is recorded in another group; say by last_over_time how old it may be"
     for inside in map(_operand, _ends(_AGGREGATION, expression), [expression] * len(expression)):
         for begin in _ends(_DIVISION, inside):
             divisor = _operand(begin, inside)

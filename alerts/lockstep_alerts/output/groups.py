@@ -1,6 +1,6 @@
 """Turns symptoms into the groups of a Prometheus rule file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep_alerts.areas import Area
@@ -11,7 +11,6 @@ from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
-from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_records.shared.alert_boards import ALERT_BOARDS, AlertBoard
@@ -94,23 +93,15 @@ def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
 
 
 def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
-    """The group of an area's recorded series, where it has some, and that of its alerts.
+    """The group of an area: its recorded series, where it has some, and then its alerts.
 
-    Prometheus evaluates the rules of a group in order, so that one recorded series can feed the
-    next within the same evaluation.
+    Prometheus evaluates the rules of a group in order, so that a recorded series feeds the next one
+    and the alerts within the same evaluation.
     """
     every = max(area.every_seconds, spec.windows.evaluation_seconds)
+    rules = [
+        {"record": each.name, "expr": text}
+        for each, text in recorded_expressions(area.records, spec).items()
+    ]
     alerts = [alert_rule(each, spec.windows, delivery) for each in spec.alerts_of(area)]
-    groups = [_group(area.alert_group, every, alerts)]
-    if area.records:
-        groups.insert(0, _group(area.recording_group, every, _records(area.records, spec)))
-    return groups
-
-
-def _records(series: Iterable[Recorded], spec: Spec) -> list[dict[str, object]]:
-    expressions = recorded_expressions(series, spec)
-    return [{"record": each.name, "expr": text} for each, text in expressions.items()]
-
-
-def _group(name: str, every_seconds: int, rules: list[dict[str, object]]) -> dict[str, object]:
-    return {"name": name, "interval": spelled(every_seconds), "rules": rules}
+    return [{"name": area.group, "interval": spelled(every), "rules": [*rules, *alerts]}]

@@ -10,6 +10,7 @@ from lockstep_alerts.areas import AREAS
 from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config
+from lockstep_alerts.routing.overnight import OVERNIGHT_FILE, overnight_rules
 from lockstep_alerts.spec import Spec
 from lockstep_records.file_access.atomic_file import write_atomically
 
@@ -47,6 +48,9 @@ def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None)
     for area in AREAS:
         if spec.alerts_of(area):
             files[area.rules_file] = to_yaml({"groups": rule_groups(area, spec, delivery)})
+    tickets = tuple(each.alert for each in spec.alerts if each.severity in ("critical", "warning"))
+    if deployment and (groups := overnight_rules(tickets, delivery, deployment)):
+        files[OVERNIGHT_FILE] = to_yaml({"groups": groups})
     return files
 
 

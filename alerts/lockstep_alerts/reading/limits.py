@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.entry import Entry, nearest
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole_number
 
@@ -41,6 +41,7 @@ class Limits:
         page_gpus: what a job holds at least that wakes somebody.
         classes_without_pages, classes_with_pages: classes of jobs that never page, and that do at
             any size.
+        classes: that limits and objectives may name; any where it is empty.
     """
 
     queue_wait: tuple[QueueWait, ...]
@@ -58,6 +59,13 @@ class Limits:
     page_gpus: Annotated[int, whole_number(0, 1_000_000)] = 8
     classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
     classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)
+    classes: Annotated[tuple[str, ...], Entry.texts] = ()
+
+    def check_class(self, entry: Entry, field: str, name: str) -> None:
+        """Refuses a class of jobs that the spec does not list."""
+        if self.classes and name not in self.classes:
+            remedy = f"{nearest(name, self.classes)}add it to limits.classes"
+            raise entry.refuse(field, f"{name} is not in classes of the spec; {remedy}")
 
 
 def read_limits(entry: Entry) -> Limits:
@@ -74,6 +82,9 @@ def read_limits(entry: Entry) -> Limits:
     if both := set(limits.classes_with_pages) & set(limits.classes_without_pages):
         field = next(name for name in _PAGING if entry.has(name))
         raise entry.refuse(field, f"{min(both)} is in {' and in '.join(_PAGING)}; keep it in one")
+    for field in filter(entry.has, _PAGING):
+        for name in entry.texts(field):
+            limits.check_class(entry, field, name)
     return limits
 
 

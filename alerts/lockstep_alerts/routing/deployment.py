@@ -12,6 +12,7 @@ from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.routing.receivers import USES, Receiver, read_policy, read_receiver
 from lockstep_alerts.routing.time_windows import (
     Maintenance,
+    OfficeHours,
     TimeWindow,
     read_maintenance,
     read_office_hours,
@@ -54,13 +55,13 @@ class Deployment:
 
     receivers: Mapping[str, tuple[Receiver, ...]]
     cooldown: Cooldown = Cooldown()
-    office_hours: TimeWindow | None = None
+    office_hours: OfficeHours | None = None
     maintenance: tuple[Maintenance, ...] = ()
 
     @property
     def time_windows(self) -> list[TimeWindow]:
         """Every named time."""
-        office = [self.office_hours] if self.office_hours else []
+        office = [self.office_hours.window] if self.office_hours else []
         return office + [each.window for each in self.maintenance]
 
 

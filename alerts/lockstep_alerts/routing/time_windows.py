@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from lockstep_alerts.reading.entry import Entry
@@ -62,14 +62,40 @@ class Maintenance:
         return self.mutes in (use, "all") and self.cluster in (None, cluster)
 
 
-def read_office_hours(entry: Entry) -> TimeWindow:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfficeHours:
+    """The hours in which tickets are notified.
+
+    Attributes:
+        window: as Alertmanager has them.
+        days: of the week, 0 is sunday; in order.
+        begin, end: seconds of the day.
+    """
+
+    window: TimeWindow
+    days: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_office_hours(entry: Entry) -> OfficeHours:
     """The hours in which tickets are notified.
 
     Raises:
         SpecError: a day, an hour or the time zone is none.
     """
     entry.check_keys(("time_zone", *_WEEKLY), ())
-    return TimeWindow(name="office-hours", intervals=(_weekly(entry),), time_zone=_time_zone(entry))
+    days: set[int] = set()
+    weekly = (_weekly(entry),)
+    for part in entry.text("days").lower().split(","):
+        first, _, last = part.strip().partition(":")
+        days |= set(range(_DAYS.index(first), _DAYS.index(last or first) + 1))
+    begin, end = (
+        3600 * int(hour) + 60 * int(minute)
+        for hour, minute in (text.split(":") for text in entry.text("hours").split("-"))
+    )
+    window = TimeWindow(name="office-hours", intervals=weekly, time_zone=_time_zone(entry))
+    return OfficeHours(window=window, days=tuple(sorted(days)), begin=begin, end=end)
 
 
 def read_maintenance(entry: Entry) -> Maintenance:
@@ -137,12 +163,9 @@ def _once(entry: Entry) -> Iterator[Interval]:
     while datetime.combine(day, time()) < end:
         first = begin.strftime("%H:%M") if day == begin.date() else "00:00"
         last = end.strftime("%H:%M") if day == end.date() else "24:00"
-        yield {**_date(day), "times": [_times(first, last)]}
+        date = {"years": [f"{day.year}"], "months": [f"{day.month}"]}
+        yield {**date, "days_of_month": [f"{day.day}"], "times": [_times(first, last)]}
         day += timedelta(days=1)
-
-
-def _date(day: date) -> Interval:
-    return {"years": [f"{day.year}"], "months": [f"{day.month}"], "days_of_month": [f"{day.day}"]}
 
 
 def _moment(entry: Entry, field: str) -> datetime:

@@ -42,7 +42,7 @@ def _times(deployment: Deployment, use: str, cluster: str | None) -> Route:
     muted = [each.window.name for each in deployment.maintenance if each.concerns(use, cluster)]
     office = deployment.office_hours if use == "ticket" else None
     times: Route = {"mute_time_intervals": muted} if muted else {}
-    return times | ({"active_time_intervals": [office.name]} if office else {})
+    return times | ({"active_time_intervals": [office.window.name]} if office else {})
 
 
 def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import click
@@ -54,32 +53,30 @@ _OPTIONS = (
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options to a command, which receives them as its argument ``target``."""
-
-    @wraps(command)
-    def with_target(
-        *arguments: Any,
-        ruler: str,
-        lacks: tuple[str, ...],
-        histograms: str,
-        namespace: str,
-        labels: tuple[str, ...],
-        secret: str,
-        **others: Any,
-    ) -> Any:
-        target = Target(
-            format=ruler,
-            lacks=lacks,
-            native_histograms=histograms == "native",
-            namespace=_name("--namespace", namespace),
-            labels=dict(map(_pair, labels)),
-            key_store=_name("--secret", secret),
-        )
-        return command(*arguments, target=target, **others)
-
+    """Adds the options to a command, which reads them by ``read_target``."""
     for option in reversed(_OPTIONS):
-        option(with_target)
-    return with_target
+        command = option(command)
+    return command
+
+
+def read_target(
+    *,
+    ruler: str,
+    lacks: tuple[str, ...],
+    histograms: str,
+    namespace: str,
+    labels: tuple[str, ...],
+    secret: str,
+) -> Target:
+    """The ruler that the options choose, and the names of its objects."""
+    return Target(
+        format=ruler,
+        lacks=lacks,
+        native_histograms=histograms == "native",
+        namespace=_name("--namespace", namespace),
+        labels=dict(map(_pair, labels)),
+        key_store=_name("--secret", secret),
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -9,12 +9,14 @@ from click.testing import CliRunner
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.output.write import render, to_yaml, write_files
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 from .case import find_cases
+from .promtool import every_case, promtool_test
 from .synthetic import Timing
 from .write import write
 
@@ -63,6 +65,25 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
     assert CliRunner().invoke(write, ["--interval", "30s", "--out", str(out)]).exit_code == 0
     text = (out / "lockstep.tests.yaml").read_text(encoding="utf-8")
     assert run_only(text, "TrainStragglerRank fires: one rank late", out).returncode == 1
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("scrape", ["5s", "60s"])
+def test_an_agent_is_missed_by_every_inventory_in_every_case(tmp_path: Path, scrape: str) -> None:
+    spec = read_spec(spec_path(), Duration(scrape))
+    [symptom] = (each for each in spec.alerts if each.alert == "TrainAgentDown")
+    write_files(tmp_path, render(spec, Delivery()))
+    tests = {
+        "rule_files": [symptom.area.rules_file],
+        "evaluation_interval": spelled(symptom.evaluation_seconds(spec.windows)),
+        "tests": [
+            promtool_test(symptom, case, spec.windows) for case in every_case(symptom, spec.windows)
+        ],
+    }
+    (tmp_path / "cases.yaml").write_text(to_yaml(tests), encoding="utf-8")
+    command = ["promtool", "test", "rules", str(tmp_path / "cases.yaml")]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run_only(text: str, name: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,8 @@ class NotFinite(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Steps of each job that were not finite within the window, over all ranks."""
-        brief = windows.cover(self._brief_seconds(windows))
+        scrapes_seconds = (self.least_scrapes + 3) * windows.scrape_seconds
+        brief = windows.cover(max(_BRIEF_SECONDS, scrapes_seconds))
         return by(
             "sum",
             "\nor\n".join(
@@ -49,9 +50,6 @@ class NotFinite(Condition):
         steps = by("sum", increase(training.STEPS, window), *NODE_LABELS)
         often = by("group", seen, *NODE_LABELS)
         return f"{lost} > {ON_NODE} ({self.above_ratio:g} * {steps}) and {ON_NODE} {often}"
-
-    def _brief_seconds(self, windows: ScrapeWindows) -> int:
-        return max(_BRIEF_SECONDS, (self.least_scrapes + 3) * windows.scrape_seconds)
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """As many scrapes as have to see it, one of which may see two steps."""

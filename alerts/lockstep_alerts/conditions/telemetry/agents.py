@@ -32,37 +32,38 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     without_node = (
         f"{lately} == 0 and on ({names(*_EXPECTED)}) {select(foreign.UP, _AGENTS, eq(NODE, ''))}"
     )
-    with_node = by(
-        "max",
-        f"max_over_time({select(foreign.UP, _AGENTS, has(NODE))}[{windows.live}])",
-        CLUSTER,
-        NODE,
-    )
     seen = by(
         "group", f"present_over_time({select(agent.AGENT_INFO)}[{windows.live}])", CLUSTER, NODE
     )
     tick = f"{select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}]"
     # By the agent's own clock: it serves a text that does not change.
     stuck = by("max", f"max_over_time({tick}) - min_over_time({tick})", CLUSTER, NODE)
-    frozen = f"({stuck} == 0 and {ON_MACHINE} {_seen_long(windows)})"
-    missing = f"({_select_from_kubernetes(nodes)} unless {ON_MACHINE} {seen})"
+    # Scraped for long enough to tell whether the text changes.
+    watched = by("group", f"count_over_time({tick}) >= {MIN_SCRAPES}", CLUSTER, NODE)
+    frozen = f"({stuck} == 0 and {ON_MACHINE} {watched})"
+    missing = f"({_select_expected(nodes)} unless {ON_MACHINE} {seen})"
     return (
-        f"(({without_node}) or ({with_node} == 0) or {frozen} or {missing})\n"
+        f"(({without_node}) or {frozen} or {missing})\n"
         f"unless {ON_MACHINE} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
         f"unless on ({NODE.name}) ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
 
 
-def _seen_long(windows: ScrapeWindows) -> str:
-    """Agents that were scraped for long enough to tell whether their text changes."""
-    counted = f"count_over_time({select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}])"
-    return by("group", f"{counted} >= {MIN_SCRAPES}", CLUSTER, NODE)
-
-
-def _select_from_kubernetes(nodes: tuple[str, ...]) -> str:
-    """Nodes that should have an agent, of clusters in which any agent answers."""
+def _select_expected(nodes: tuple[str, ...]) -> str:
+    """Nodes that should have an agent: of targets, and of clusters in which any agent answers."""
     inventory = select(foreign.KUBE_NODE, has(CLUSTER), one_of(NODE, *nodes))
-    return by("group", f"{inventory} and {_ON_CLUSTER} {select(agent.AGENT_INFO)}", CLUSTER, NODE)
+    in_use = f"{inventory} and {_ON_CLUSTER} {select(agent.AGENT_INFO)}"
+    return by("group", f"{select(foreign.UP, _AGENTS, has(NODE))} or {in_use}", CLUSTER, NODE)
+
+
+def _select_unexpected() -> str:
+    """Nodes of agents that no inventory has, where Kubernetes or their own target names nodes."""
+    agents, targets = select(agent.AGENT_INFO), select(foreign.UP, _AGENTS, has(NODE))
+    listed = select(foreign.KUBE_NODE, has(CLUSTER))
+    on_target = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE)})"
+    compared = f"{agents} and {_ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
+    inventory = by("group", f"{targets} or {listed}", CLUSTER, NODE)
+    return by("group", f"({compared}) unless {ON_MACHINE} {inventory}", CLUSTER, NODE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,11 +82,11 @@ class _Agents(Condition):
 
 
 class AgentDown(_Agents):
-    """Agents that should answer and do not, or serve a text that stands."""
+    """Agents that should answer and do not, serve a text that stands, or are of unknown nodes."""
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Agents by their node, or by their address where the target names none."""
-        return silent_agents(windows, self.nodes)
+        return f"{silent_agents(windows, self.nodes)}\nor\n{_select_unexpected()}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

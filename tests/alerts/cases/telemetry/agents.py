@@ -26,6 +26,16 @@ def agent_down(condition: AgentDown, timing: Timing) -> list[Case]:
             [samples(foreign.UP, timing.steady(0), **never)],
             {"cluster": "c1", "instance": "n7:9440"},
         ),
+        Case(
+            "no agent serves a node of the targets",
+            [*_agents(timing, 4, 0), *_renamed(timing, own="n9"), *_of_kubernetes(timing, "n9")],
+            {"cluster": "c1", "node": "n8"},
+        ),
+        Case(
+            "an agent is of a node that no inventory has",
+            [*_agents(timing, 4, 0), *_of_kubernetes(timing, "n0"), *_renamed(timing, "n3", "n9")],
+            {"cluster": "c1", "node": "n9"},
+        ),
         Case("the node is drained", [*_agents(timing, 4, 1), drained]),
         Case("all answer", _agents(timing, 4, 0)),
     ]
@@ -42,6 +52,21 @@ def agents_down(condition: AgentsDown, timing: Timing) -> list[Case]:
         Case("fewer agents are silent", _agents(timing, num_agents, num_silent - 1)),
         Case("all agents answer", _agents(timing, num_agents, 0)),
     ]
+
+
+def _renamed(timing: Timing, target: str = "n8", own: str = "") -> list[Samples]:
+    """A target with the name of one node whose agent says that it is of another."""
+    labels = {"instance": "n8:9400", "cluster": "c1"}
+    tick = growing(Stretch(timing.fires_by_seconds, 1))
+    return [
+        samples(foreign.UP, timing.steady(1), **labels, node=target, job="lockstep-agent"),
+        samples(agent.AGENT_INFO, timing.steady(1), **labels, node=own, version="1"),
+        samples(agent.AGENT_TICK, tick, **labels, node=own),
+    ]
+
+
+def _of_kubernetes(timing: Timing, *nodes: str) -> list[Samples]:
+    return [samples(foreign.KUBE_NODE, timing.steady(1), cluster="c1", node=n) for n in nodes]
 
 
 def _agents(

@@ -8,7 +8,6 @@ import click
 from lockstep_alerts.checks.check_command import check, test
 from lockstep_alerts.checks.cost import refuse_too_costly
 from lockstep_alerts.explain import expected_false_alarms, explain
-from lockstep_alerts.openslo import openslo
 from lockstep_alerts.output.write import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
@@ -123,5 +122,4 @@ def list_alerts(*, spec: Path | None) -> None:
 
 alerts.add_command(check)
 alerts.add_command(explain)
-alerts.add_command(openslo)
 alerts.add_command(test)

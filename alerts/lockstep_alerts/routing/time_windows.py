@@ -138,7 +138,7 @@ def _weekly(entry: Entry) -> Interval:
     ).partition("-")
     if end <= begin:
         raise entry.refuse("hours", "must end after they begin; split them at 24:00")
-    return {"weekdays": days, "times": [_times(begin, end)]}
+    return {"weekdays": days, "times": [{"start_time": begin, "end_time": end}]}
 
 
 def _days(entry: Entry, part: str) -> str:
@@ -148,10 +148,6 @@ def _days(entry: Entry, part: str) -> str:
     if separator and _DAYS.index(last) < _DAYS.index(first):
         raise entry.refuse("days", f"a week begins on sunday: write {last}, {first} apart")
     return part.strip()
-
-
-def _times(begin: str, end: str) -> dict[str, str]:
-    return {"start_time": begin, "end_time": end}
 
 
 def _once(entry: Entry) -> Iterator[Interval]:
@@ -164,7 +160,8 @@ def _once(entry: Entry) -> Iterator[Interval]:
         first = begin.strftime("%H:%M") if day == begin.date() else "00:00"
         last = end.strftime("%H:%M") if day == end.date() else "24:00"
         date = {"years": [f"{day.year}"], "months": [f"{day.month}"]}
-        yield {**date, "days_of_month": [f"{day.day}"], "times": [_times(first, last)]}
+        times = {"start_time": first, "end_time": last}
+        yield {**date, "days_of_month": [f"{day.day}"], "times": [times]}
         day += timedelta(days=1)
 
 

@@ -53,7 +53,7 @@ class Derivation:
         self.runs = runs_of(nodes, scheduler, parts, facts)
         self._own_start = min((s.begin for s in scheduler if s.has_start), default=None)
         self._verdicts: dict[int, Verdict] = {}
-        self._settlement = Settlement(facts, self.runs, self._outcome, timeouts or SettleTimeouts())
+        self._settlement = Settlement(facts, self.runs, timeouts or SettleTimeouts())
 
     def record(self) -> Record:
         """The record."""
@@ -61,8 +61,8 @@ class Derivation:
         record = Record(facts.cluster, facts.canonical_id, facts.number, facts.owner,
                         sorted({*facts.ids, *facts.aliases}))  # fmt: skip
         self._describe(record)
-        settle_at = self._settlement.settle_at()
-        is_finished = self._settlement.is_finished(settle_at)
+        settle_at = self._settlement.settle_at(self._outcome)
+        is_finished = self._settlement.is_finished(settle_at, self._outcome)
         is_over = (
             is_finished
             or self._settlement.waits_in_queue
@@ -106,7 +106,7 @@ class Derivation:
         newest.cost, newest.end_time = cost_of(facts, newest.states), run.end
         self._count(record)
         self._sum(record)
-        record.settle_at = self._settlement.settle_at()
+        record.settle_at = self._settlement.settle_at(self._outcome)
         return True
 
     def _describe(self, record: Record) -> None:

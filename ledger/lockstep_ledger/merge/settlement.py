@@ -7,6 +7,7 @@ from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.runs import SLACK_SECONDS, Run
 
 _NEVER_STARTED_SECONDS = 30 * 86_400.0
+Outcome = Callable[[], str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,13 +29,11 @@ class SettleTimeouts:
 class Settlement:
     """Whether the newest run of a job is over.
 
-    Attributes:
-        outcome: of the newest run, as if nothing more was heard of it.
+    The outcome that questions take is that of the newest run, as if nothing more was heard of it.
     """
 
     facts: JobFacts
     runs: Sequence[Run]
-    outcome: Callable[[], str]
     timeouts: SettleTimeouts
 
     @property
@@ -58,7 +57,7 @@ class Settlement:
         has_all = num_nodes is None or len(run.newest) >= num_nodes
         return bool(run.spans) and not run.silent and has_all
 
-    def settle_at(self) -> float | None:
+    def settle_at(self, outcome: Outcome) -> float | None:
         """Clock from which on the ledger waits no longer; None where it waits for ever."""
         facts, timeouts = self.facts, self.timeouts
         if not self.runs or self.waits_in_queue:
@@ -70,11 +69,11 @@ class Settlement:
             return None if run.scheduler is not None else facts.received + timeouts.silent_seconds
         first = min(received)
         settle_at: float = first if self.is_complete else first + timeouts.node_seconds
-        if run.has_start and self.outcome() == "preempted":
+        if run.has_start and outcome() == "preempted":
             settle_at = max(settle_at, first + timeouts.requeue_seconds)
         return settle_at
 
-    def is_finished(self, settle_at: float | None) -> bool:
+    def is_finished(self, settle_at: float | None, outcome: Outcome) -> bool:
         """Whether nothing is waited for any more."""
         facts = self.facts
         if not self.runs or self.waits_in_queue:
@@ -82,7 +81,7 @@ class Settlement:
                 each.run_begin is None and each.time >= facts.heard for each in facts.settlements
             )
         run = self.runs[-1]
-        if self.is_complete and not (run.has_start and self.outcome() == "preempted"):
+        if self.is_complete and not (run.has_start and outcome() == "preempted"):
             return True
         own = [
             each

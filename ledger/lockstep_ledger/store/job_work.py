@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -133,7 +134,9 @@ class JobWork:
                 record.runs[-1] = msgspec.structs.replace(record.runs[-1])
             if not record.preemptions and derivation.update(record, changed):
                 return record
-        state.derivation = Derivation(state.facts, state.sources, self._incidents, self._timeouts)
+        # By value: the derivation outlives this work, and may not hold the state that holds it.
+        incidents = partial(_read_incidents, self._connection, state.number)
+        state.derivation = Derivation(state.facts, state.sources, incidents, self._timeouts)
         state.num_spans = state.derivation.num_spans
         return state.derivation.record()
 
@@ -242,18 +245,21 @@ class JobWork:
             rows += tally(group, times)[1]
         return rows
 
-    def _incidents(self, since: float, until: float) -> Sequence[NodeEvent]:
-        values = {"number": self._state.number, "since": since, "until": until}
-        return [
-            _incident(row.node, row.time, json.loads(row.body)["fields"])
-            for row in self._connection.execute(_INCIDENTS, values)
-        ]
-
 
 def _sources_of(event: LedgerEvent) -> Iterator[str]:
     if event.node == SCHEDULER and event.kind.startswith("resources_"):
         yield f"{PART_PREFIX}{event.text('part')}"
     yield event.node
+
+
+def _read_incidents(
+    connection: Connection, number: int, since: float, until: float
+) -> Sequence[NodeEvent]:
+    values = {"number": number, "since": since, "until": until}
+    return [
+        _incident(row.node, row.time, json.loads(row.body)["fields"])
+        for row in connection.execute(_INCIDENTS, values)
+    ]
 
 
 def _incident(node: str, time: float, fields: dict[str, Any]) -> NodeEvent:

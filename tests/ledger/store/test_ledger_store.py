@@ -1,10 +1,13 @@
 """The store: what is answered is there, once, and the counters equal a recount."""
 
+import gc
 import json
 import random
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -22,6 +25,7 @@ from lockstep_ledger.store.database import (
     store_url,
     writer_lock,
 )
+from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import counters, events, jobs, metadata
 from lockstep_ledger.store.transaction import Submission
@@ -245,3 +249,20 @@ def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
         labels = connection.execute(text("SELECT labels FROM counters")).scalar()
         assert json.loads(str(labels)) == ["c", "q", "p", "", ""]
     engine.dispose()
+
+
+def test_a_job_that_leaves_the_memory_is_freed_without_a_search_for_cycles(tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()  # a ledger that serves searches hardly ever
+    try:
+        with opened(str(tmp_path / "ledger.db")) as writer:
+            story = Story().start("n1", num_nodes=1).after(10)
+            writer.write([Submission(checked(story.end()))])
+            [state] = [each for each in gc.get_objects() if isinstance(each, JobState)]
+            freed = weakref.ref(state.derivation)
+            assert freed() is not None
+            del state
+            writer._state.memory.clear()
+            assert freed() is None
+    finally:
+        gc.enable()

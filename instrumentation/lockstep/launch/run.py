@@ -184,7 +184,7 @@ def _print_outcome(job: Job, exit_code: int) -> None:
     last = f" {printable(first_line(ends[-1].fields))}" if ends else ""
     status = f"Exit status {exit_code}; lockstep report {job.job_id} tells more."
     click.echo(f"lockstep: job {job.job_id}:{last} {status}", err=True)
-    attempts = list_attempts(job.folder, 1)
+    attempts = list_attempts(job.folder, 1) if ends else []
     missing = job.nproc_per_node - (len(list_pages(attempts[-1])) if attempts else 0)
     if ends and missing > 0:
         click.echo(

@@ -63,7 +63,7 @@ def truncate(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (other_version, f"has format version 9, this reader knows {VERSION - 1} and {VERSION}"),
+        (other_version, f"format version 9, this reader knows {VERSION - 2} and {VERSION - 1} and"),
         (truncate, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

@@ -62,7 +62,7 @@ def read_claims(out: Path, job_id: str) -> Claims:
     """Every claim about a job, from the files of pager and report."""
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     page = (out / "report.html").read_text(encoding="utf-8")
-    headline = re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
+    headline = re.search(r"<h1[^>]*>(?:<span.*?</span>)?(.*?)</h1>", page, re.DOTALL)
     return Claims(
         pages=tuple(read_pages(out, job_id)),
         verdict=report["verdict"],

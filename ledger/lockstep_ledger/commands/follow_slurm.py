@@ -26,8 +26,9 @@ _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10
 
 
-def _read_since(_context: click.Context, _parameter: click.Parameter, text: str | None
-                ) -> float | None:  # fmt: skip
+def _read_since(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
     """Seconds since 1970 of a date, which is UTC without a zone, or of a duration before now."""
     if text is None:
         return None

@@ -85,7 +85,7 @@ assert query(socket, FLIGHT_RECORDER)
 child = os.fork()
 if child == 0:
     monitor.close()
-    for watch in [found for found in gc.get_objects() if isinstance(found, HangWatch)]:
+    for watch in [found for found in gc.get_objects() if type(found) is HangWatch]:
         watch._server = None  # as at the end of an interpreter
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -43,6 +43,13 @@ LINKS = {
     "runbooks": "https://pager.example/runbooks",
 }
 FIRST_SCREEN_PIXELS = 900
+PICTURED = {"slow-rank": ("on-call", "job"), "fabric": ("fabric", "node")}
+"""The boards of docs/img and the incidents that they show; executive shows the month."""
+# Signs of trouble that the generators count for every series of the catalogue.
+_TROUBLES = {"failed", "refused", "dropped", "4xx", "5xx"}
+_COUNTS_OF_TROUBLE = tuple(
+    "lockstep_ledger_" + name for name in ("refusals_total", "dead_letters", "jobs_aside")
+)
 _SLO = re.compile(r"slo:|.*_slo|slo_|TrainSLO|cluster_slo")
 
 
@@ -74,8 +81,13 @@ def healthy(end: float) -> Cluster:
 
 
 def series_of(cluster: Cluster) -> Iterator[Samples]:
-    """All series of a cluster."""
-    return chain(job_series(cluster), node_series(cluster), ledger_series(cluster))
+    """All series of a cluster whose agents, checkpoints and ledger work."""
+    for each in chain(job_series(cluster), node_series(cluster), ledger_series(cluster)):
+        is_trouble = each.labels["__name__"] in _COUNTS_OF_TROUBLE
+        if is_trouble or not _TROUBLES.isdisjoint(each.labels.values()):
+            yield Samples(each.labels, 0.0 * each.values)
+        else:
+            yield each
 
 
 def slow_rank(end: float) -> Incident:
@@ -225,7 +237,10 @@ def missing(page: str, texts: tuple[str, ...]) -> list[str]:
 
 def run(url: str, out: Path | None, end: float) -> list[str]:
     """Fills, draws and compares; returns what is missing."""
-    problems = check_month(url, end - HOUR * len(INCIDENTS))
+    month_end = end - HOUR * len(INCIDENTS)
+    problems = check_month(url, month_end)
+    if out is not None:
+        picture(url, ("executive",), month_end, RANGES["28d"], out)
     for number, make in enumerate(INCIDENTS):
         at = end - HOUR * (len(INCIDENTS) - 1 - number)
         incident = make(at)
@@ -245,7 +260,20 @@ def run(url: str, out: Path | None, end: float) -> list[str]:
                         path.write_text(page, encoding="utf-8")
                         if range_name == "1h":
                             take_screenshot(path, path.with_suffix(".png"), FIRST_SCREEN_PIXELS)
+        if out is not None and incident.name in PICTURED:
+            picture(url, PICTURED[incident.name], at, RANGE_SECONDS, out)
     return problems
+
+
+def picture(
+    url: str, boards: tuple[str, ...], end: float, range_seconds: int, folder: Path
+) -> None:
+    """The first screens of some boards in both themes, as docs/img has them."""
+    for board in boards:
+        for theme in ("light", "dark"):
+            path = folder / f"board-{board}-{theme}.html"
+            path.write_text(draw(url, f"{board}.json", end, range_seconds, theme), "utf-8")
+            take_screenshot(path, path.with_suffix(".png"), FIRST_SCREEN_PIXELS)
 
 
 def main() -> None:

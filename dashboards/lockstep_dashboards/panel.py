@@ -15,7 +15,7 @@ _HEADINGS = {
 """What a column of values is called by its unit, where the layout says nothing."""
 # The largest of an info series, perhaps where it is 1.
 _INFO = re.compile(
-    r"(?:topk|limitk)\(\d+, (?:max|group) by \([^)]*\) \(\w+_info\{[^}]*\}\)(?: > 0)?\)$"
+    r"(?:(?:topk|limitk)\(\d+, )?(?:max|group) by \([^)]*\) \(\w+_info\{[^}]*\}\)(?: > 0)?\)?$"
 )
 HIDDEN = ("Time", "cluster", "job_id")
 SUMMARY = "summary"
@@ -137,16 +137,18 @@ class Panel:
         return [query.heading or heading for query in self.queries]
 
     @property
-    def shows_ones(self) -> bool:
-        """Whether its values are those of an info series, always 1, and make no column."""
-        is_info = [_INFO.match(query.expression) and not query.heading for query in self.queries]
-        return self.view is View.TABLE and all(is_info)
+    def ones(self) -> list[bool]:
+        """Of each query, whether its values are an info series', always 1, and make no column."""
+        return [
+            self.view is View.TABLE and not query.heading and bool(_INFO.match(query.expression))
+            for query in self.queries
+        ]
 
     @property
     def sorted_by(self) -> str:
         """The heading that a table is sorted by."""
-        first = self.columns[0].name if self.shows_ones and self.columns else self.value_names[0]
-        return self.sort or first
+        names = [n for n, is_one in zip(self.value_names, self.ones, strict=True) if not is_one]
+        return self.sort or (names or [label.name for label in self.columns] or self.value_names)[0]
 
     @property
     def has_buckets(self) -> bool:

@@ -140,7 +140,8 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
     several = len(panel.queries) > 1
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
     values = [f"Value #{letter}" if several else "Value" for letter in _ref_ids(panel)]
-    excluded = [*panel.hidden, *(values if panel.shows_ones else ())]
+    ones = (value for value, is_one in zip(values, panel.ones, strict=True) if is_one)
+    excluded = [*panel.hidden, *ones]
     organize = {
         "excludeByName": {name: True for name in excluded if name not in order},
         "includeByName": {},

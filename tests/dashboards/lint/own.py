@@ -158,8 +158,10 @@ def _sorted(board: Board) -> Iterator[str]:
 
 def _columns(board: Board) -> Iterator[str]:
     for panel in board.panels:
-        if panel.view is View.TABLE and not panel.shows_ones:
-            names = [*(label.name for label in panel.columns), *panel.value_names]
+        if panel.view is View.TABLE:
+            values = zip(panel.value_names, panel.ones, strict=True)
+            names = [label.name for label in panel.columns]
+            names += [name for name, is_one in values if not is_one]
             if panel.title in names or len(set(names)) < len(names):
                 yield f"{panel.title}: a column repeats the title or another column"
 

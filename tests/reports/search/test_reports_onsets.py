@@ -77,6 +77,16 @@ def test_a_phase_that_sleeps_is_told_by_its_name_and_not_as_a_stopped_process(ph
     assert (verdict.phase, verdict.cause) == (phase, "loader" if phase == "data" else None)
 
 
+def test_a_phase_that_sleeps_on_a_busy_host_is_no_stopped_process() -> None:
+    steps = TimedJob(kind="phase", phase="backward").steps()
+    assert steps.blocked is not None
+    steps.blocked[1, 200:] += 0.2 * 0.1
+    # Other work lengthens what the rank does besides, as much as a stop of that length would.
+    steps.phases["forward"][1, 200:] += np.random.default_rng(3).exponential(0.008, 400)
+    verdict, _ = judge(steps, score(steps))
+    assert (verdict.ranks, verdict.phase, verdict.cause) == ((1,), "backward", None)
+
+
 def test_what_was_fetched_ahead_is_told_with_the_step_in_which_the_workers_fell_behind() -> None:
     verdict, episodes = judged(TimedJob(kind="fetch", workers=4, share=0.2, num_steps=900))
     assert (verdict.ranks, verdict.phase) == ((1,), "data")

@@ -7,13 +7,7 @@ from typing import Any
 
 import click
 
-from lockstep.launch.torchrun import (
-    TORCHRUN_OPTIONS,
-    NodeCount,
-    RankCount,
-    spellings,
-    torchrun_option,
-)
+from lockstep.launch import torchrun
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.shared.durations import format_duration
 from lockstep_records.shared.options import DurationRange, FiniteRange
@@ -48,31 +42,31 @@ def _texts(**help_by_name: str) -> dict[str, Any]:
 
 
 _JOB_OPTIONS = {
-    "nproc_per_node": torchrun_option(
+    "nproc_per_node": torchrun.torchrun_option(
         "nproc_per_node",
         "Ranks on this node: a number, auto, gpu or cpu.",
-        type=RankCount(),
+        type=torchrun.RankCount(),
         default=1,
         show_default=True,
     ),
-    "nnodes": torchrun_option(
+    "nnodes": torchrun.torchrun_option(
         "nnodes",
         "Nodes of the job; all start this command with the same --job-id and --endpoint.",
-        type=NodeCount(),
+        type=torchrun.NodeCount(),
         default=1,
         show_default=True,
     ),
-    "endpoint": torchrun_option(
+    "endpoint": torchrun.torchrun_option(
         "rdzv_endpoint", "HOST:PORT of the rendezvous of several nodes.", "--endpoint", default=""
     ),
     "job_id": click.option(
         "--job-id",
-        *spellings("rdzv_id"),
+        *torchrun.spellings("rdzv_id"),
         "job_id",
         default="",
         help="Name of the job; by default LOCKSTEP_JOB_ID, or what Slurm or Kubernetes say.",
     ),
-    "max_restarts": torchrun_option(
+    "max_restarts": torchrun.torchrun_option(
         "max_restarts",
         "Restarts of all ranks after a failure; 0 = none.",
         type=click.IntRange(0),
@@ -169,7 +163,7 @@ LEDGER_OPTIONS = {
         help="Certificates by which an https ledger is trusted; by default the system's.",
     ),
 }
-_ALL_OPTIONS = _JOB_OPTIONS | TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
+_ALL_OPTIONS = _JOB_OPTIONS | torchrun.TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
 JOB_FIELDS = tuple(_ALL_OPTIONS)
 
 

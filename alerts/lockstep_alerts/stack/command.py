@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import duration_option, interval_option
+from lockstep_alerts.reading.options import DURATION, interval_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
@@ -42,8 +42,7 @@ def stack() -> None:
 @interval_option
 @click.option(
     "--group-interval",
-    callback=duration_option,
-    metavar="DURATION",
+    type=DURATION,
     default="1m",
     show_default=True,
     help="Wait before Alertmanager notifies of changes in a group.",

@@ -1,6 +1,7 @@
 """Types of command-line options that several commands share: numbers, durations, addresses."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -22,6 +23,25 @@ class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, self._kinds):
             raise click.UsageError(str(error)) from error
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """What a function makes of the text of an option; its ValueError is a usage error.
+
+    Args:
+        name: what the usage shows for the value.
+        parse: gives the value of a text.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; a default that is no text is one already."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; this class does not

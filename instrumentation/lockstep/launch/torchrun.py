@@ -47,7 +47,7 @@ def read_rank_count(text: str) -> int:
     """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each GPU or processor.
 
     Raises:
-        ValueError: the text is none of these, or there is no GPU for ``gpu``.
+        ValueError: the text is none of these, or ``gpu`` finds none.
     """
     if text.isdecimal() and int(text) > 0:
         return int(text)

@@ -37,7 +37,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
         self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; a default that is no text is one already."""
+        """The value; a default of another type is taken as it is."""
         try:
             return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.collector import AnyReading, Reading, Tier, present
 from lockstep_agent.exposition.fair_share import nested_shares
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
@@ -60,8 +60,7 @@ class JobHost:
         """Segments and retransmits, by the first rank: those of a job share a namespace."""
         counts = tcp_counts(self._files.text(f"{self._procfs}/{pids[0]}/net/snmp"))
         for metric, name in _TCP.items():
-            if name in counts:
-                yield Reading(metric, (job_id,), counts[name])
+            yield from present(metric, (job_id,), counts.get(name))
 
     def _group_readings(self, job_id: str, group: cgroups.ControlGroup) -> Iterator[Reading]:
         labels = (job_id,)
@@ -70,17 +69,13 @@ class JobHost:
             for pressure, seconds in stalled_seconds(text):
                 yield Reading(host.JOB_PRESSURE_SECONDS, (job_id, resource, pressure), seconds)
         throttled = cgroups.throttled_seconds(group, self._files)
-        if throttled is not None:
-            yield Reading(host.JOB_THROTTLED_SECONDS, labels, throttled)
+        yield from present(host.JOB_THROTTLED_SECONDS, labels, throttled)
         used, limit = cgroups.memory_bytes(group, self._files)
-        if used is not None:
-            yield Reading(host.JOB_MEMORY, labels, used)
-        if limit is not None:
-            yield Reading(host.JOB_MEMORY_LIMIT, labels, limit)
+        yield from present(host.JOB_MEMORY, labels, used)
+        yield from present(host.JOB_MEMORY_LIMIT, labels, limit)
         events = cgroups.memory_events(group, self._files)
         for event in MEMORY_EVENT.values:
-            if event in events:
-                yield Reading(host.JOB_MEMORY_EVENTS, (job_id, event), events[event])
+            yield from present(host.JOB_MEMORY_EVENTS, (job_id, event), events.get(event))
 
 
 def tcp_counts(snmp: str | None) -> dict[str, int]:

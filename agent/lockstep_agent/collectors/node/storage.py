@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources import mounts
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import host
@@ -51,19 +51,18 @@ class Storage:
                 exported.add(row[0])
                 yield from _identity(row[0], volume)
                 yield from _disk(*row)
-                errors = self._errors(row[0])
-                if errors is not None:
-                    yield Reading(host.STORAGE_ERRORS, (row[0],), errors)
+                yield from present(host.STORAGE_ERRORS, (row[0],), self._errors(row[0]))
 
     def _errors(self, name: str) -> int | None:
         """Errors counted by the disk and its file system; None where neither counts."""
         folder = f"{self._sysfs}/class/block/{name}"
         # a partition has no device link of its own, its disk above has
         paths = (f"{folder}/device/ioerr_cnt", f"{folder}/../device/ioerr_cnt")
-        counts = [_parse_hexadecimal(self._files.text(path)) for path in paths]
-        counts.append(self._files.count(f"{self._sysfs}/fs/ext4/{name}/errors_count"))
-        values = [count for count in counts if count is not None]
-        return sum(values) if values else None
+        texts = [self._files.text(path) or "" for path in paths]
+        counts = [int(text, 16) for text in texts if _HEXADECIMAL.fullmatch(text)]
+        by_file_system = self._files.count(f"{self._sysfs}/fs/ext4/{name}/errors_count")
+        counts += [] if by_file_system is None else [by_file_system]
+        return sum(counts) if counts else None
 
 
 def _identity(name: str, volume: mounts.Volume) -> Iterator[Reading]:
@@ -95,7 +94,3 @@ def _disk(name: str, numbers: list[int]) -> Iterator[Reading]:
         yield Reading(host.STORAGE_SECONDS, labels, numbers[milliseconds] * _MILLI)
         yield Reading(host.STORAGE_BYTES, labels, numbers[sectors] * _SECTOR_BYTES)
     yield Reading(host.STORAGE_BUSY_SECONDS, (name,), numbers[_BUSY] * _MILLI)
-
-
-def _parse_hexadecimal(text: str | None) -> int | None:
-    return int(text, 16) if text and _HEXADECIMAL.fullmatch(text) else None

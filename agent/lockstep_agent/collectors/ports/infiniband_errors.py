@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.ports.counters import SLOW, CounterFile
+from lockstep_agent.collector import Reading, Tier, present
+from lockstep_agent.ports.counters import SLOW
 from lockstep_agent.sources import rdma_state
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
@@ -57,10 +57,8 @@ class InfinibandErrors:
             if physical_state is not None:
                 names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
                 yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)
-        if port_state.bytes_per_second is not None:
-            yield Reading(metrics.PORT_RATE, labels, port_state.bytes_per_second)
-        if port_state.lanes is not None:
-            yield Reading(metrics.PORT_LANES, labels, port_state.lanes)
+        yield from present(metrics.PORT_RATE, labels, port_state.bytes_per_second)
+        yield from present(metrics.PORT_LANES, labels, port_state.lanes)
 
     def _counters(self, port: RdmaPort) -> Iterator[Reading]:
         paths = counter_files(port)
@@ -80,16 +78,12 @@ class InfinibandErrors:
             labels = (*port.labels, *counter.extra_labels)
             yield Reading(counter.metric, labels, value * counter.factor)
             num_narrow += counter.ceiling is not None
-            if _is_saturated(counter, value):
+            # equal, not above: a counter beyond its ceiling has more bits than the standard demands
+            if value == counter.ceiling:
                 num_saturated += 1
                 yield Reading(metrics.PORT_SATURATED, labels, 1)
         if num_narrow:
             yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, num_saturated)
-
-
-def _is_saturated(counter: CounterFile, value: int) -> bool:
-    # equal, not above: a counter beyond its ceiling has more bits than the standard demands
-    return counter.ceiling is not None and value == counter.ceiling
 
 
 def _label(text: str | None) -> str:

@@ -52,11 +52,7 @@ def hold(
 
 
 class Judge:
-    """Keeps the memory between ticks.
-
-    Args:
-        expected: what the node must have.
-    """
+    """Keeps the memory between ticks."""
 
     def __init__(self, expected: Expectations | None = None, limits: Limits | None = None) -> None:
         self._expected, self._limits = expected or Expectations(), limits or Limits()

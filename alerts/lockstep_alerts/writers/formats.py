@@ -86,10 +86,6 @@ FORMATS: Mapping[str, Writer] = {
 def render_for(target: Target, rendered: Mapping[str, str]) -> dict[str, str]:
     """The files of a target by name.
 
-    Args:
-        target: the ruler.
-        rendered: the files of a Prometheus with rule files.
-
     Raises:
         SpecError: an object cannot hold what it must.
     """

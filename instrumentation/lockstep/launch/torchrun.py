@@ -115,19 +115,13 @@ TORCHRUN_OPTIONS = {
 }
 
 
-def rendezvous_fields(
-    options: Mapping[str, Any],
-    endpoint: str,
-    nnodes: int,
-    environment: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
+def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
     """Fields of ``Job`` that follow from torchrun's options.
 
     Args:
         options: values of ``TORCHRUN_OPTIONS`` by name.
         endpoint: that was given as HOST:PORT; empty for none.
         nnodes: nodes of the job.
-        environment: variables in which Kubeflow sets torchrun's options.
 
     Raises:
         ValueError: options contradict each other, or a setting is not KEY=VALUE.
@@ -137,13 +131,13 @@ def rendezvous_fields(
             raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")
         endpoint = ""
     else:
-        endpoint = _endpoint(options, endpoint, environment)
+        endpoint = _endpoint(options, endpoint)
     settings = _settings(options["rdzv_conf"])
     if options["node_rank"] is not None:
         settings["is_host"] = str(options["node_rank"] == 0)
     elif options["rdzv_backend"] == "static" and nnodes > 1:
         raise ValueError("--rdzv-backend static needs --node-rank; give it, or take c10d")
-    if ignored := sorted(_PET_ONLY & environment.keys()):
+    if ignored := sorted(_PET_ONLY & os.environ.keys()):
         click.echo(f"lockstep: no effect here: {', '.join(ignored)}", err=True)
     return {
         "endpoint": endpoint,
@@ -153,11 +147,11 @@ def rendezvous_fields(
     }
 
 
-def _endpoint(options: Mapping[str, Any], endpoint: str, environment: Mapping[str, str]) -> str:
+def _endpoint(options: Mapping[str, Any], endpoint: str) -> str:
     """Where the nodes meet, by --endpoint or by the address of the node of rank 0."""
     address, port = options["master_addr"], options["master_port"]
     # As for torchrun, what Kubeflow sets for every job yields to what the job says.
-    is_default = address == environment.get("PET_MASTER_ADDR")
+    is_default = address == os.environ.get("PET_MASTER_ADDR")
     if not (address or port) or (endpoint and is_default):
         return endpoint
     if endpoint:

@@ -11,7 +11,7 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCO
 from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
-from lockstep_ledger.store.database import StoreError, open_store
+from lockstep_ledger.store.database import StoreError, disposing, open_store
 from lockstep_ledger.tables import expectation_rows, money, print_json, print_table
 from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.printable import printable
@@ -32,11 +32,8 @@ def reading(store: str) -> Iterator[Connection]:
         engine = open_store(store, read_only=True)
     except StoreError as error:
         raise click.UsageError(f"--store: {error}") from error
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
+    with disposing(engine), engine.connect() as connection:
+        yield connection
 
 
 @click.command()
@@ -141,7 +138,8 @@ def _print_job(job: dict[str, Any]) -> None:
              "culprit_rank")  # fmt: skip
     facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
     click.echo(printable("  ".join(facts)))
-    _print_disagreements(job["disagreements"])
+    for source, name, value in job["disagreements"]:
+        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))
     print_table(
         "Attempts",
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
@@ -179,8 +177,3 @@ def _print_amendments(amendments: list[dict[str, Any]]) -> None:
     rows = [(format_time(each["time"]), *(each[name] for name in names)) for each in amendments]
     if rows:
         print_table("Amendments", ("time (UTC)", *names), rows)
-
-
-def _print_disagreements(disagreements: list[list[Any]]) -> None:
-    for source, name, value in disagreements:
-        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))

@@ -58,12 +58,7 @@ class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; th
 
 
 class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds.
-
-    Args:
-        shortest_seconds: lower bound.
-        longest_seconds: upper bound; None for none.
-    """
+    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds."""
 
     name = "duration"
 

@@ -29,13 +29,7 @@ class GpuCollector:
 def gpu_collector(
     name: str, tier: Tier, fields: Iterable[Field] = ()
 ) -> Callable[[Read], Callable[[Gpu], GpuCollector]]:
-    """Makes a function the collector of a GPU.
-
-    Args:
-        name: of the collector.
-        tier: how often it runs.
-        fields: that are read in one call before each run.
-    """
+    """Makes a function the collector of a GPU; one call reads its fields before each run."""
     batch = tuple(fields)
     return lambda read: lambda gpu: GpuCollector(gpu, name, tier, batch, read)
 

@@ -27,12 +27,7 @@ _STATUS = {"size": 413, "token": 401}
 
 @dataclass(slots=True)
 class Intake:
-    """Takes deliveries.
-
-    Attributes:
-        refusals: number of refused events and requests by reason.
-        feeds: of schedulers, with what they tell of themselves.
-    """
+    """Takes deliveries."""
 
     group_commit: GroupCommit
     writers: Tokens

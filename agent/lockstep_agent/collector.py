@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -56,6 +56,14 @@ class Reading:
         if valid is None or len(valid) >= _MAX_VALID_LABELS:
             valid = _valid_labels[self.metric.name] = set()
         valid.add(self.labels)
+
+
+def present(
+    metric: Metric, labels: tuple[str, ...], value: float | None, factor: float = 1
+) -> Iterator[Reading]:
+    """A reading, or none of a value that is not known."""
+    if value is not None:
+        yield Reading(metric, labels, value * factor)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -113,16 +113,4 @@ KUBE_POD_REASON = Foreign(
     source=_KUBE,
 )
 
-FOREIGN = (
-    GROUP_DURATION,
-    GROUP_INTERVAL,
-    GROUP_MISSED,
-    RULE_FAILURES,
-    ALERTS,
-    ALERTS_FOR_STATE,
-    KUBE_NODE_CONDITION,
-    KUBE_NODE,
-    KUBE_CORDONED,
-    UP,
-    KUBE_POD_REASON,
-)
+FOREIGN = tuple(each for each in vars().values() if isinstance(each, Foreign))

@@ -2,58 +2,16 @@
 
 from typing import Any
 
-from lockstep_catalogue.labels import (
-    ACTION,
-    ARCHITECTURE,
-    AVAILABILITY,
-    BER,
-    CHECK,
-    CLIQUE,
-    CONTAINER,
-    COUNTED_BY,
-    CUDA,
-    DEVICE,
-    DIRECTION,
-    DOMAIN,
-    ECC,
-    ECC_SCOPE,
-    FABRIC,
-    FABRIC_STATE,
-    GPU_STATE,
-    JOB_ID,
-    LIMIT,
-    LINK,
-    LINK_ERROR,
-    LINK_STATE,
-    LOCATION,
-    MIG,
-    MIG_UUID,
-    MINOR,
-    MODEL,
-    NAMESPACE,
-    OF_GPU,
-    PCI_BUS_ID,
-    PCIE_ERROR,
-    PIPE,
-    POD,
-    RANK,
-    RETIRED_BY,
-    SENSOR,
-    SERIAL,
-    SRAM_UNIT,
-    STATISTIC,
-    THRESHOLD,
-    THROTTLE,
-    VBIOS,
-    VERSION,
-)
+from lockstep_catalogue import labels
 from lockstep_catalogue.metric import Label, Metric, Stability
 
 
 def _declare_gpu(
-    name: str, help_text: str, source: str, labels: tuple[Label, ...] = (), **settings: Any
+    name: str, help_text: str, source: str, by: tuple[Label, ...] = (), **settings: Any
 ) -> Metric:
-    return Metric(name=name, labels=(*OF_GPU, *labels), help=help_text, source=source, **settings)
+    return Metric(
+        name=name, labels=(*labels.OF_GPU, *by), help=help_text, source=source, **settings
+    )
 
 
 # Metrics of a GPU's identity, state, load and memory; by the driver (NVML).
@@ -62,19 +20,26 @@ GPU_INFO = _declare_gpu(
     "lockstep_gpu_info",
     "Identity of a GPU, always 1; join on gpu and uuid; unknown is empty.",
     "nvmlDeviceGetName, Architecture, PciInfo, MinorNumber, Serial, VbiosVersion",
-    (MODEL, ARCHITECTURE, PCI_BUS_ID, MINOR, SERIAL, VBIOS),
+    (
+        labels.MODEL,
+        labels.ARCHITECTURE,
+        labels.PCI_BUS_ID,
+        labels.MINOR,
+        labels.SERIAL,
+        labels.VBIOS,
+    ),
     stability=Stability.STABLE,
 )
 GPU_DRIVER_INFO = Metric(
     name="lockstep_gpu_driver_info",
-    labels=(VERSION, CUDA),
+    labels=(labels.VERSION, labels.CUDA),
     help="Version of the GPU driver, always 1; absent without a driver.",
     source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
 )
 # A GPU that fell off the bus is in one count and missing in the other.
 GPU_COUNT = Metric(
     name="lockstep_gpu_devices",
-    labels=(COUNTED_BY,),
+    labels=(labels.COUNTED_BY,),
     help="GPUs of the node that driver or bus count; one is lost where the driver counts fewer.",
     source="nvmlDeviceGetCount_v2, /sys/bus/pci/devices",
 )
@@ -88,7 +53,7 @@ GPU_STATE_INFO = _declare_gpu(
     "lockstep_gpu_state_info",
     "State of the driver's answers for the GPU, always 1 on the present state.",
     "return codes of the driver, the watchdog",
-    (GPU_STATE,),
+    (labels.GPU_STATE,),
     stability=Stability.STABLE,
 )
 # A single resident thread counts as full use; gpu_sm_active_ratio says how much works.
@@ -139,19 +104,19 @@ GPU_MIG_INFO = _declare_gpu(
     "lockstep_gpu_mig_info",
     "An instance of a split GPU, always 1.",
     "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetUUID",
-    (MIG, MIG_UUID),
+    (labels.MIG, labels.MIG_UUID),
 )
 GPU_MIG_MEMORY_TOTAL = _declare_gpu(
     "lockstep_gpu_mig_memory_total_bytes",
     "Memory of an instance of a split GPU.",
     "nvmlDeviceGetMemoryInfo of the instance",
-    (MIG,),
+    (labels.MIG,),
 )
 GPU_MIG_MEMORY_USED = _declare_gpu(
     "lockstep_gpu_mig_memory_used_bytes",
     "Memory of an instance of a split GPU in use.",
     "nvmlDeviceGetMemoryInfo of the instance",
-    (MIG,),
+    (labels.MIG,),
 )
 
 # Metrics of a GPU's power, energy, clocks, throttling and temperature; by the driver (NVML).
@@ -189,38 +154,38 @@ GPU_POWER_LIMIT = _declare_gpu(
     "lockstep_gpu_power_limit_watts",
     "Limits on the power of the GPU.",
     "fields 187 to 190, 192 / 1000, nvmlDeviceGetEnforcedPowerLimit",
-    (LIMIT,),
+    (labels.LIMIT,),
 )
 # The driver keeps a ring of its own samples with times: extremes below a second need no fast loop.
 GPU_POWER_WINDOW = _declare_gpu(
     "lockstep_gpu_power_window_watts",
     "Power of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of total power",
-    (STATISTIC,),
+    (labels.STATISTIC,),
 )
 GPU_UTILIZATION_WINDOW = _declare_gpu(
     "lockstep_gpu_utilization_window_ratio",
     "Utilization of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of GPU utilization",
-    (STATISTIC,),
+    (labels.STATISTIC,),
 )
 GPU_CLOCK_WINDOW = _declare_gpu(
     "lockstep_gpu_clock_window_hertz",
     "Processor clock of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of the processor clock",
-    (STATISTIC,),
+    (labels.STATISTIC,),
 )
 GPU_CLOCK = _declare_gpu(
     "lockstep_gpu_clock_hertz",
     "Clock of the GPU by domain.",
     "nvmlDeviceGetClockInfo x 1e6",
-    (DOMAIN,),
+    (labels.DOMAIN,),
 )
 GPU_CLOCK_MAX = _declare_gpu(
     "lockstep_gpu_clock_max_hertz",
     "Highest clock of the GPU by domain.",
     "nvmlDeviceGetMaxClockInfo x 1e6",
-    (DOMAIN,),
+    (labels.DOMAIN,),
 )
 GPU_PSTATE = _declare_gpu(
     "lockstep_gpu_performance_state",
@@ -232,21 +197,21 @@ GPU_THROTTLE_ACTIVE = _declare_gpu(
     "lockstep_gpu_throttle_active",
     "1 while the driver holds the clocks back for this reason, else 0.",
     "nvmlDeviceGetCurrentClocksEventReasons",
-    (THROTTLE,),
+    (labels.THROTTLE,),
 )
 # A counter in nanoseconds: it misses nothing between two polls, as the bits of the moment do.
 GPU_THROTTLE_SECONDS = _declare_gpu(
     "lockstep_gpu_throttle_seconds_total",
     "Time for which the clocks were held back for this reason.",
     "fields 74, 76, 269, 270, 271 / 1e9, before them 75",
-    (THROTTLE,),
+    (labels.THROTTLE,),
 )
 # nvmlDeviceGetTemperature goes away with CUDA 14; an L40S has no memory sensor.
 GPU_TEMPERATURE = _declare_gpu(
     "lockstep_gpu_temperature_celsius",
     "Temperature of the GPU by sensor.",
     "nvmlDeviceGetTemperatureV, field 82",
-    (SENSOR,),
+    (labels.SENSOR,),
 )
 GPU_TEMPERATURE_MARGIN = _declare_gpu(
     "lockstep_gpu_temperature_margin_celsius",
@@ -257,7 +222,7 @@ GPU_TEMPERATURE_LIMIT = _declare_gpu(
     "lockstep_gpu_temperature_limit_celsius",
     "Temperature from which the driver acts, where it reports one.",
     "nvmlDeviceGetTemperatureThreshold",
-    (THRESHOLD,),
+    (labels.THRESHOLD,),
 )
 # From Ada and Hopper on thresholds are offsets from T.Limit. Fixed limits of 85 or 90 C would be
 # wrong: an H100 slows down at 89 C.
@@ -265,7 +230,7 @@ GPU_TEMPERATURE_LIMIT_MARGIN = _declare_gpu(
     "lockstep_gpu_temperature_limit_margin_celsius",
     "Margin at which the driver acts, where it reports thresholds as margins.",
     "fields 193 to 196",
-    (THRESHOLD,),
+    (labels.THRESHOLD,),
 )
 
 # Metrics of the activity of a GPU's units: by GPM from Hopper on, by DCGM before.
@@ -281,7 +246,7 @@ GPU_SM_ACTIVE_WINDOW = _declare_gpu(
     "lockstep_gpu_sm_active_window_ratio",
     "Activity of the multiprocessors over the agent's window, from its ticks.",
     "GPM 2 of each tick",
-    (STATISTIC,),
+    (labels.STATISTIC,),
 )
 GPU_SM_OCCUPANCY = _declare_gpu(
     "lockstep_gpu_sm_occupancy_ratio",
@@ -292,7 +257,7 @@ GPU_TENSOR_ACTIVE = _declare_gpu(
     "lockstep_gpu_tensor_active_ratio",
     "Share of time in which the tensor pipes worked.",
     "GPM 5 to 7 and 9, DCGM 1004, 1013 to 1015",
-    (PIPE,),
+    (labels.PIPE,),
 )
 GPU_DRAM_ACTIVE = _declare_gpu(
     "lockstep_gpu_dram_active_ratio",
@@ -309,7 +274,7 @@ GPU_MIG_SM_ACTIVE = _declare_gpu(
     "lockstep_gpu_mig_sm_active_ratio",
     "Share of time in which a multiprocessor of an instance of a split GPU had work.",
     "GPM 2 of the instance",
-    (MIG,),
+    (labels.MIG,),
 )
 
 # Metrics of a GPU's memory faults and of the recovery that the driver demands (NVML).
@@ -318,14 +283,14 @@ GPU_ECC_ERRORS = _declare_gpu(
     "lockstep_gpu_ecc_errors_total",
     "Memory errors of the GPU, since the driver was loaded or over its life.",
     "fields 3 to 6, else nvmlDeviceGetTotalEccErrors",
-    (ECC, ECC_SCOPE),
+    (labels.ECC, labels.ECC_SCOPE),
 )
 # H100 and H200 report DRAM and SRAM only; the other locations are not supported.
 GPU_ECC_LOCATION_ERRORS = _declare_gpu(
     "lockstep_gpu_ecc_location_errors_total",
     "Memory errors by the kind of memory.",
     "nvmlDeviceGetMemoryErrorCounter",
-    (ECC, ECC_SCOPE, LOCATION),
+    (labels.ECC, labels.ECC_SCOPE, labels.LOCATION),
 )
 # The flag is NVIDIA's criterion for a replacement.
 GPU_SRAM_THRESHOLD_EXCEEDED = _declare_gpu(
@@ -337,13 +302,13 @@ GPU_SRAM_UNCORRECTED = _declare_gpu(
     "lockstep_gpu_sram_uncorrected_errors_total",
     "Uncorrected SRAM errors over the life of the GPU, by unit.",
     "nvmlDeviceGetSramEccErrorStatus",
-    (SRAM_UNIT,),
+    (labels.SRAM_UNIT,),
 )
 GPU_REMAPPED_ROWS = _declare_gpu(
     "lockstep_gpu_remapped_rows_total",
     "Memory rows replaced by spare ones, by kind of error.",
     "nvmlDeviceGetRemappedRows",
-    (ECC,),
+    (labels.ECC,),
 )
 GPU_REMAP_PENDING = _declare_gpu(
     "lockstep_gpu_row_remap_pending",
@@ -360,14 +325,14 @@ GPU_REMAP_BANKS = _declare_gpu(
     "lockstep_gpu_row_remap_banks",
     "Number of memory banks by how many spare rows they have left.",
     "nvmlDeviceGetRowRemapperHistogram",
-    (AVAILABILITY,),
+    (labels.AVAILABILITY,),
 )
 # From Ampere on rows are remapped and no pages are retired.
 GPU_RETIRED_PAGES = _declare_gpu(
     "lockstep_gpu_retired_pages_total",
     "Memory pages retired; on GPUs before row remapping.",
     "fields 29 and 30",
-    (RETIRED_BY,),
+    (labels.RETIRED_BY,),
 )
 GPU_RETIRED_PENDING = _declare_gpu(
     "lockstep_gpu_retired_pages_pending",
@@ -379,7 +344,7 @@ GPU_RECOVERY_ACTION = _declare_gpu(
     "lockstep_gpu_recovery_action_info",
     "Action that the driver demands for the GPU, always 1 on the present action.",
     "field 230",
-    (ACTION,),
+    (labels.ACTION,),
 )
 
 # The owner of each GPU and port: an info series each, to be joined to every other by its name.
@@ -392,12 +357,23 @@ GPU_OWNER_INFO = _declare_gpu(
     "lockstep_gpu_owner_info",
     "Owner of the GPU, always 1; where several share it, their names are a list.",
     "rank pages, kubelet pod-resources, processes of the GPU, files of a Slurm prolog",
-    (PCI_BUS_ID, MIG_UUID, JOB_ID, RANK, SLURM_JOB, SLURM_STEP, NAMESPACE, POD, CONTAINER, CLAIM),
+    (
+        labels.PCI_BUS_ID,
+        labels.MIG_UUID,
+        labels.JOB_ID,
+        labels.RANK,
+        SLURM_JOB,
+        SLURM_STEP,
+        labels.NAMESPACE,
+        labels.POD,
+        labels.CONTAINER,
+        CLAIM,
+    ),
 )
 
 PORT_OWNER_INFO = Metric(
     name="lockstep_fabric_port_owner_info",
-    labels=(DEVICE, JOB_ID, RANK, SLURM_JOB, NAMESPACE, POD),
+    labels=(labels.DEVICE, labels.JOB_ID, labels.RANK, SLURM_JOB, labels.NAMESPACE, labels.POD),
     help="Owners of the GPUs that this adapter is nearest to, always 1; several are a list.",
     source="owners of GPUs, and common bridges in /sys/bus/pci/devices",
 )
@@ -409,7 +385,7 @@ NVLINK_LINKS = _declare_gpu(
     "lockstep_nvlink_links",
     "Number of NVLinks of the GPU by state.",
     "field 165 or nvmlDeviceGetNvLinkState of each link",
-    (LINK_STATE,),
+    (labels.LINK_STATE,),
 )
 # 26.562 GB/s per link of an H100 or H200, 53.125 GB/s of a GB200.
 NVLINK_SPEED_MIN = _declare_gpu(
@@ -422,53 +398,53 @@ NVLINK_BYTES = _declare_gpu(
     "lockstep_nvlink_bytes_total",
     "Payload over all NVLinks of the GPU.",
     "fields 138 and 139 x 1024 over all links",
-    (DIRECTION,),
+    (labels.DIRECTION,),
 )
 NVLINK_RATE = _declare_gpu(
     "lockstep_nvlink_activity_bytes_per_second",
     "Traffic over all NVLinks of the GPU since the last tick.",
     "GPM 60 and 61, DCGM 1011 and 1012",
-    (DIRECTION,),
+    (labels.DIRECTION,),
 )
 # Fields 161 to 163 are not supported on Blackwell.
 NVLINK_ERRORS = _declare_gpu(
     "lockstep_nvlink_errors_total",
     "Errors over all NVLinks of the GPU.",
     "fields 161 to 163, on Blackwell 206 to 221, before Hopper 38, 45, 52, 59, 160",
-    (LINK_ERROR,),
+    (labels.LINK_ERROR,),
 )
 # All links would be 864 series a node; the worst one names the cable.
 NVLINK_WORST_ERRORS = _declare_gpu(
     "lockstep_nvlink_worst_link_errors_total",
     "Errors of the GPU's NVLink that has most; absent while no link has any.",
     "the same fields by link",
-    (LINK,),
+    (labels.LINK,),
 )
 # The driver packs mantissa and exponent into one integer.
 NVLINK_BIT_ERROR = _declare_gpu(
     "lockstep_nvlink_bit_error_ratio",
     "Bit error ratio of the worst NVLink of the GPU.",
     "fields 220, 222, 293",
-    (BER,),
+    (labels.BER,),
 )
 NVLINK_FABRIC_STATE = _declare_gpu(
     "lockstep_nvlink_fabric_state_info",
     "Progress of the GPU in joining the NVLink fabric, always 1 on the present state.",
     "nvmlDeviceGetGpuFabricInfoV state",
-    (FABRIC_STATE,),
+    (labels.FABRIC_STATE,),
 )
 NVLINK_FABRIC_INFO = _declare_gpu(
     "lockstep_nvlink_fabric_info",
     "NVLink fabric and clique of the GPU, always 1.",
     "nvmlDeviceGetGpuFabricInfoV",
-    (CLIQUE, FABRIC),
+    (labels.CLIQUE, labels.FABRIC),
 )
 # The health mask says something on NVL72; an H100 has no summary.
 NVLINK_FABRIC_UNHEALTHY = _declare_gpu(
     "lockstep_nvlink_fabric_unhealthy",
     "1 when the fabric's check of the GPU fails, 0 when it passes; absent without an answer.",
     "nvmlDeviceGetGpuFabricInfoV healthMask",
-    (CHECK,),
+    (labels.CHECK,),
 )
 
 # Metrics of a GPU's PCIe link; by the driver (NVML).
@@ -510,18 +486,18 @@ GPU_PCIE_ERRORS = _declare_gpu(
     "lockstep_gpu_pcie_errors_total",
     "Errors on the GPU's link.",
     "fields 173 to 182",
-    (PCIE_ERROR,),
+    (labels.PCIE_ERROR,),
 )
 # Not nvmlDeviceGetPcieThroughput: it blocks for 20 ms in each direction.
 GPU_PCIE_BYTES = _declare_gpu(
     "lockstep_gpu_pcie_bytes_total",
     "Traffic on the GPU's link; the driver's counter wraps and restarts.",
     "fields 197 and 198",
-    (DIRECTION,),
+    (labels.DIRECTION,),
 )
 GPU_PCIE_RATE = _declare_gpu(
     "lockstep_gpu_pcie_activity_bytes_per_second",
     "Traffic on the GPU's link since the last tick.",
     "GPM 20 and 21, DCGM 1009 and 1010",
-    (DIRECTION,),
+    (labels.DIRECTION,),
 )

@@ -2,16 +2,7 @@
 
 from typing import Any
 
-from lockstep_catalogue.labels import (
-    CLUSTER,
-    GOODPUT,
-    JOB_ID,
-    OUTCOME,
-    PROJECT,
-    QUEUE,
-    RESTORE_OUTCOME,
-    VERSION,
-)
+from lockstep_catalogue import labels
 from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 
@@ -85,18 +76,18 @@ WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
     name="slo_event", help="events that met the objective, or all", values=("good", "total")
 )
-GROUP = (CLUSTER, QUEUE, PROJECT, JOB_CLASS)
+GROUP = (labels.CLUSTER, labels.QUEUE, labels.PROJECT, JOB_CLASS)
 """Labels by which jobs are counted."""
 _DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 _WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 
 
 def _declare_ledger(
-    name: str, help_text: str, source: str, labels: tuple[Label, ...] = (), **settings: Any
+    name: str, help_text: str, source: str, by: tuple[Label, ...] = (), **settings: Any
 ) -> Metric:
     return Metric(
         name=name,
-        labels=labels,
+        labels=by,
         help=help_text,
         source=source,
         endpoint=Endpoint.LEDGER,
@@ -104,8 +95,8 @@ def _declare_ledger(
     )
 
 
-def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
-    return _declare_ledger(f"lockstep_ledger_{name}_total", help_text, source, labels)
+def _counter(name: str, by: tuple[Label, ...], help_text: str, source: str) -> Metric:
+    return _declare_ledger(f"lockstep_ledger_{name}_total", help_text, source, by)
 
 
 JOBS_FINISHED = _counter(
@@ -128,7 +119,7 @@ ATTEMPTS_STARTED = _counter(
 )
 GPU_SECONDS = _counter(
     "gpu_seconds",
-    (*GROUP, GOODPUT),
+    (*GROUP, labels.GOODPUT),
     "Allocated GPU-seconds by goodput state; the states sum to the allocation.",
     "ends of nodes, with the goodput that the job reports",
 )
@@ -158,13 +149,13 @@ REQUEUES = _counter(
 )  # fmt: skip
 RESUMES = _counter(
     "resumes",
-    (*GROUP, RESTORE_OUTCOME),
+    (*GROUP, labels.RESTORE_OUTCOME),
     "Attempts that resumed from a checkpoint, by how the restore ended.",
     "resumes",
 )
 CHECKPOINTS = _counter(
     "checkpoints",
-    (*GROUP, OUTCOME),
+    (*GROUP, labels.OUTCOME),
     "Checkpoints of jobs by whether they became durable.",
     "checkpoints",
 )
@@ -198,25 +189,25 @@ JOBS = _declare_ledger(
     "lockstep_ledger_jobs",
     "Jobs whose outcome is not settled, by status.",
     "the store",
-    (CLUSTER, JOB_STATUS),
+    (labels.CLUSTER, JOB_STATUS),
 )
 SLO_EVENTS = _declare_ledger(
     "lockstep_ledger_slo_events",
     "Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     "the store, as of the time of the counts per window",
-    (CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
+    (labels.CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
 )
 JOB_DEADLINE = _declare_ledger(
     "lockstep_ledger_job_deadline_timestamp_seconds",
     "Wall clock by which a running job has to be done; of jobs that declare it and their tokens.",
     "the store, as of the time of the counts per window",
-    (CLUSTER, JOB_ID),
+    (labels.CLUSTER, labels.JOB_ID),
 )
 JOB_TOKENS = _declare_ledger(
     "lockstep_ledger_job_declared_tokens",
     "Tokens that a running job with a deadline declares to train on.",
     "the store, as of the time of the counts per window",
-    (CLUSTER, JOB_ID),
+    (labels.CLUSTER, labels.JOB_ID),
 )
 MAX_TARGETS = 200
 """Running jobs with a deadline that are served, the newest first; as many that ended."""
@@ -224,7 +215,7 @@ JOB_ENDED = _declare_ledger(
     "lockstep_ledger_job_ended_timestamp_seconds",
     "Wall clock at which a job ended that did so within a day, with what became of it.",
     "the store, as of the time of the counts per window",
-    (CLUSTER, JOB_ID, JOB_OUTCOME, FAILURE_CLASS),
+    (labels.CLUSTER, labels.JOB_ID, JOB_OUTCOME, FAILURE_CLASS),
 )
 
 COUNTED = tuple(
@@ -253,7 +244,7 @@ LEDGER_INFO = _declare_ledger(
     "lockstep_ledger_info",
     "Identity of the ledger, always 1.",
     "options of the ledger",
-    (VERSION, STORE),
+    (labels.VERSION, STORE),
 )
 EVENTS = _declare_ledger(
     "lockstep_ledger_events_total",

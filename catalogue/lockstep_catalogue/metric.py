@@ -92,7 +92,26 @@ AGENT_LABELS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
+class _Family:
+    """Series of one name, whoever makes them."""
+
+    name: str
+    labels: tuple[Label, ...]
+    help: str
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels, in order."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def exposed_labels(self) -> tuple[Label, ...]:
+        """The labels that a series has in Prometheus."""
+        return self.labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric(_Family):
     """One metric family that a component of Lockstep exposes.
 
     Its kind and unit follow from its name: ``_total`` ends counters, buckets make a histogram, and
@@ -111,9 +130,6 @@ class Metric:
         ValueError: name, help or buckets are not allowed; the message says which.
     """
 
-    name: str
-    labels: tuple[Label, ...]
-    help: str
     source: str
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
@@ -135,11 +151,6 @@ class Metric:
             raise ValueError(f"{self.name}: buckets {self.buckets} must rise")
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """The names of the labels that a reading gives, in order."""
-        return tuple(label.name for label in self.labels)
-
-    @property
     def exposed_labels(self) -> tuple[Label, ...]:
         """The labels that a series has in Prometheus: also who exposes it."""
         if self.endpoint is not Endpoint.AGENT:
@@ -155,7 +166,7 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recorded:
+class Recorded(_Family):
     """A series that a recording rule computes: level:metric:operations.
 
     Attributes:
@@ -163,9 +174,6 @@ class Recorded:
             whole name where that has no level.
     """
 
-    name: str
-    labels: tuple[Label, ...]
-    help: str
     level: str = ""
 
     def __post_init__(self) -> None:
@@ -182,16 +190,6 @@ class Recorded:
             return Unit.RATIO
         return Unit.NONE if operation.startswith("rate") else unit_of_name(metric)
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The names of the labels, in order."""
-        return tuple(label.name for label in self.labels)
-
-    @property
-    def exposed_labels(self) -> tuple[Label, ...]:
-        """The labels that a series has in Prometheus."""
-        return self.labels
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetLabel(Label):
@@ -202,12 +200,12 @@ class TargetLabel(Label):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Foreign:
-    """A series that a program outside of Lockstep exposes, and that rules of Lockstep read."""
+class Foreign(_Family):
+    """A series that a program outside of Lockstep exposes, and that rules of Lockstep read.
 
-    name: str
-    labels: tuple[Label, ...]
-    help: str
+    Its labels are those that the rules read; the program may set more.
+    """
+
     source: str
 
     @property
@@ -219,11 +217,6 @@ class Foreign:
     def unit(self) -> Unit:
         """The unit, by the name."""
         return unit_of_name(self.name)
-
-    @property
-    def exposed_labels(self) -> tuple[Label, ...]:
-        """The labels that rules read; the program may set more."""
-        return self.labels
 
 
 Series = Metric | Recorded | Foreign

@@ -3,18 +3,7 @@
 The rule files take them in this order; the PromQL is in ``lockstep_alerts.rules``.
 """
 
-from lockstep_catalogue.labels import (
-    CLUSTER,
-    GOODPUT,
-    JOB_ID,
-    NODE,
-    PHASE,
-    PP,
-    PROJECT,
-    QUEUE,
-    RANK,
-)
-from lockstep_catalogue.labels import JOB_CLASS as JOB_CLASS_OF_JOB
+from lockstep_catalogue import labels
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.metric import Label, Recorded
 
@@ -22,14 +11,14 @@ from lockstep_catalogue.metric import Label, Recorded
 # same work and ends together: the ranks of one pipeline stage, or all ranks of a job without
 # stages.
 
-_JOB = (CLUSTER, JOB_ID)
-_GROUP = (*_JOB, PP)
-_OF_NODE = (*_JOB, NODE)
-_PLACED_RANK = (*_JOB, NODE, PP, RANK)
+_JOB = (labels.CLUSTER, labels.JOB_ID)
+_GROUP = (*_JOB, labels.PP)
+_OF_NODE = (*_JOB, labels.NODE)
+_PLACED_RANK = (*_JOB, labels.NODE, labels.PP, labels.RANK)
 
 JOB_GPUS = Recorded(
     name="cluster_job_id_project_queue_class:lockstep_train_job:gpus",
-    labels=(*_JOB, PROJECT, QUEUE, JOB_CLASS_OF_JOB),
+    labels=(*_JOB, labels.PROJECT, labels.QUEUE, labels.JOB_CLASS),
     help="Ranks that a job holds, with whose it is; remembered for a quarter of an hour.",
 )
 JOB_QUIET = Recorded(
@@ -44,7 +33,7 @@ PLACEMENT = Recorded(
 )
 PHASE_PER_STEP = Recorded(
     name="cluster_job_id_node_pp_rank_phase:lockstep_train_phase_seconds:per_step",
-    labels=(*_PLACED_RANK, PHASE),
+    labels=(*_PLACED_RANK, labels.PHASE),
     help="Mean seconds per step by rank and phase, over four scrapes; 5 or 20 min for long steps.",
 )
 STEP_MEAN = Recorded(
@@ -69,7 +58,7 @@ NODE_LATENESS_RATIO = Recorded(
 )
 EXCESS = Recorded(
     name="cluster_job_id_node_pp_rank_phase:lockstep_train_excess_seconds:per_step",
-    labels=(*_PLACED_RANK, PHASE),
+    labels=(*_PLACED_RANK, labels.PHASE),
     help="Own work of the rank beyond the median of its group, by phase, per step.",
 )
 STANDING = Recorded(
@@ -80,18 +69,18 @@ STANDING = Recorded(
 )
 UNOBSERVED = Recorded(
     name="cluster_job_id_phase:lockstep_train_unobserved:ratio",
-    labels=(*_JOB, PHASE),
+    labels=(*_JOB, labels.PHASE),
     help="Share of the step in the phase for which a slow rank of the job would not show: sync "
     "where no rank waits, other where a quarter of the step or more is in no marked phase.",
 )
 STAGE_OWN = Recorded(
     name="cluster_job_id_pp_phase:lockstep_train_stage_own_seconds:per_step",
-    labels=(*_GROUP, PHASE),
+    labels=(*_GROUP, labels.PHASE),
     help="Own work of the mean rank of a pipeline stage by phase, per step.",
 )
 STAGE_EXCESS = Recorded(
     name="cluster_job_id_pp_phase:lockstep_train_stage_excess_seconds:per_step",
-    labels=(*_GROUP, PHASE),
+    labels=(*_GROUP, labels.PHASE),
     help="Own work of a stage's mean rank beyond the median of the stages, by phase, per step.",
 )
 STAGE_EXCESS_RATIO = Recorded(
@@ -117,7 +106,7 @@ STRAGGLER_WAIT = Recorded(
 )
 GOODPUT_BY_STATE = Recorded(
     name="cluster_job_id_goodput:lockstep_train_goodput_seconds:rate",
-    labels=(*_JOB, GOODPUT),
+    labels=(*_JOB, labels.GOODPUT),
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
 )
@@ -130,7 +119,7 @@ _OF_SLICE = (*_JOB, SLO)
 
 JOB_PHASES = Recorded(
     name="cluster_job_id_phase:lockstep_train_phase_seconds:rate5m",
-    labels=(*_JOB, PHASE),
+    labels=(*_JOB, labels.PHASE),
     help="Seconds a second that the ranks of a job spend in a phase together, over five minutes.",
 )
 SLICE_VALUE = Recorded(
@@ -183,12 +172,12 @@ SLICE_BAD = Recorded(
 )
 SLICES_TOTAL = Recorded(
     name="cluster_slo:lockstep_train_slices:total",
-    labels=(CLUSTER, SLO),
+    labels=(labels.CLUSTER, SLO),
     help="Slices of jobs, allocated GPUs and running jobs that are counted now for an objective.",
 )
 SLICES_BAD = Recorded(
     name="cluster_slo:lockstep_train_slices:bad",
-    labels=(CLUSTER, SLO),
+    labels=(labels.CLUSTER, SLO),
     help="Slices, GPUs and jobs that are counted now for an objective and do not meet it.",
 )
 
@@ -205,18 +194,18 @@ SLOTH_SLO = Label(name="sloth_slo", help="the objective, with the class of jobs 
 SLOTH_OBJECTIVE = Label(name="sloth_objective", help="the objective in percent")
 SLOTH_SPEC = Label(name="sloth_spec", help="what declares the objective", values=("lockstep/v1",))
 
-_COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
+_COUNTED = (labels.CLUSTER, JOB_CLASS, SLO, WINDOW)
 _SLOTH = (SLOTH_ID, SLOTH_SERVICE, SLOTH_SLO)
-_OBJECTIVE = (CLUSTER, JOB_CLASS, SLO, *_SLOTH)
+_OBJECTIVE = (labels.CLUSTER, JOB_CLASS, SLO, *_SLOTH)
 
 COUNTER_TOTAL = Recorded(
     name="cluster_slo:lockstep_ledger_slo_counter:total5m",
-    labels=(CLUSTER, SLO),
+    labels=(labels.CLUSTER, SLO),
     help="Increase in five minutes of a counter that an objective of the alert spec names.",
 )
 COUNTER_BAD = Recorded(
     name="cluster_slo:lockstep_ledger_slo_counter:bad5m",
-    labels=(CLUSTER, SLO),
+    labels=(labels.CLUSTER, SLO),
     help="Increase in five minutes of a counter of an objective, of what does not meet it.",
 )
 TOTAL_EVENTS = Recorded(

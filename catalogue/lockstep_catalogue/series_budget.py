@@ -1,16 +1,7 @@
 """What a node spends its series on: rare faults from their first on, and what is thinned first."""
 
-from lockstep_catalogue import agent, fabric, gpu, host, incidents
-from lockstep_catalogue.gpu import GPU_SM_ACTIVE_WINDOW
+from lockstep_catalogue import agent, fabric, gpu, host, incidents, training
 from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.training import (
-    BUS_BYTES,
-    BUS_RATE,
-    CHECKPOINT_SECONDS,
-    COLLECTIVE_BYTES,
-    COLLECTIVES,
-    HOST_BOUND_SECONDS,
-)
 
 MAX_SERIES = 2000
 """Series of a node with 8 GPUs, 8 adapters and 8 ranks, whatever runs there."""
@@ -65,11 +56,11 @@ DETAIL: tuple[Metric, ...] = (
 
 THINNING: dict[str, tuple[Metric, ...]] = {
     # Those of jobs go first, for a node's own series tell of everybody's faults.
-    "bus": (BUS_BYTES, BUS_RATE),
-    "job_host": (host.JOB_PRESSURE_SECONDS, host.JOB_MEMORY_EVENTS, HOST_BOUND_SECONDS),
-    "checkpoints": (CHECKPOINT_SECONDS,),
+    "bus": (training.BUS_BYTES, training.BUS_RATE),
+    "job_host": (host.JOB_PRESSURE_SECONDS, host.JOB_MEMORY_EVENTS, training.HOST_BOUND_SECONDS),
+    "checkpoints": (training.CHECKPOINT_SECONDS,),
     # Seconds stay.
-    "collectives": (COLLECTIVES, COLLECTIVE_BYTES),
+    "collectives": (training.COLLECTIVES, training.COLLECTIVE_BYTES),
     # What does not change while the driver runs.
     "limits": (
         gpu.GPU_POWER_LIMIT,
@@ -89,7 +80,7 @@ THINNING: dict[str, tuple[Metric, ...]] = {
         gpu.GPU_POWER_WINDOW,
         gpu.GPU_UTILIZATION_WINDOW,
         gpu.GPU_CLOCK_WINDOW,
-        GPU_SM_ACTIVE_WINDOW,
+        gpu.GPU_SM_ACTIVE_WINDOW,
     ),
     "port_errors": (
         fabric.RDMA_CONGESTION,

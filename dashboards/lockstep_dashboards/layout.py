@@ -1,5 +1,6 @@
 """Reads the layout of a board: a YAML file with variables, rows, and panels about series."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import yaml
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Series
-from lockstep_dashboards.chosen import restrict
+from lockstep_catalogue.promql import LE
 from lockstep_dashboards.panel import (
     SUMMARY,
     Annotation,
@@ -29,6 +30,9 @@ FOLDER = Path(__file__).parent / "layouts"
 _ANNOTATIONS, _ALERTS = "annotations.yaml", "alerts.yaml"
 _EVERY: tuple[Series, ...] = (*METRICS, *RECORDED, *FOREIGN)
 _SERIES = {each.name: each for each in _EVERY}
+_STORED = {name: each for each in _EVERY for name in getattr(each, "sample_names", (each.name,))}
+_SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 _LABELS: dict[str, Label] = {
     label.name: label for each in _SERIES.values() for label in each.exposed_labels
 }
@@ -96,7 +100,7 @@ def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> I
     for fields in _load(path):
         yield Annotation(
             title=fields["title"],
-            expression=restrict(fields["expr"], chosen),
+            expression=_restrict(fields["expr"], chosen),
             heading=fields["heading"],
             color=NAMED_COLORS[fields["color"]],
         )
@@ -170,7 +174,7 @@ def _queries(fields: Fields) -> Sequence[Mapping[str, str]]:
 
 def _query(fields: Mapping[str, str], chosen: tuple[Variable, ...]) -> Query:
     return Query(
-        expression=restrict(fields["expr"], chosen),
+        expression=_restrict(fields["expr"], chosen),
         legend=fields.get("legend", ""),
         heading=fields.get("heading", ""),
         unit=fields.get("unit", ""),
@@ -184,3 +188,39 @@ def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
         (name, color if color.startswith("#") else NAMED_COLORS[color])
         for name, color in fields.items()
     )
+
+
+def _restrict(expression: str, variables: Sequence[Variable]) -> str:
+    """The expression with a matcher, in each selector, for every variable whose label it has.
+
+    Raises:
+        ValueError: a matcher names a label that its series lacks, or a value that the label cannot
+            take.
+    """
+
+    def restricted(found: re.Match[str]) -> str:
+        series = _STORED.get(found[1])
+        if series is None:
+            return found[0]
+        labels = {label.name: label for label in (*series.exposed_labels, LE)}
+        own = found[2] or ""
+        _check_matchers(series, labels, own)
+        chosen = [
+            f'{each.label.name}{"=~" if each.several else "="}"${each.name}"'
+            for each in variables
+            if each.label.name in labels
+        ]
+        inside = ", ".join([*chosen, *filter(None, [own])])
+        return f"{found[1]}{{{inside}}}" if inside else found[1]
+
+    return _SELECTOR.sub(restricted, expression)
+
+
+def _check_matchers(series: Series, labels: dict[str, Label], text: str) -> None:
+    for name, operator, value in _MATCHER.findall(text):
+        if name not in labels:
+            raise ValueError(f"{series.name} has no label {name}; it has {', '.join(labels)}")
+        allowed = labels[name].values
+        for each in value.split("|") if "~" in operator else [value]:
+            if allowed and each and each not in allowed:
+                raise ValueError(f"{name}={each!r} is not one of {', '.join(allowed)}")

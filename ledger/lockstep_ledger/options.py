@@ -8,12 +8,28 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from lockstep_records.shared.options import read_address
+from lockstep_records.shared.options import Parsed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 DEFAULT_STORE = "/var/lib/lockstep/ledger.db"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _check_name(name: str) -> str:
+    if not name or not name.isprintable() or len(name) > 200:  # noqa: PLR2004  # as the store holds
+        raise ValueError(f"{name!r:.80} must be 1 to 200 printable characters.")
+    return name
+
+
+def _check_host(name: str) -> str:
+    if not _HOST.fullmatch(name):
+        raise ValueError(f"{name!r:.80} must be a host's name, such as ledger.example.")
+    return name
+
+
+LABEL_VALUE, HOST = Parsed("TEXT", _check_name), Parsed("NAME", _check_host)
+"""Names that can be values of labels, and names of hosts without a port."""
 
 
 def store_option(command: Command) -> Command:
@@ -48,11 +64,10 @@ def timezone_option(help_text: str) -> Callable[[Command], Command]:
     return click.option(
         "--timezone",
         "zone",
-        metavar="NAME",
+        type=Parsed("NAME", _read_zone),
         envvar="LOCKSTEP_LEDGER_TIMEZONE",
         default="UTC",
         show_default=True,
-        callback=check_zone,
         help=help_text,
     )
 
@@ -61,9 +76,9 @@ def follow_options(command: Command) -> Command:
     """Adds ``--url``, ``--token-file`` and ``--cluster`` of a feed."""
     cluster = click.option(
         "--cluster",
+        type=LABEL_VALUE,
         default="local",
         show_default=True,
-        callback=check_name,
         help="Name of the cluster.",
     )
     token = click.option(
@@ -73,47 +88,10 @@ def follow_options(command: Command) -> Command:
     return url(token(cluster(command)))
 
 
-def check_zone(_context: click.Context, _parameter: click.Parameter, name: str) -> ZoneInfo:
-    """A time zone by its name."""
+def _read_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise click.BadParameter(
+        raise ValueError(
             f"{name!r:.80} is not a time zone of this machine; write a name such as Europe/Berlin."
         ) from error
-
-
-def check_listen(
-    _context: click.Context, _parameter: click.Parameter, text: str
-) -> tuple[str, int]:
-    """Host and port of an address."""
-    try:
-        return read_address(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def check_names(
-    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Names that can be values of labels."""
-    for name in names:
-        check_name(_context, _parameter, name)
-    return names
-
-
-def check_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
-    """A name that can be the value of a label."""
-    if not name or not name.isprintable() or len(name) > 200:  # noqa: PLR2004  # as the store holds
-        raise click.BadParameter(f"{name!r:.80} must be 1 to 200 printable characters.")
-    return name
-
-
-def check_hosts(
-    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Names of hosts, without a port."""
-    for name in names:
-        if not _HOST.fullmatch(name):
-            raise click.BadParameter(f"{name!r:.80} must be a host's name, such as ledger.example.")
-    return names

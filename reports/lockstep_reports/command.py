@@ -34,7 +34,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--meta",
-    metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Layout of an operation trace (YAML); default meta-NAME.yaml in the folder of trace-NAME.",
 )
@@ -76,7 +75,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--board",
-    metavar="FILE",
     type=_FILE,
     help="File for a snapshot of the job's board over the time of the report, drawn from the"
     " Prometheus of SOURCE or --signs-from; the page links to it.",

@@ -18,7 +18,7 @@ from lockstep_alerts.routing import alertmanager_config, read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.writers import Target, operator, render_for
-from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, too_long
+from lockstep_alerts.writers.formats import MAX_RULES_PER_GROUP, remark_on
 from lockstep_alerts.writers.rule_files import RuleFile, native, rule_files, with_native_histograms
 from lockstep_catalogue import METRICS, ledger
 from lockstep_catalogue.labels import CLUSTER
@@ -154,8 +154,10 @@ def test_mimir_gets_a_namespace_a_file_within_its_limits() -> None:
 
 def test_recorded_series_beyond_mimirs_limit_are_named() -> None:
     rules = [{"record": "a:b", "expr": "c"}] * (MAX_RULES_PER_GROUP + 1)
-    file = RuleFile(stem="f", groups=({"name": "long.rules", "rules": rules},))
-    assert too_long([file]) == ["long.rules"]
+    written = {"f.mimir.yaml": to_yaml({"groups": [{"name": "long.rules", "rules": rules}]})}
+    mimir = Target(format="mimir", labels={}, key_store="s")
+    assert remark_on(mimir, written).startswith("long.rules: more than 20 rules")
+    assert remark_on(Target(labels={}, key_store="s"), written) == ""
 
 
 def test_a_ruler_without_keep_firing_for_gets_none() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.explorer import explorer
+from lockstep_dashboards.boards import BOARDS, explorer
 from lockstep_dashboards.layout import FOLDER, LayoutError, read_board
 
 HEAD = """\

@@ -73,16 +73,7 @@ def node_collectors(
     hangs: RecentEvents,
     adapters: dict[str, tuple[str, ...]],
 ) -> tuple[Collector, ...]:
-    """The collectors of the node; each runs in a worker of its own.
-
-    Args:
-        options: of the agent.
-        pages: the rank pages of the node.
-        take_xids: Xid events of the driver since the last call; None where it has none.
-        incidents: where the kernel log publishes its incidents.
-        hangs: where hangs of jobs are published.
-        adapters: names of those nearest to each GPU, by its PCI address, once known.
-    """
+    """The collectors of the node; each runs in a worker of its own."""
     sysfs, procfs, node = str(options.sysfs), str(options.procfs), options.node
     return (
         AgentInfo(options.cluster, node, options.procfs),

@@ -19,13 +19,7 @@ from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
-from lockstep_records.file_access.foreign_files import (
-    ForeignFileError,
-    open_foreign,
-    owner_of,
-    read_chunks,
-    scan_foreign,
-)
+from lockstep_records.file_access import foreign_files
 from lockstep_records.files.job_retention import note_archive
 from lockstep_records.files.jobs import (
     MAX_ENTRIES,
@@ -116,7 +110,7 @@ class Copier:
         self._round_bytes = defaultdict(int)
         for job in jobs:
             try:
-                if self._copy_job(job, owner_of(job)):
+                if self._copy_job(job, foreign_files.owner_of(job)):
                     archived.append(job)
             except OSError as error:  # it is being removed, or was replaced by a link
                 self._print_error(job, str(error))
@@ -146,7 +140,7 @@ class Copier:
                 continue
             except OSError as error:
                 # What is refused stays refused: the job is complete without it.
-                is_complete = is_complete and isinstance(error, ForeignFileError)
+                is_complete = is_complete and isinstance(error, foreign_files.ForeignFileError)
                 self.counts["failed"] += 1
                 self._print_error(job, f"user {owner}: {error}")
             if last is not None:
@@ -169,7 +163,7 @@ class Copier:
                 self._owners[job] = owner
         if self._owners[job] != owner:
             reason = f"the archive has a job of this id of user {self._owners[job]}"
-            raise ForeignFileError(job, f"{reason}, not {owner}; it is not copied")
+            raise foreign_files.ForeignFileError(job, f"{reason}, not {owner}; it is not copied")
 
     def _copy(
         self, job: Path, path: Path, last: _Copy | None, job_bytes: int, *, is_over: bool
@@ -177,20 +171,20 @@ class Copier:
         owner, is_page = self._owners[job], path.suffix == ".page"
         # Asked before the page is read: one that ends in between is copied once more.
         is_final = is_page and _has_ended(path)
-        with open_foreign(path, owner=owner) as descriptor:
+        with foreign_files.open_foreign(path, owner=owner) as descriptor:
             size = os.fstat(descriptor).st_size
             if size > min(MAX_FILE_BYTES, job_bytes):
                 reason = f"it has {size} bytes, of at most {MAX_FILE_BYTES} a file"
-                raise ForeignFileError(path, f"{reason} and {MAX_JOB_BYTES} a job")
+                raise foreign_files.ForeignFileError(path, f"{reason} and {MAX_JOB_BYTES} a job")
             self._take_share(owner, size)
             # A CRC would not do: it cannot tell apart data that ends with its own CRC.
             digest = hashlib.blake2b()
-            for chunk in read_chunks(descriptor, size):
+            for chunk in foreign_files.read_chunks(descriptor, size):
                 digest.update(chunk)
             if last is None or digest.digest() != last.digest:
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 target = f"{self._target}/jobs/{path.relative_to(job.parent).as_posix()}"
-                self._put(target, read_chunks(descriptor, size), size)
+                self._put(target, foreign_files.read_chunks(descriptor, size), size)
                 self.counts["copied"] += 1
                 self._report(self.counts)
         wait_seconds = _RUNNING_PAGE_SECONDS if is_page and not is_over else 0.0
@@ -240,7 +234,7 @@ def _list_files(job: Path) -> Iterator[Path]:
     """Paths of the events, pages and last outputs of a job; the events may be absent."""
     yield job / FILE_NAME
     for attempt in list_attempts(job):
-        names = scan_foreign(attempt, _COPIED, MAX_ENTRIES)
+        names = foreign_files.scan_foreign(attempt, _COPIED, MAX_ENTRIES)
         yield from (attempt / name for name in nsmallest(MAX_JOB_FILES, names))
 
 

@@ -21,7 +21,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--duration",
     "duration_seconds",
-    metavar="DURATION",
     type=_DURATION,
     default="2s",
     show_default=True,
@@ -31,7 +30,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--preflight", is_flag=True, help="Also measure GPUs, memory and all-reduce.")
 @click.option(
     "--fleet",
-    metavar="FILE",
     type=_FILE,
     help="Output of --preflight --json on other nodes, one JSON object a line.",
 )

@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def print_job(name: str, *, as_json: bool) -> None:
         status = read_status(folder)
     except (ValueError, OSError) as error:
         raise click.UsageError(f"{error}; give a page, a job id or the folder of a job") from error
-    ranks = [_rank(path) for path in _newest_pages(folder)]
+    ranks = [_rank(path) for attempt in list_attempts(folder)[-1:] for path in list_pages(attempt)]
     if as_json:
         job = {"job_id": folder.name, "state": status.state, "attempts": status.attempts}
         click.echo(json.dumps({**job, "ranks": ranks}))
@@ -49,11 +48,6 @@ def print_job(name: str, *, as_json: bool) -> None:
     for rank in ranks:
         if "error" in rank:
             console.print(Text(printable(rank["error"]), style="bold red"))
-
-
-def _newest_pages(folder: Path) -> Iterator[Path]:
-    for attempt in list_attempts(folder)[-1:]:
-        yield from list_pages(attempt)
 
 
 def _rank(path: Path) -> dict[str, Any]:

@@ -7,12 +7,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def fair_shares(demands: Mapping[_Key, int], total: int) -> dict[_Key, int]:
-    """Who demands at most an equal share gets it all; the others get equal parts of the rest.
-
-    Args:
-        demands: how much each wants, at least 0.
-        total: how much there is.
-    """
+    """Who demands at most an equal share gets it all; the others get equal parts of the rest."""
     shares: dict[_Key, int] = {}
     left = total
     for position, key in enumerate(sorted(demands, key=demands.__getitem__)):

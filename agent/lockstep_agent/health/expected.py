@@ -21,12 +21,7 @@ class ExpectedPort:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectations:
-    """What the node must have; None and empty mean what was seen since the start.
-
-    Attributes:
-        gpus: how many GPUs.
-        ports: the ports that must be up, beyond the verdicts of their own collector.
-    """
+    """What the node must have; None and empty mean what was seen since the start."""
 
     gpus: int | None = None
     ports: tuple[ExpectedPort, ...] = ()

@@ -12,14 +12,7 @@ from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
 from lockstep_agent.health.node_signs import node_signs, part_signs, port_signs
 from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
 from lockstep_agent.health.signs import Limits, Sign
-from lockstep_catalogue import Metric, gpu
-from lockstep_catalogue.incidents import (
-    EXPECTED_PORT_HEALTH,
-    GPU_HEALTH,
-    NO_REASON,
-    NODE_HEALTH,
-    OK,
-)
+from lockstep_catalogue import Metric, gpu, incidents
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +52,7 @@ def hold(
 
 
 class Judge:
-    """Keeps the memory between ticks.
-
-    Args:
-        expected: what the node must have.
-    """
+    """Keeps the memory between ticks."""
 
     def __init__(self, expected: Expectations | None = None, limits: Limits | None = None) -> None:
         self._expected, self._limits = expected or Expectations(), limits or Limits()
@@ -88,16 +77,16 @@ class Judge:
         ]
         self._held = hold(signs, self._held, now_seconds)
         reported = [sign for sign, held in self._held.items() if held.is_reported]
-        parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), reported),)
+        parts = (*_verdicts(incidents.GPU_HEALTH, facts.of(gpu.GPU_UP), reported),)
         ports = [(port.device,) for port in expected.ports]
-        parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, reported),)
+        parts += (*_verdicts(incidents.EXPECTED_PORT_HEALTH, ports, reported),)
         verdicts = verdicts_in((*facts.readings(VERDICT_NAMES), *parts))
         part_verdicts = [(kind_of(verdict.metric), verdict.verdict) for verdict in verdicts]
-        node = [sign for sign in reported if sign.metric is NODE_HEALTH]
+        node = [sign for sign in reported if sign.metric is incidents.NODE_HEALTH]
         node += part_signs(part_verdicts)
         count = expected.gpus
         expected_count = () if count is None else (Reading(gpu.GPU_COUNT, ("expected",), count),)
-        return (*parts, *_verdicts(NODE_HEALTH, ((),), node), *expected_count)
+        return (*parts, *_verdicts(incidents.NODE_HEALTH, ((),), node), *expected_count)
 
 
 def _verdicts(metric: Metric, parts: Iterable[Labels], signs: Iterable[Sign]) -> Iterator[Reading]:
@@ -107,7 +96,7 @@ def _verdicts(metric: Metric, parts: Iterable[Labels], signs: Iterable[Sign]) ->
         if sign.metric is metric and sign.part in reasons:
             reasons[sign.part].add((sign.verdict, sign.reason))
     for part, part_reasons in sorted(reasons.items()):
-        for verdict, reason in sorted(part_reasons) or [(OK, NO_REASON)]:
+        for verdict, reason in sorted(part_reasons) or [(incidents.OK, incidents.NO_REASON)]:
             yield Reading(metric, (*part, verdict, reason), 1)
 
 

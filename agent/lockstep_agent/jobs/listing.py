@@ -100,7 +100,8 @@ def _list_job(folder: Path, owner: int, max_files: int) -> ListedJob:
     try:
         entries = list(_entries(folder, max_files))
         left = max_files - len(entries)
-        numbered = [each.name for each in entries if _is_attempt(each)]
+        folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        numbered = filter(_ATTEMPT.fullmatch, folders)
         for name in sorted(numbered, key=int, reverse=True):
             if left <= 0:
                 break
@@ -117,10 +118,6 @@ def _list_job(folder: Path, owner: int, max_files: int) -> ListedJob:
 def _entries(folder: Path, limit: int) -> Iterator[DirEntry[str]]:
     with scandir(folder) as entries:
         yield from islice(entries, limit)
-
-
-def _is_attempt(entry: DirEntry[str]) -> bool:
-    return bool(_ATTEMPT.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
 
 
 def _cut_pages(jobs: list[ListedJob]) -> list[ListedJob]:

@@ -6,24 +6,14 @@ from pathlib import Path
 
 import click
 
-from lockstep_agent.health.expected import ExpectedPort, read_port
 from lockstep_agent.sources.dcgm import EMBEDDED
 from lockstep_records.files.jobs import find_root, plain_roots
 from lockstep_records.shared.distribution import install_hint
-from lockstep_records.shared.options import read_address
 
 _DCGM_HOST = re.compile(
     r"[A-Za-z0-9._-]{1,255}(?::(?P<port>[0-9]{1,5}))?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?"
 )
 _DCGM_SOCKET = re.compile(r"unix:/[^\0]{1,100}")
-
-
-def check_listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
-    """Host and port of an address."""
-    try:
-        return read_address(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def check_roots(
@@ -39,49 +29,49 @@ def check_roots(
     return roots
 
 
-def check_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """A name that can be the value of a label."""
+def check_name(value: str) -> str:
+    """A name that can be the value of a label.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
     if not value or not value.isprintable():
-        raise click.BadParameter(f"{value!r} cannot be a label; give a printable name")
+        raise ValueError(f"{value!r} cannot be a label; give a printable name")
     return value
 
 
-def check_url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """An address for HTTP."""
-    if value is not None and not value.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{value!r} is not an address; give one that begins with http://")
+def check_url(value: str) -> str:
+    """An address for HTTP.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not value.startswith(("http://", "https://")):
+        raise ValueError(f"{value!r} is not an address; give one that begins with http://")
     return value
 
 
-def check_ports(
-    _ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
-) -> tuple[ExpectedPort, ...]:
-    """Ports with the rates that they must have."""
-    try:
-        return tuple(read_port(text) for text in value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def check_dcgm(value: str) -> str | None:
+    """An engine of libdcgm; None for ``off``.
 
-
-def check_dcgm(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str | None:
-    """An engine of libdcgm; None for ``off``."""
+    Raises:
+        ValueError: it is neither.
+    """
     if value == "off":
         return None
     if value == EMBEDDED or _DCGM_HOST.fullmatch(value) or _DCGM_SOCKET.fullmatch(value):
         return value
-    raise click.BadParameter(
-        f"{value!r} is not an engine; give off, embedded, HOST[:PORT] or unix:/PATH"
-    )
+    raise ValueError(f"{value!r} is not an engine; give off, embedded, HOST[:PORT] or unix:/PATH")
 
 
-def check_archive(
-    _ctx: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    """An address that fsspec can write, with the package that its scheme needs."""
-    if value is None:
-        return None
+def check_archive(value: str) -> str:
+    """An address that fsspec can write, with the package that its scheme needs.
+
+    Raises:
+        ValueError: it cannot, or the package is missing.
+    """
     if find_spec("fsspec") is None:
-        raise click.BadParameter(f"it needs fsspec; {install_hint('archive')}")
+        raise ValueError(f"it needs fsspec; {install_hint('archive')}")
     from fsspec import available_protocols  # noqa: PLC0415  # only who archives pays for it
     from fsspec.registry import known_implementations  # noqa: PLC0415  # the same
 
@@ -89,8 +79,8 @@ def check_archive(
         scheme, separator, _ = part.partition("://")
         if separator and scheme not in available_protocols():
             schemes = ", ".join(sorted(available_protocols()))
-            raise click.BadParameter(f"{value!r} has an unknown scheme; known are {schemes}")
+            raise ValueError(f"{value!r} has an unknown scheme; known are {schemes}")
         package = known_implementations[scheme]["class"].partition(".")[0] if separator else ""
         if package and find_spec(package) is None:
-            raise click.BadParameter(f"{value!r} needs the package {package}; install it")
+            raise ValueError(f"{value!r} needs the package {package}; install it")
     return value

@@ -20,7 +20,6 @@ def option(
     default: Any,
     help_text: str,
     metavar: str | None = None,
-    callback: Callable[..., Any] | None = None,
     /,
     **settings: Any,
 ) -> Any:
@@ -29,11 +28,10 @@ def option(
     Args:
         default: of the field.
         help_text: of the option.
-        metavar: what the option's value is called.
-        callback: checks and converts the value.
+        metavar: what the option's value is called, where its type does not say.
         settings: others of click's; ``flag`` where it is not the field's name.
     """
-    metadata = {_OPTION: settings | {"help": help_text, "metavar": metavar, "callback": callback}}
+    metadata = {_OPTION: settings | {"help": help_text, "metavar": metavar}}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -61,7 +59,7 @@ def duration(
     **settings: Any,
 ) -> Any:
     """A field in seconds whose option is a duration."""
-    return option(default, help_text, "DURATION", type=DurationRange(least, most), **settings)
+    return option(default, help_text, type=DurationRange(least, most), **settings)
 
 
 def click_option(option_field: "Field[Any]") -> Callable[[Command], Command]:

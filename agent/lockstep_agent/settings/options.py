@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_agent.health.expected import Expectations, ExpectedPort
+from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.settings import option_checks as checks
 from lockstep_agent.settings.option_fields import Command, click_option, duration, option, path
 from lockstep_catalogue.labels import CLUSTER, NODE
@@ -20,6 +20,7 @@ from lockstep_records.progress.hangs import (
     PAUSE_TIMEOUT_SECONDS,
     HangTimeouts,
 )
+from lockstep_records.shared.options import Parsed, read_address
 
 _MIN_LINGER_SECONDS = 60.0
 _TICKS_PER_SCRAPE = 5
@@ -27,6 +28,7 @@ _MIN_TICK_SECONDS, _MAX_TICK_SECONDS = 1.0, 2.0
 _MAX_GPUS = 1024
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_LABEL_VALUE, _URL = Parsed("TEXT", checks.check_name), Parsed("URL", checks.check_url)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -37,8 +39,7 @@ class Options:
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9440),
         "Address to listen on; port 0 takes any free one.",
-        "HOST:PORT",
-        checks.check_listen,
+        type=Parsed("HOST:PORT", read_address),
         default="127.0.0.1:9440",
     )
     root: Roots = option(
@@ -46,7 +47,7 @@ class Options:
         "Folder that holds jobs/, which may be created later; repeatable, and with a star in "
         "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
         "ROOT",
-        checks.check_roots,
+        callback=checks.check_roots,
         flag="--dir",
         type=_PATH,
         multiple=True,
@@ -57,13 +58,12 @@ class Options:
         "FOLDER",
     )
     cluster: str = option(
-        "local", "Name of the cluster.", None, checks.check_name, envvar="LOCKSTEP_CLUSTER"
+        "local", "Name of the cluster.", type=_LABEL_VALUE, envvar="LOCKSTEP_CLUSTER"
     )
     node: str = option(
         platform.node,
         "Name of this machine.",
-        None,
-        checks.check_name,
+        type=_LABEL_VALUE,
         default=platform.node,
         envvar="LOCKSTEP_NODE",
         show_default="host name",
@@ -113,9 +113,7 @@ class Options:
         "FOLDER",
         _FOLDER,
     )
-    ledger: str | None = option(
-        None, "Deliver the events of jobs to this address.", "URL", checks.check_url
-    )
+    ledger: str | None = option(None, "Deliver the events of jobs to this address.", type=_URL)
     ledger_token: Path | None = path(
         None,
         "File that holds the token of a writer of the ledger; it may change.",
@@ -132,8 +130,7 @@ class Options:
     archive: str | None = option(
         None,
         "Copy the pages and events of jobs to a folder or to an fsspec URL.",
-        "URL",
-        checks.check_archive,
+        type=Parsed("URL", checks.check_archive),
     )
     state: Path | None = path(
         "/var/lib/lockstep",
@@ -153,14 +150,12 @@ class Options:
     dcgm_exporter: str | None = option(
         None,
         "Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
-        "URL",
-        checks.check_url,
+        type=_URL,
     )
     dcgm: str | None = option(
         None,
         "Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
-        "ENGINE",
-        checks.check_dcgm,
+        type=Parsed("ENGINE", checks.check_dcgm),
         default="off",
         show_default=True,
     )
@@ -179,8 +174,7 @@ class Options:
     expect_port: tuple[ExpectedPort, ...] = option(
         (),
         "Port that must be up, at this rate; repeatable.  [default: ports that were up]",
-        "DEVICE[:GIGABITS]",
-        checks.check_ports,
+        type=Parsed("DEVICE[:GIGABITS]", read_port),
         multiple=True,
     )
     web_config: Path | None = path(

@@ -92,9 +92,6 @@ def message_classes() -> dict[str, Any]:
 def list_allocations(socket: Path) -> list[Allocation]:
     """Every device of every container on the node.
 
-    Args:
-        socket: Unix socket of the kubelet's pod-resources service.
-
     Raises:
         PodResourcesError: no answer, or one that cannot be read.
     """

@@ -34,11 +34,6 @@ class Rules:
 class AccessControl:
     """Keeps the rules up to date: a changed file counts within a second, a broken one is logged.
 
-    Args:
-        web_config: the web configuration file; None for none.
-        tokens: the file of bearer tokens; None for none.
-        clock: monotonic, in seconds.
-
     Raises:
         ValueError: one sentence on what is wrong with the files.
     """

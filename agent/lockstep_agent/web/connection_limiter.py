@@ -11,11 +11,6 @@ class ConnectionLimiter:
 
     A slow client holds a thread until its time-out or until the limit is reached: then the oldest
     connection is closed. So a new client always gets in, however many others do nothing.
-
-    Args:
-        max_open: number of connections that may be open at once.
-        timeout_seconds: how long one connection may last.
-        clock: monotonic, in seconds.
     """
 
     def __init__(

@@ -8,15 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lockstep_alerts.checks.tool_checks import (
-    TESTS,
-    Check,
-    every_check,
-    find_tools,
-    lint,
-    run_checks,
-    static_checks,
-)
+from lockstep_alerts.checks import tool_checks
 from lockstep_alerts.output.write import GENERATED
 
 _FOLDER = click.option(
@@ -42,7 +34,7 @@ _PROMTOOL = click.option(
 @click.pass_context
 def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
     """Lint the generated rules and check Alertmanager's configuration; exit 1 on a finding."""
-    ctx.exit(_report(folder, static_checks(folder, *find_tools(promtools))))
+    ctx.exit(_report(folder, tool_checks.static_checks(folder, *tool_checks.find_tools(promtools))))
 
 
 @click.command()
@@ -54,16 +46,17 @@ def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
 
     Rule tests are written in a checkout, and take about a second for each alert.
     """
-    if not any(folder.glob(TESTS)):
+    if not any(folder.glob(tool_checks.TESTS)):
         click.echo(
-            f"--dir {folder}: has no {TESTS}, so no rule is tested on series; in a checkout "
-            f"python -m tests.alerts.cases.write --out {folder} writes them, by the same --spec",
+            f"--dir {folder}: has no {tool_checks.TESTS}, so no rule is tested on series; in a "
+            f"checkout python -m tests.alerts.cases.write --out {folder} writes them, by the same "
+            "--spec",
             err=True,
         )
-    ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))
+    ctx.exit(_report(folder, tool_checks.every_check(folder, *tool_checks.find_tools(promtools))))
 
 
-def _report(folder: Path, checks: Iterable[Check]) -> int:
+def _report(folder: Path, checks: Iterable[tool_checks.Check]) -> int:
     """Prints a line for each check; the exit status."""
     failed = False
     console = Console(stderr=True)
@@ -73,7 +66,7 @@ def _report(folder: Path, checks: Iterable[Check]) -> int:
         def progress(title: str, num_done: int, num_runs: int) -> None:
             status.update(f"{title}: {num_done} of {num_runs} runs")
 
-        for finding in chain([lint(folder)], run_checks(checks, progress)):
+        for finding in chain([tool_checks.lint(folder)], tool_checks.run_checks(checks, progress)):
             seconds = time.monotonic() - begin
             click.echo(
                 f"{'passed' if finding.passed else 'FAILED'}  {finding.title}  {seconds:.1f}s"

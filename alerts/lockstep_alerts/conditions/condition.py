@@ -1,19 +1,19 @@
 """What a condition is: its limits and its PromQL; tests/alerts/cases proves it."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 from lockstep_catalogue.windows import ScrapeWindows
 
 LIVE_WINDOW = "live window"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class Condition:
     """When an alert fires.
 
-    A condition is a dataclass whose annotated fields are its limits, as an entry of the spec gives
-    them (``quantities.py``). Its kind is its name in lower case; its area is its folder.
+    Every subclass is a frozen dataclass whose annotated fields are its limits, as an entry of the
+    spec gives them (``quantities.py``). Its kind is its name in lower case; its area is its folder.
 
     Attributes:
         DETECTED_AFTER: how long a fault must last in the samples for the expression to hold:
@@ -21,6 +21,9 @@ class Condition:
     """
 
     DETECTED_AFTER: ClassVar[int | str] = 0
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def expression(self, windows: ScrapeWindows) -> str:
         """PromQL that yields one series for each alert.

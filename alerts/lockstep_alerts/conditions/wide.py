@@ -4,7 +4,6 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its pages.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
@@ -21,7 +20,6 @@ MOST_NAMED = 32
 """A page is read on a telephone."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Wide(Condition):
     """Places in which ``least_nodes`` nodes under jobs or more are hit at the same time.
 

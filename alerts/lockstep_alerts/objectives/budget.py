@@ -1,7 +1,6 @@
 """More bad events in the period than the objective allows: the error budget is spent."""
 
 import math
-from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.objectives.objective import Objective
@@ -15,7 +14,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 _LEAST_BAD = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetSpent(Condition):
     """The budget of any objective is spent."""
 

@@ -13,7 +13,6 @@ many and a small excess is certain, but small. Together: docs/decisions/0022-eve
 """
 
 import math
-from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.objectives.limits import Limit
@@ -49,7 +48,6 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Burn(Condition):
     """The budget of an objective is spent too fast by one of these limits."""
 

@@ -6,7 +6,6 @@ idle debugging allocation must wake nobody.
 """
 
 import math
-from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.objectives.limits import BurnLimit
@@ -22,7 +21,6 @@ _REPORT_SECONDS = 60
 """Time between two reports of goodput by a node."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuSecondBurn(Condition):
     """The budget of GPU-seconds burns too fast by one of these limits."""
 

@@ -1,7 +1,5 @@
 """A job that has become worse than it was: its slices are held against its own best hour."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.objectives.objective import Objective
@@ -12,7 +10,6 @@ from lockstep_catalogue.recorded import SLICE_RATIO
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SliceWorse(Condition):
     """The last five minutes of a job are worse than its best hour by more than the limit."""
 

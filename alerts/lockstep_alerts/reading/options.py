@@ -1,28 +1,18 @@
-"""Options that several commands have, and how durations are read."""
+"""Options that several commands have."""
 
 from pathlib import Path
 
 import click
 
 from lockstep_alerts.reading.model import Duration
+from lockstep_records.shared.options import Parsed
 
-
-def duration_option(
-    _ctx: click.Context, _parameter: click.Parameter, value: str | None
-) -> Duration | None:
-    """Reads the text of an option; None where it is left out."""
-    try:
-        return None if value is None else Duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
+DURATION = Parsed("duration", Duration)
 spec_option = click.option(
     "--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped."
 )
 interval_option = click.option(
     "--interval",
-    callback=duration_option,
-    metavar="DURATION",
+    type=DURATION,
     help="Time between scrapes; default: as the spec declares.",
 )

@@ -22,12 +22,7 @@ class RouteCase(NamedTuple):
 def route_cases(
     severities: Iterable[tuple[str, str]], receivers: frozenset[str]
 ) -> list[RouteCase]:
-    """One case for each alert without and with a job.
-
-    Args:
-        severities: name and severity of each alert.
-        receivers: names that the configuration declares.
-    """
+    """One case for each alert without and with a job."""
     watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
     by_name = {WATCHDOG: watchdog, MAINTENANCE: NOBODY}
     named = {**dict.fromkeys(by_name, "none"), **dict(severities)}

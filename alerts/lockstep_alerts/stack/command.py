@@ -7,19 +7,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import duration_option, interval_option
+from lockstep_alerts.reading.options import DURATION, interval_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
+from lockstep_alerts.stack import servers
 from lockstep_alerts.stack.processes import Running, is_alive, is_ready
-from lockstep_alerts.stack.servers import (
-    BOARDS,
-    READY_PATHS,
-    StackOptions,
-    down,
-    read_last_line,
-    read_state,
-    up,
-)
 
 _DIR = click.option(
     "--dir",
@@ -50,8 +42,7 @@ def stack() -> None:
 @interval_option
 @click.option(
     "--group-interval",
-    callback=duration_option,
-    metavar="DURATION",
+    type=DURATION,
     default="1m",
     show_default=True,
     help="Wait before Alertmanager notifies of changes in a group.",
@@ -71,16 +62,16 @@ def up_command(
     chosen_ports = {
         name.removesuffix("_port"): port for name, port in ports.items() if port is not None
     }
-    options = StackOptions(
+    options = servers.StackOptions(
         folder=folder,
         targets=targets,
         group_interval=group_interval,
         ports=chosen_ports,
     )
-    state = up(options, read_spec(spec_path(), interval))
+    state = servers.up(options, read_spec(spec_path(), interval))
     _show(state, dict.fromkeys(state, "ready"))
-    if BOARDS not in state:
-        reason = read_last_line(folder / f"{BOARDS}.log").removeprefix("lockstep: ")
+    if servers.BOARDS not in state:
+        reason = servers.read_last_line(folder / f"{servers.BOARDS}.log").removeprefix("lockstep: ")
         click.echo(f"boards are not served; everything else runs: {reason}", err=True)
 
 
@@ -88,14 +79,14 @@ def up_command(
 @_DIR
 def down_command(folder: Path) -> None:
     """Stop the servers of the folder; data, logs and pages stay."""
-    stopped = down(folder)
+    stopped = servers.down(folder)
     click.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def _condition(name: str, running: Running) -> str:
     if not is_alive(running):
         return "down"
-    return "ready" if is_ready(running.url, READY_PATHS.get(name, "/")) else "not ready"
+    return "ready" if is_ready(running.url, servers.READY_PATHS.get(name, "/")) else "not ready"
 
 
 @stack.command("status")
@@ -103,7 +94,7 @@ def _condition(name: str, running: Running) -> str:
 @click.pass_context
 def status_command(ctx: click.Context, folder: Path) -> None:
     """Show each server and whether it is ready; exit 1 when one is down."""
-    state = read_state(folder)
+    state = servers.read_state(folder)
     if not state:
         click.echo(f"no stack was started in {folder}", err=True)
         ctx.exit(1)

@@ -13,13 +13,7 @@ import click
 import msgspec
 
 from lockstep_alerts.shipped import runbooks_path
-from lockstep_alerts.stack.webhook import (
-    RECEIVERS,
-    Page,
-    WebhookError,
-    describe_alerts,
-    read_webhook,
-)
+from lockstep_alerts.stack import webhook
 
 PAGES_FILE = "pages.jsonl"
 _PAGE = Path(__file__).with_suffix(".html")
@@ -42,7 +36,7 @@ class PageBook:
         self._path = folder / PAGES_FILE
         self._lock = threading.Lock()
 
-    def add(self, page: Page) -> None:
+    def add(self, page: webhook.Page) -> None:
         """Appends a page.
 
         Raises:
@@ -98,15 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         receiver = self.path.removeprefix("/")
-        if receiver not in RECEIVERS:
-            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(RECEIVERS)}")
+        if receiver not in webhook.RECEIVERS:
+            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(webhook.RECEIVERS)}")
             return
         body = self._body()
         if body is None:
             return
         try:
-            page = read_webhook(body, receiver, self.server.clock())
-        except WebhookError as error:
+            page = webhook.read_webhook(body, receiver, self.server.clock())
+        except webhook.WebhookError as error:
             self._answer(HTTPStatus.BAD_REQUEST, str(error))
             return
         try:
@@ -115,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             # Alertmanager tries again after a 5xx: the page is late, not lost.
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot keep the page: {error.strerror}")
             return
-        click.echo(describe_alerts(page))
+        click.echo(webhook.describe_alerts(page))
         self._answer(HTTPStatus.OK, "")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class

@@ -7,7 +7,6 @@ import yaml
 
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.writers.alertmanager_object import FILE_NAME, alertmanager_object
-from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, MIMIR_SUFFIX, namespaces, too_long
 from lockstep_alerts.writers.operator import PROMETHEUS_RULE, VM_RULE, rule_objects
 from lockstep_alerts.writers.rule_files import (
     RULES_SUFFIX,
@@ -16,6 +15,10 @@ from lockstep_alerts.writers.rule_files import (
     rule_files,
     with_native_histograms,
 )
+
+_MIMIR_SUFFIX = ".mimir.yaml"
+MAX_RULES_PER_GROUP = 20
+"""Mimir's default limit, ``ruler_max_rules_per_rule_group``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +73,13 @@ def _victoriametrics(
 
 
 def _mimir(files: list[RuleFile], rendered: Mapping[str, str], target: Target) -> dict[str, str]:
-    """Namespaces only: Mimir's own Alertmanager refuses secrets in files."""
+    """Namespaces only, as ``mimirtool`` takes them: its Alertmanager refuses secrets in files."""
     del target
-    return {ROUTES_FILE: rendered[ROUTES_FILE], **namespaces(files)}
+    namespaces = {
+        f"{file.stem}{_MIMIR_SUFFIX}": to_yaml({"namespace": file.stem, "groups": file.groups})
+        for file in files
+    }
+    return {ROUTES_FILE: rendered[ROUTES_FILE], **namespaces}
 
 
 FORMATS: Mapping[str, Writer] = {
@@ -85,10 +92,6 @@ FORMATS: Mapping[str, Writer] = {
 
 def render_for(target: Target, rendered: Mapping[str, str]) -> dict[str, str]:
     """The files of a target by name.
-
-    Args:
-        target: the ruler.
-        rendered: the files of a Prometheus with rule files.
 
     Raises:
         SpecError: an object cannot hold what it must.
@@ -103,13 +106,14 @@ def remark_on(target: Target, rendered: Mapping[str, str]) -> str:
     """What a person must know who loads the files; empty where there is nothing."""
     if target.format != "mimir":
         return ""
-    groups = too_long(
-        [
-            RuleFile(stem=name, groups=tuple(yaml.safe_load(text)["groups"]))
-            for name, text in rendered.items()
-            if name.endswith(MIMIR_SUFFIX)
-        ]
-    )
+    # The rules of a group read one another in order and cannot be parted.
+    groups = [
+        group["name"]
+        for name, text in rendered.items()
+        if name.endswith(_MIMIR_SUFFIX)
+        for group in yaml.safe_load(text)["groups"]
+        if len(group["rules"]) > MAX_RULES_PER_GROUP
+    ]
     if not groups:
         return ""
     return (

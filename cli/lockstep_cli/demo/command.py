@@ -42,15 +42,12 @@ PHASES = ("loader", "forward", "backward")
 @click.option(
     "--interval",
     "interval_seconds",
-    metavar="DURATION",
     type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
     default="5s",
     show_default=True,
     help="Time between scrapes; every window and deadline of the demo follows it.",
 )
-@click.option(
-    "--seed", type=int, default=None, help="Seed that draws rank and time; random when left out."
-)
+@click.option("--seed", type=int, help="Seed that draws rank and time; random when left out.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

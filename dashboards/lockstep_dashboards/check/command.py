@@ -19,8 +19,8 @@ from lockstep_records.shared.prometheus import Prometheus
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
 @click.option("--board", "names", multiple=True, help="Board, such as job, or a path to JSON.")
-@click.option("--job-id", default=None, help="Job of the job board; the newest by default.")
-@click.option("--cluster", default=None, help="Cluster that is chosen; all clusters by default.")
+@click.option("--job-id", help="Job of the job board; the newest by default.")
+@click.option("--cluster", help="Cluster that is chosen; all clusters by default.")
 @click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
 )

@@ -30,7 +30,6 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--from",
     "begin",
-    default=None,
     metavar="TIME",
     help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970;"
     " by default the board's own.",
@@ -38,7 +37,7 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--to", "end", default="now", show_default=True, metavar="TIME", help="End of the window."
 )
-@click.option("--job", default=None, help="Job of a board of one job; needed where there are more.")
+@click.option("--job", help="Job of a board of one job; needed where there are more.")
 @click.option("--cluster", multiple=True, help="Cluster; repeatable; all clusters by default.")
 @click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Another variable; repeatable."
@@ -46,7 +45,6 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
     help="HTML file that is written; BOARD.html by default.",
 )
 @click.option("--png", is_flag=True, help="Also write a PNG next to it, by Chromium.")
@@ -60,19 +58,15 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--links",
     "boards",
-    default=None,
     metavar="URL",
     help="Where links to other boards lead: a Grafana, or lockstep dashboards serve.",
 )
-@click.option("--ledger", default=None, metavar="URL", help="Where links to the ledger lead.")
-@click.option(
-    "--runbooks", default=None, metavar="URL", help="Folder that links to runbooks lead to."
-)
+@click.option("--ledger", metavar="URL", help="Where links to the ledger lead.")
+@click.option("--runbooks", metavar="URL", help="Folder that links to runbooks lead to.")
 @click.option(
     "--scrape-interval",
     "scrape_seconds",
     type=DurationRange(0.1),
-    default=None,
     help="Scrape interval of the data source; rates reach over four; asked of it by default.",
 )
 def snapshot(

@@ -8,23 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue import Label
-from lockstep_dashboards.panel import (
-    COLUMNS,
-    Annotation,
-    Board,
-    Panel,
-    Query,
-    Row,
-    Threshold,
-    ValueText,
-    Variable,
-    View,
-)
+from lockstep_dashboards import panel
 
 MAX_FILE_BYTES = 8 << 20
 _MAX_PANELS = 500
 _MAX_HEIGHT = 200
-_VIEWS = {**{view.value: view for view in View}, "gauge": View.BAR_GAUGE}
+_VIEWS = {**{view.value: view for view in panel.View}, "gauge": panel.View.BAR_GAUGE}
 _LABEL_VALUES = re.compile(
     r"label_values\(\s*(?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)", re.DOTALL
 )
@@ -41,7 +30,7 @@ class BoardError(ValueError):
     """A file is not a dashboard; the text says why."""
 
 
-def read_board_file(path: Path) -> Board:
+def read_board_file(path: Path) -> panel.Board:
     """The dashboard of a JSON file.
 
     Raises:
@@ -67,14 +56,14 @@ def read_board_file(path: Path) -> Board:
         raise BoardError(f"{path} is not a Grafana dashboard: {error}") from error
 
 
-def read_dashboard(document: Json) -> Board:
+def read_dashboard(document: Json) -> panel.Board:
     """A dashboard from its parsed JSON; a field that is missing or wrong raises as it does."""
     listed = document.get("templating", {}).get("list", ())
     variables = tuple(filter(None, map(_variable, listed)))
     fixed = dict(filter(None, map(_fixed_variable, listed)))
     names = {variable.name for variable in variables}
     rows = tuple(_rows(_filled(document["panels"], fixed), names))
-    board = Board(
+    board = panel.Board(
         uid=str(document["uid"]),
         title=str(document["title"]),
         description=str(document.get("description", "")),
@@ -88,14 +77,14 @@ def read_dashboard(document: Json) -> Board:
     return board
 
 
-def _variable(fields: Json) -> Variable | None:
+def _variable(fields: Json) -> panel.Variable | None:
     """A variable that asks for the values of a label."""
     query = fields.get("query", "")
     text = str(query.get("query", "") if isinstance(query, dict) else query).strip()
     match = _LABEL_VALUES.fullmatch(text)
     if fields["type"] != "query" or match is None:
         return None
-    return Variable(
+    return panel.Variable(
         label=Label(name=match["label"], help=""),
         title=str(fields.get("label") or fields["name"]),
         source=(match["selector"] or "").strip(),
@@ -127,12 +116,12 @@ def _name(found: re.Match[str]) -> str:
     return str(found[1] or found[2] or found[3])
 
 
-def _annotations(document: Json) -> Iterator[Annotation]:
+def _annotations(document: Json) -> Iterator[panel.Annotation]:
     for fields in document.get("annotations", {}).get("list", ()):
         expression = fields.get("expr") or (fields.get("target") or {}).get("expr")
         if expression and fields.get("enable", True):
             title = str(fields.get("name", ""))
-            yield Annotation(
+            yield panel.Annotation(
                 title=title,
                 expression=str(expression),
                 heading=str(fields.get("titleFormat") or title),
@@ -140,36 +129,36 @@ def _annotations(document: Json) -> Iterator[Annotation]:
             )
 
 
-def _rows(panels: list[Json], names: set[str]) -> Iterator[Row]:
+def _rows(panels: list[Json], names: set[str]) -> Iterator[panel.Row]:
     """Panels by the heading above them; what stands above the first heading has none."""
-    title, is_collapsed, members = "", False, list[Panel]()
+    title, is_collapsed, members = "", False, list[panel.Panel]()
     for fields in sorted(panels, key=lambda each: (each["gridPos"]["y"], each["gridPos"]["x"])):
         if fields["type"] != "row":
             members.append(_panel(fields, names))
             continue
         if members or title:
-            yield Row(title=title, panels=tuple(members), collapsed=is_collapsed)
+            yield panel.Row(title=title, panels=tuple(members), collapsed=is_collapsed)
         title, is_collapsed = str(fields.get("title", "")), bool(fields.get("collapsed"))
         members = [_panel(each, names) for each in fields.get("panels") or ()]
     if members or title:
-        yield Row(title=title, panels=tuple(members), collapsed=is_collapsed)
+        yield panel.Row(title=title, panels=tuple(members), collapsed=is_collapsed)
 
 
-def _panel(fields: Json, names: set[str]) -> Panel:
+def _panel(fields: Json, names: set[str]) -> panel.Panel:
     grid, config = fields["gridPos"], fields.get("fieldConfig", {})
     defaults, options = config.get("defaults", {}), fields.get("options", {})
-    view = _VIEWS.get(fields["type"], View.TEXT)
+    view = _VIEWS.get(fields["type"], panel.View.TEXT)
     queries = tuple(_queries(fields))
-    content = str(options.get("content", "")) if fields["type"] == View.TEXT.value else ""
+    content = str(options.get("content", "")) if fields["type"] == panel.View.TEXT.value else ""
     refusal = "" if content else _refusal(fields, queries, names)
     sort: Json = next(iter(options.get("sortBy") or ()), {})
-    return Panel(
+    return panel.Panel(
         view=view,
         title=str(fields.get("title", "")),
         description=str(fields.get("description", "")),
         unit=str(defaults.get("unit", "short")),
         queries=() if refusal else queries,
-        width=min(max(int(grid["w"]), 1), COLUMNS),
+        width=min(max(int(grid["w"]), 1), panel.COLUMNS),
         height=min(max(int(grid["h"]), 1), _MAX_HEIGHT),
         stacked=_stacking(defaults) == "normal",
         thresholds=tuple(_thresholds(defaults)),
@@ -186,7 +175,7 @@ def _panel(fields: Json, names: set[str]) -> Panel:
     )
 
 
-def _queries(fields: Json) -> Iterator[Query]:
+def _queries(fields: Json) -> Iterator[panel.Query]:
     headings = dict(_organized(fields, "renameByName"))
     units = {
         entry["matcher"].get("options"): each["value"]
@@ -200,7 +189,7 @@ def _queries(fields: Json) -> Iterator[Query]:
             heading = str(headings.get(name) or headings.get("Value") or "")
             legend = str(target.get("legendFormat", "")).replace("__auto", "")
             unit = str(units.get(heading, ""))
-            yield Query(expression=target["expr"], legend=legend, heading=heading, unit=unit)
+            yield panel.Query(expression=target["expr"], legend=legend, heading=heading, unit=unit)
 
 
 def _organized(fields: Json, part: str) -> dict[str, Any]:
@@ -214,20 +203,22 @@ def _stacking(defaults: Json) -> str:
     return str((defaults.get("custom", {}).get("stacking") or {}).get("mode", "none"))
 
 
-def _thresholds(defaults: Json) -> Iterator[Threshold]:
+def _thresholds(defaults: Json) -> Iterator[panel.Threshold]:
     for step in (defaults.get("thresholds") or {}).get("steps", ()):
-        yield Threshold(color=str(step.get("color", "")), at=step.get("value"))
+        yield panel.Threshold(color=str(step.get("color", "")), at=step.get("value"))
 
 
-def _texts(defaults: Json) -> Iterator[ValueText]:
+def _texts(defaults: Json) -> Iterator[panel.ValueText]:
     for mapping in defaults.get("mappings", ()):
         for value, result in (mapping.get("options") or {}).items():
             if mapping.get("type") == "value" and re.fullmatch(r"-?[0-9.]+", value):
                 text = str(result.get("text") or value)
-                yield ValueText(value=float(value), text=text, color=str(result.get("color", "")))
+                yield panel.ValueText(
+                    value=float(value), text=text, color=str(result.get("color", ""))
+                )
 
 
-def _refusal(fields: Json, queries: tuple[Query, ...], names: set[str]) -> str:
+def _refusal(fields: Json, queries: tuple[panel.Query, ...], names: set[str]) -> str:
     """Why a panel cannot be drawn as Grafana draws it; empty where it can."""
     reasons = chain(
         _view_refusals(fields), _query_refusals(fields, queries, names), _field_refusals(fields)
@@ -235,7 +226,9 @@ def _refusal(fields: Json, queries: tuple[Query, ...], names: set[str]) -> str:
     return next(reasons, "")
 
 
-def _query_refusals(fields: Json, queries: tuple[Query, ...], names: set[str]) -> Iterator[str]:
+def _query_refusals(
+    fields: Json, queries: tuple[panel.Query, ...], names: set[str]
+) -> Iterator[str]:
     for source in (fields, *fields.get("targets", ())):
         kind = (source.get("datasource") or {}).get("type", "prometheus")
         if kind != "prometheus":
@@ -269,7 +262,7 @@ def _field_refusals(fields: Json) -> Iterator[str]:
     for mapping in defaults.get("mappings", ()):
         if mapping.get("type") != "value":
             yield f"it maps values by {mapping.get('type')!r}"
-    allowed = {"unit"} if fields["type"] == View.TABLE.value else set()
+    allowed = {"unit"} if fields["type"] == panel.View.TABLE.value else set()
     for entry in config.get("overrides", ()):
         for each in entry.get("properties", ()):
             if each["id"] in _MEANINGS - allowed:

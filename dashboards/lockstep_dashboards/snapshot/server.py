@@ -100,7 +100,6 @@ class _Handler(BaseHTTPRequestHandler):
     "--scrape-interval",
     "scrape_seconds",
     type=DurationRange(0.1),
-    default=None,
     help="Scrape interval of the data source; asked of it by default.",
 )
 def serve(

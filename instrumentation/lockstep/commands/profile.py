@@ -13,19 +13,19 @@ from lockstep_records.events.event import is_finished, read_events
 from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.rank_files import fetch, read_answer
 from lockstep_records.files.switches import MAX_PROFILED_STEPS, ProfileRequest
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.shared.options import DurationRange, Parsed
 from lockstep_records.shared.printable import printable
 
 _POLL_SECONDS = 0.1
 
 
-def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...] | None:
+def _read_ranks(text: str) -> tuple[int, ...] | None:
     if text == "all":
         return None
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} must be ranks such as 3,7, or all") from error
+        raise ValueError(f"{text!r} must be ranks such as 3,7, or all") from error
 
 
 @click.command()
@@ -38,7 +38,11 @@ def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     help="Number of steps.",
 )
 @click.option(
-    "--ranks", callback=_ranks, default="all", show_default=True, help="Ranks such as 3,7, or all."
+    "--ranks",
+    type=Parsed("TEXT", _read_ranks),
+    default="all",
+    show_default=True,
+    help="Ranks such as 3,7, or all.",
 )
 @click.option(
     "--out",

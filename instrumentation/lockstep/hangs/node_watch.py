@@ -17,14 +17,8 @@ from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.rank_files import write_rank_file
 from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
 from lockstep_records.page.reader import Page
+from lockstep_records.progress import hangs
 from lockstep_records.progress.hang_events import hangs_of, standstill_words
-from lockstep_records.progress.hangs import (
-    Hang,
-    HangTimeouts,
-    find_hang,
-    ranks_behind,
-    switched_timeouts,
-)
 
 log = logging.getLogger("lockstep")
 FLIGHT_SUFFIX = ".flight.json"
@@ -34,7 +28,7 @@ _MAX_POLL_SECONDS = 5.0
 
 
 @contextmanager
-def watch_for_hangs(job: Path, job_id: str, timeouts: HangTimeouts) -> Iterator[None]:
+def watch_for_hangs(job: Path, job_id: str, timeouts: hangs.HangTimeouts) -> Iterator[None]:
     """Watches the ranks of a job on this node during the block; a time-out of 0 watches none."""
     if timeouts.is_off:
         yield
@@ -53,7 +47,7 @@ def watch_for_hangs(job: Path, job_id: str, timeouts: HangTimeouts) -> Iterator[
 class _NodeWatch:
     """Reads the pages of the newest attempt and reports each hang once."""
 
-    def __init__(self, job: Path, job_id: str, timeouts: HangTimeouts) -> None:
+    def __init__(self, job: Path, job_id: str, timeouts: hangs.HangTimeouts) -> None:
         self._job, self._job_id, self._timeouts = job, job_id, timeouts
         self._reported: Event | None = None
 
@@ -68,7 +62,7 @@ class _NodeWatch:
     def poll(self, now_ns: int) -> None:
         """Reports a hang when it begins and when it ends; the next one is reported again."""
         pages = newest_pages(self._job)
-        hang = find_hang(pages, now_ns, switched_timeouts(self._job, self._timeouts))
+        hang = hangs.find_hang(pages, now_ns, hangs.switched_timeouts(self._job, self._timeouts))
         if hang is not None and self._reported is None:
             self._reported = self._report(hang, pages)
         elif hang is None and self._reported is not None:
@@ -106,7 +100,7 @@ class _NodeWatch:
             standstill_words(hang),
         )
 
-    def _report(self, hang: Hang, pages: list[Page]) -> Event:
+    def _report(self, hang: hangs.Hang, pages: list[Page]) -> Event:
         # First the Flight Recorders: the ranks behind in them are the missing ones.
         dumps = {}
         for page in pages:
@@ -115,7 +109,7 @@ class _NodeWatch:
             if data is not None:
                 dumps[rank] = data
                 write_rank_file(page.path, FLIGHT_SUFFIX, data)
-        missing = hang.missing or ranks_behind(dumps)
+        missing = hang.missing or hangs.ranks_behind(dumps)
         attempt = max((page.identity["attempt"] for page in pages), default=0)
         fields = {
             "limit_seconds": hang.limit_seconds,

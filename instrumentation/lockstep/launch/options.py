@@ -7,36 +7,21 @@ from typing import Any
 
 import click
 
-from lockstep.launch.torchrun import (
-    TORCHRUN_OPTIONS,
-    NodeCount,
-    RankCount,
-    spellings,
-    torchrun_option,
-)
+from lockstep.launch import torchrun
 from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange, FiniteRange
+from lockstep_records.shared.options import DurationRange, FiniteRange, Parsed
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A date and time in ISO 8601; gives seconds since 1970."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Seconds; a time without a zone is UTC."""
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a time; write 2026-12-01T06:00+01:00.", param, ctx)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+def _read_time(text: str) -> float:
+    """Seconds since 1970 of a date and time in ISO 8601; without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time; write 2026-12-01T06:00+01:00.") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _texts(**help_by_name: str) -> dict[str, Any]:
@@ -48,31 +33,31 @@ def _texts(**help_by_name: str) -> dict[str, Any]:
 
 
 _JOB_OPTIONS = {
-    "nproc_per_node": torchrun_option(
+    "nproc_per_node": torchrun.torchrun_option(
         "nproc_per_node",
         "Ranks on this node: a number, auto, gpu or cpu.",
-        type=RankCount(),
+        type=Parsed("count", torchrun.read_rank_count),
         default=1,
         show_default=True,
     ),
-    "nnodes": torchrun_option(
+    "nnodes": torchrun.torchrun_option(
         "nnodes",
         "Nodes of the job; all start this command with the same --job-id and --endpoint.",
-        type=NodeCount(),
+        type=Parsed("count", torchrun.read_node_count),
         default=1,
         show_default=True,
     ),
-    "endpoint": torchrun_option(
+    "endpoint": torchrun.torchrun_option(
         "rdzv_endpoint", "HOST:PORT of the rendezvous of several nodes.", "--endpoint", default=""
     ),
     "job_id": click.option(
         "--job-id",
-        *spellings("rdzv_id"),
+        *torchrun.spellings("rdzv_id"),
         "job_id",
         default="",
         help="Name of the job; by default LOCKSTEP_JOB_ID, or what Slurm or Kubernetes say.",
     ),
-    "max_restarts": torchrun_option(
+    "max_restarts": torchrun.torchrun_option(
         "max_restarts",
         "Restarts of all ranks after a failure; 0 = none.",
         type=click.IntRange(0),
@@ -90,7 +75,6 @@ _JOB_OPTIONS = {
         "--dir",
         "root",
         type=click.Path(path_type=Path),
-        default=None,
         help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.",
     ),
     "serve": click.option(
@@ -133,8 +117,7 @@ DESCRIPTION_OPTIONS = _texts(
     "deadline_time": click.option(
         "--deadline",
         "deadline_time",
-        type=_Moment(),
-        metavar="TIME",
+        type=Parsed("time", _read_time),
         help="When it must be done, such as 2026-12-01T06:00+01:00.",
     ),
     "declared_tokens": click.option(
@@ -156,20 +139,18 @@ LEDGER_OPTIONS = {
     "ledger_token": click.option(
         "--ledger-token-file",
         "ledger_token",
-        metavar="FILE",
         type=_FILE,
         envvar="LOCKSTEP_LEDGER_TOKEN_FILE",
         help="File that holds the token of a writer of the ledger.",
     ),
     "ledger_ca": click.option(
         "--ledger-ca",
-        metavar="FILE",
         type=_FILE,
         envvar="LOCKSTEP_LEDGER_CA",
         help="Certificates by which an https ledger is trusted; by default the system's.",
     ),
 }
-_ALL_OPTIONS = _JOB_OPTIONS | TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
+_ALL_OPTIONS = _JOB_OPTIONS | torchrun.TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
 JOB_FIELDS = tuple(_ALL_OPTIONS)
 
 

@@ -43,25 +43,20 @@ def spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((dashed, f"--{name}")))
 
 
-class RankCount(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each GPU or processor."""
+def read_rank_count(text: str) -> int:
+    """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each GPU or processor.
 
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        if isinstance(value, int):
-            return value
-        if value.isdecimal() and int(value) > 0:
-            return int(value)
-        if value not in {"auto", "gpu", "cpu"}:
-            self.fail(
-                f"{value!r} is not a number of ranks; give 1 or more, auto, gpu or cpu.", param, ctx
-            )
-        num_gpus = 0 if value == "cpu" else _num_gpus()
-        if value == "gpu" and not num_gpus:
-            self.fail("'gpu': torch finds no GPU on this node; give a number, or cpu.", param, ctx)
-        return num_gpus or os.cpu_count() or 1
+    Raises:
+        ValueError: the text is none of these, or ``gpu`` finds none.
+    """
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    if text not in {"auto", "gpu", "cpu"}:
+        raise ValueError(f"{text!r} is not a number of ranks; give 1 or more, auto, gpu or cpu.")
+    num_gpus = 0 if text == "cpu" else _num_gpus()
+    if text == "gpu" and not num_gpus:
+        raise ValueError("'gpu': torch finds no GPU on this node; give a number, or cpu.")
+    return num_gpus or os.cpu_count() or 1
 
 
 def _num_gpus() -> int:
@@ -70,23 +65,18 @@ def _num_gpus() -> int:
     return torch.cuda.device_count()
 
 
-class NodeCount(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A number of nodes; torchrun's range only where both ends are the same."""
+def read_node_count(text: str) -> int:
+    """A number of nodes; torchrun's range only where both ends are the same.
 
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        if isinstance(value, int):
-            return value
-        least, _, most = value.partition(":")
-        if not least.isdecimal() or int(least) < 1 or most not in {"", least}:
-            self.fail(
-                f"{value!r}: give one number of nodes, 1 or more; a range is not supported.",
-                param,
-                ctx,
-            )
-        return int(least)
+    Raises:
+        ValueError: the text is neither.
+    """
+    least, _, most = text.partition(":")
+    if not least.isdecimal() or int(least) < 1 or most not in {"", least}:
+        raise ValueError(
+            f"{text!r}: give one number of nodes, 1 or more; a range is not supported."
+        )
+    return int(least)
 
 
 TORCHRUN_OPTIONS = {
@@ -97,7 +87,6 @@ TORCHRUN_OPTIONS = {
         "rdzv_backend",
         "Kind of rendezvous; static needs --node-rank and --master-addr.",
         type=click.Choice(["c10d", "static"]),
-        default=None,
     ),
     "rdzv_conf": torchrun_option(
         "rdzv_conf", "Settings of the rendezvous.", metavar="KEY=VALUE,...", default=""
@@ -106,7 +95,6 @@ TORCHRUN_OPTIONS = {
         "node_rank",
         "Rank of this node; the node of rank 0 holds the rendezvous.",
         type=click.IntRange(0),
-        default=None,
     ),
     "master_addr": torchrun_option(
         "master_addr", "Host of the node of rank 0; with --master-port as --endpoint.", default=""
@@ -115,7 +103,6 @@ TORCHRUN_OPTIONS = {
         "master_port",
         "Port of the rendezvous there; 29500 by default.",
         type=click.IntRange(_MIN_PORT, _MAX_PORT),
-        default=None,
     ),
     "local_addr": torchrun_option(
         "local_addr", "Address of this node for the others; by default its name.", default=""
@@ -124,24 +111,17 @@ TORCHRUN_OPTIONS = {
         "log_dir",
         "Folder of torchrun's logs; the job's folder by default.",
         type=click.Path(path_type=Path, file_okay=False),
-        default=None,
     ),
 }
 
 
-def rendezvous_fields(
-    options: Mapping[str, Any],
-    endpoint: str,
-    nnodes: int,
-    environment: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
+def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
     """Fields of ``Job`` that follow from torchrun's options.
 
     Args:
         options: values of ``TORCHRUN_OPTIONS`` by name.
         endpoint: that was given as HOST:PORT; empty for none.
         nnodes: nodes of the job.
-        environment: variables in which Kubeflow sets torchrun's options.
 
     Raises:
         ValueError: options contradict each other, or a setting is not KEY=VALUE.
@@ -151,13 +131,13 @@ def rendezvous_fields(
             raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")
         endpoint = ""
     else:
-        endpoint = _endpoint(options, endpoint, environment)
+        endpoint = _endpoint(options, endpoint)
     settings = _settings(options["rdzv_conf"])
     if options["node_rank"] is not None:
         settings["is_host"] = str(options["node_rank"] == 0)
     elif options["rdzv_backend"] == "static" and nnodes > 1:
         raise ValueError("--rdzv-backend static needs --node-rank; give it, or take c10d")
-    if ignored := sorted(_PET_ONLY & environment.keys()):
+    if ignored := sorted(_PET_ONLY & os.environ.keys()):
         click.echo(f"lockstep: no effect here: {', '.join(ignored)}", err=True)
     return {
         "endpoint": endpoint,
@@ -167,11 +147,11 @@ def rendezvous_fields(
     }
 
 
-def _endpoint(options: Mapping[str, Any], endpoint: str, environment: Mapping[str, str]) -> str:
+def _endpoint(options: Mapping[str, Any], endpoint: str) -> str:
     """Where the nodes meet, by --endpoint or by the address of the node of rank 0."""
     address, port = options["master_addr"], options["master_port"]
     # As for torchrun, what Kubeflow sets for every job yields to what the job says.
-    is_default = address == environment.get("PET_MASTER_ADDR")
+    is_default = address == os.environ.get("PET_MASTER_ADDR")
     if not (address or port) or (endpoint and is_default):
         return endpoint
     if endpoint:

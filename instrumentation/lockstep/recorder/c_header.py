@@ -10,17 +10,7 @@ from zlib import crc32
 from lockstep.recorder.phases import CODE, FLAG, IN_STEP
 from lockstep.recorder.rows import LOSSES
 from lockstep.recorder.run_queue import MAX_RUN_QUEUES, RUN_QUEUE_EVERY_NS
-from lockstep_records.page.layout import (
-    COLLECTIVE_KINDS,
-    HEARTBEAT_OFFSET,
-    PERIODIC,
-    RING_OFFSET,
-    ROW,
-    SLOT,
-    SLOT_OFFSETS,
-    STEP_BUCKETS,
-    STEP_FIELDS,
-)
+from lockstep_records.page import layout
 from lockstep_records.page.section import Field, Section
 
 _TYPES = {
@@ -31,7 +21,7 @@ _TYPES = {
     "d": "double",
     "f": "float",
 }
-_STRUCTS = {"Slot": SLOT, "Periodic": PERIODIC, "Row": ROW}
+_STRUCTS = {"Slot": layout.SLOT, "Periodic": layout.PERIODIC, "Row": layout.ROW}
 
 
 def _declaration(field: Field) -> str:
@@ -61,13 +51,13 @@ def _body() -> str:
         "first_step_phase": IN_STEP.start,
         "step_phases": IN_STEP.stop - IN_STEP.start,
         "num_phases": len(CODE),
-        "num_kinds": len(COLLECTIVE_KINDS),
-        "num_buckets": len(STEP_BUCKETS),
-        "heartbeat_offset": HEARTBEAT_OFFSET,
-        "slot_offset_0": SLOT_OFFSETS[0],
-        "slot_offset_1": SLOT_OFFSETS[1],
-        "ring_offset": RING_OFFSET,
-        "noted_offset": ROW.offsets[STEP_FIELDS[-1]] + 4,
+        "num_kinds": len(layout.COLLECTIVE_KINDS),
+        "num_buckets": len(layout.STEP_BUCKETS),
+        "heartbeat_offset": layout.HEARTBEAT_OFFSET,
+        "slot_offset_0": layout.SLOT_OFFSETS[0],
+        "slot_offset_1": layout.SLOT_OFFSETS[1],
+        "ring_offset": layout.RING_OFFSET,
+        "noted_offset": layout.ROW.offsets[layout.STEP_FIELDS[-1]] + 4,
         "losses": LOSSES,
         "max_run_queues": MAX_RUN_QUEUES,
         "run_queue_every_ns": RUN_QUEUE_EVERY_NS,
@@ -78,7 +68,10 @@ def _body() -> str:
     lines += ["", *_enum({f"flag_{name}": bit for name, bit in FLAG.items()})]
     lines += ["", *_enum({f"phase_{name}": code for name, code in CODE.items()})]
     lines += ["", *_enum(sizes)]
-    lines += ["", f"static const double STEP_BUCKETS[] = {{{', '.join(map(repr, STEP_BUCKETS))}}};"]
+    lines += [
+        "",
+        f"static const double STEP_BUCKETS[] = {{{', '.join(map(repr, layout.STEP_BUCKETS))}}};",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -59,11 +59,7 @@ def exporter_of(
 
 
 class Outbox:
-    """Offers spans to an exporter until it takes them; each is taken once.
-
-    Attributes:
-        waiting: spans that the receiver has not taken yet.
-    """
+    """Offers spans to an exporter until it takes them; each is taken once."""
 
     def __init__(self, exporter: "SpanExporter") -> None:
         self._exporter = exporter

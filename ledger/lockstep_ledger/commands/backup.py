@@ -6,15 +6,7 @@ import click
 
 from lockstep_ledger.options import FILE, store_option
 from lockstep_ledger.store import backup as copies
-from lockstep_ledger.store.database import (
-    disposing,
-    list_revisions,
-    migrate,
-    new_engine,
-    open_store,
-    store_url,
-    writer_lock,
-)
+from lockstep_ledger.store import database
 from lockstep_records.shared.options import bad_input
 
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -25,7 +17,10 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @store_option
 def backup(*, path: Path, store: str) -> None:
     """Write the store into FILE, also while the ledger runs; FILE is an SQLite store."""
-    with bad_input(OSError), disposing(open_store(store, read_only=True)) as engine:
+    with (
+        bad_input(OSError),
+        database.disposing(database.open_store(store, read_only=True)) as engine,
+    ):
         copies.back_up(engine, path)
     click.echo(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB", err=True)
 
@@ -53,10 +48,10 @@ def upgrade(*, store: str, path: Path | None) -> None:
     """Bring the tables of a store up to date, with a backup before; stop the ledger first."""
     with (
         bad_input(OSError),
-        disposing(new_engine(store_url(store))) as engine,
-        writer_lock(engine),
+        database.disposing(database.new_engine(database.store_url(store))) as engine,
+        database.writer_lock(engine),
     ):
-        current, newest = list_revisions(engine)
+        current, newest = database.list_revisions(engine)
         name = "-".join(sorted(current))
         if current == newest:
             click.echo(f"the store is up to date ({name})", err=True)
@@ -67,5 +62,5 @@ def upgrade(*, store: str, path: Path | None) -> None:
             path = path or folder / f"ledger-{name}.backup"
             copies.back_up(engine, path)
             click.echo(f"the store as it was is in {path}", err=True)
-        migrate(engine, is_locked=True)
+        database.migrate(engine, is_locked=True)
     click.echo(f"upgraded from {name or 'nothing'} to {'-'.join(sorted(newest))}", err=True)

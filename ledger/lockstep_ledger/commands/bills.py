@@ -26,7 +26,7 @@ from lockstep_ledger.money.accrual import Line
 from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, read_question
 from lockstep_ledger.money.rate_card import read_rate_card
 from lockstep_ledger.options import json_option, rates_option, store_option, timezone_option
-from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.database import disposing, open_store
 from lockstep_ledger.tables import print_table
 from lockstep_records.shared.options import bad_input
 
@@ -67,11 +67,8 @@ def _opened(
     with bad_input():
         card = read_rate_card(rates)
         engine = open_store(store, read_only=not is_writing)
-        try:
-            with engine.begin() as connection:
-                yield Bills(connection, card, zone, time.time())
-        finally:
-            engine.dispose()
+        with disposing(engine), engine.begin() as connection:
+            yield Bills(connection, card, zone, time.time())
 
 
 @click.command()

@@ -20,25 +20,21 @@ from lockstep_ledger.commands.import_events import (
 from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
 from lockstep_ledger.options import follow_options
 from lockstep_records.shared.durations import parse_duration
-from lockstep_records.shared.options import DurationRange, bad_input
+from lockstep_records.shared.options import DurationRange, Parsed, bad_input
 
 _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10
 
 
-def _read_since(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> float | None:
+def _read_since(text: str) -> float:
     """Seconds since 1970 of a date, which is UTC without a zone, or of a duration before now."""
-    if text is None:
-        return None
     with suppress(ValueError):
         return time.time() - parse_duration(text)
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(
+        raise ValueError(
             f"{text!r} is neither a duration nor a date; write 24h or 2026-12-01."
         ) from error
 
@@ -56,7 +52,7 @@ def _read_since(
 @click.option(
     "--since",
     "since_seconds",
-    callback=_read_since,
+    type=Parsed("TEXT", _read_since),
     help="Tell jobs from then on, again too: a duration before now, or a date; by default from"
     " where the last feed ended, and 24h at first.",
 )

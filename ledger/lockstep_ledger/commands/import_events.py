@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from lockstep_ledger.importers.files import SOURCES, Source, read_documents
 from lockstep_ledger.ingest.document import VERSION, read_delivery
-from lockstep_ledger.options import FILE, check_name, store_option, timezone_option
+from lockstep_ledger.options import FILE, LABEL_VALUE, store_option, timezone_option
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
@@ -49,9 +49,9 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
 @store_option
 @click.option(
     "--cluster",
+    type=LABEL_VALUE,
     default="local",
     show_default=True,
-    callback=check_name,
     help="Cluster of events that name none.",
 )
 @running_ledger_options

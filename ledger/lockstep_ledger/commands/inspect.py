@@ -11,7 +11,7 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCO
 from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
-from lockstep_ledger.store.database import StoreError, open_store
+from lockstep_ledger.store.database import StoreError, disposing, open_store
 from lockstep_ledger.tables import expectation_rows, money, print_json, print_table
 from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.printable import printable
@@ -32,11 +32,8 @@ def reading(store: str) -> Iterator[Connection]:
         engine = open_store(store, read_only=True)
     except StoreError as error:
         raise click.UsageError(f"--store: {error}") from error
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
+    with disposing(engine), engine.connect() as connection:
+        yield connection
 
 
 @click.command()

@@ -19,7 +19,6 @@ def _wait_option(name: str, default_seconds: float) -> Callable[[Any], Any]:
     return click.option(
         f"--{name}-wait",
         f"{name}_seconds",
-        metavar="DURATION",
         type=DurationRange(),
         default=default_seconds,
         show_default=f"{default_seconds:.0f}s",

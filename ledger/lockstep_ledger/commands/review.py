@@ -9,26 +9,22 @@ from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.review import Review, parse_week, weekly_review
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
+from lockstep_records.shared.options import Parsed
 
 _MAX_ROWS = 20
 
 
-def _check_week(_context: click.Context, _parameter: click.Parameter, text: str | None) -> date:
-    if text is None:
-        today = datetime.now(UTC).date()
-        return today - timedelta(days=today.weekday())
-    try:
-        return parse_week(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def _this_week() -> date:
+    today = datetime.now(UTC).date()
+    return today - timedelta(days=today.weekday())
 
 
 @click.command()
 @store_option
 @click.option(
     "--week",
-    metavar="YEAR-WWEEK",
-    callback=_check_week,
+    type=Parsed("YEAR-WWEEK", parse_week),
+    default=_this_week,
     help="Week such as 2026-W47, in UTC.  [default: the current week]",
 )
 @click.option("--cluster", help="Only jobs of this cluster.")

@@ -7,28 +7,26 @@ import click
 
 from lockstep_ledger.options import (
     FILE,
-    check_hosts,
-    check_listen,
-    check_names,
+    HOST,
+    LABEL_VALUE,
     rates_option,
     store_option,
     timezone_option,
 )
-from lockstep_records.shared.options import DurationRange, FiniteRange
+from lockstep_records.shared.options import DurationRange, FiniteRange, Parsed, read_address
 
 _DAY_SECONDS = 86_400.0
 # The longest window counts rows of 28 days, which events may still change.
 _SHORTEST_KEEPING = 29 * _DAY_SECONDS
-_NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check_names}
+_NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VALUE}
 
 
 @click.command()
 @click.option(
     "--listen",
-    metavar="HOST:PORT",
+    type=Parsed("HOST:PORT", read_address),
     default="127.0.0.1:9450",
     show_default=True,
-    callback=check_listen,
     help="Address to listen on; port 0 takes any free one.",
 )
 @store_option
@@ -51,10 +49,9 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @click.option(
     "--allowed-host",
     "allowed_hosts",
+    type=HOST,
     multiple=True,
-    metavar="NAME",
     envvar="LOCKSTEP_LEDGER_HOSTS",
-    callback=check_hosts,
     help="Name by which clients call the ledger, besides its address; repeatable.",
 )
 @click.option("--tls-cert", type=FILE, help="Certificate in PEM; with --tls-key.")
@@ -62,7 +59,6 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @click.option(
     "--scrape-interval",
     "scrape_interval_seconds",
-    metavar="DURATION",
     type=DurationRange(0.0, 3600.0),
     default=15.0,
     show_default="15s",
@@ -71,7 +67,6 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @click.option(
     "--node-wait",
     "node_wait_seconds",
-    metavar="DURATION",
     type=DurationRange(0.0, 30 * _DAY_SECONDS),
     default=600.0,
     show_default="10m",
@@ -80,7 +75,6 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @click.option(
     "--requeue-wait",
     "requeue_wait_seconds",
-    metavar="DURATION",
     type=DurationRange(0.0, 30 * _DAY_SECONDS),
     default=_DAY_SECONDS,
     show_default="1d",
@@ -89,21 +83,18 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @click.option(
     "--keep-events",
     "keep_events_seconds",
-    metavar="DURATION",
     type=DurationRange(_SHORTEST_KEEPING),
     help="After this time only events that a settled job's record needs are kept; by default all.",
 )
 @click.option(
     "--keep-names",
     "keep_names_seconds",
-    metavar="DURATION",
     type=DurationRange(_SHORTEST_KEEPING),
     help="After this time users, names and texts of people leave a settled job; by default never.",
 )
 @click.option(
     "--silent-wait",
     "silent_wait_seconds",
-    metavar="DURATION",
     type=DurationRange(60.0, 400 * _DAY_SECONDS),
     default=21_600.0,
     show_default="6h",

@@ -119,7 +119,9 @@ class SlurmFeed:
         period = (f"--starttime={_slurm_time(begin)}", f"--endtime={_slurm_time(end)}")
         found = {job.job_id: job for job in ask_sacct(period, self.warn)}
         open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
-        other_ids = sorted((open_ids | set(_waiting_ids())) - found.keys())
+        # Jobs that are held or depend on others are in the queue and in no period.
+        waiting_ids = _ask("squeue", "--noheader", "--states=PENDING", "--format=%A")
+        other_ids = sorted(open_ids.union(waiting_ids) - found.keys())
         for first in range(0, len(other_ids), _IDS_AT_ONCE):
             some = ",".join(other_ids[first : first + _IDS_AT_ONCE])
             found |= {job.job_id: job for job in ask_sacct(("--jobs", some), self.warn)}
@@ -184,11 +186,6 @@ def list_partitions() -> list[str]:
 
 def _slurm_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _waiting_ids() -> list[str]:
-    """Jobs in the queue: those that are held or depend on others are in no period."""
-    return _ask("squeue", "--noheader", "--states=PENDING", "--format=%A")
 
 
 def _ask(*command: str) -> list[str]:

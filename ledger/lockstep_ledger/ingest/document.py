@@ -68,10 +68,6 @@ class Delivery:
 def read_delivery(body: bytes, now_seconds: float) -> Delivery:
     """Events of a request's body.
 
-    Args:
-        body: as it was received.
-        now_seconds: wall clock of the ledger.
-
     Raises:
         DeliveryError: the frame is none, or of another version.
     """

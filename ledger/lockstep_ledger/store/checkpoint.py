@@ -43,12 +43,9 @@ class Checkpointer:
                 write_ns = self._wal.stat().st_mtime_ns
                 if write_ns != last_write_ns:
                     last_write_ns = write_ns
-                    self._checkpoint()
+                    with self._engine.connect() as connection:
+                        connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
             except (OSError, SQLAlchemyError) as error:
                 # The commits do it themselves then, a little more slowly.
                 _log.warning("checkpoint=failed reason=%r", str(error).partition("\n")[0])
                 return
-
-    def _checkpoint(self) -> None:
-        with self._engine.connect() as connection:
-            connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))

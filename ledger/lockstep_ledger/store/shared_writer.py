@@ -48,7 +48,6 @@ class SharedWriter:
         engine: an open store.
         open_writer: makes a writer that has loaded what the store holds.
         retention: what is kept for how long; everything for ever when left out.
-        clock: wall clock in seconds.
     """
 
     def __init__(
@@ -56,9 +55,8 @@ class SharedWriter:
         engine: Engine,
         open_writer: Callable[[Engine], StoreWriter],
         retention: Retention | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._open_writer, self._clock = open_writer, clock
+        self._open_writer = open_writer
         self._retention = retention or Retention()
         self._upkeep: Upkeep | None = None
         self._bases: dict[int, float] = {}
@@ -169,7 +167,7 @@ class SharedWriter:
             if self._writer is None or self._upkeep is None:
                 return 0
             num_settled = self._writer.settle_due()
-            self._upkeep.take_turn(self._clock())
+            self._upkeep.take_turn(time.time())
             return num_settled
 
     @contextmanager
@@ -211,7 +209,7 @@ class SharedWriter:
 
     def _put(self, submissions: Sequence[Submission]) -> None:
         with self._engine.begin() as connection:
-            inbox.put(connection, submissions, self._clock())
+            inbox.put(connection, submissions, time.time())
 
     def _empty_inbox(self) -> None:
         """Stores what others took; what is stored twice, after a kill between, counts once."""

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,13 +177,8 @@ def _newest_ends(
 class WindowReader:
     """Counts again every few seconds in a thread of its own, so that no scrape waits for it."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Callable[[], float] = time.time,
-        clusters: frozenset[str] | None = None,
-    ) -> None:
-        self._engine, self._clock, self._clusters = engine, clock, clusters
+    def __init__(self, engine: Engine, clusters: frozenset[str] | None = None) -> None:
+        self._engine, self._clusters = engine, clusters
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows", daemon=True)
         self.counts: WindowCounts | None = None
@@ -201,7 +196,7 @@ class WindowReader:
     def refresh(self) -> None:
         """Counts now; while the database is away the last counts stay, with their time."""
         try:
-            self.counts = count_windows(self._engine, self._clock(), self._clusters)
+            self.counts = count_windows(self._engine, time.time(), self._clusters)
         except SQLAlchemyError as error:
             _log.warning("windows=old reason=%r", str(error).partition("\n")[0])
 

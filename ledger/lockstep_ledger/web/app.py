@@ -54,13 +54,7 @@ class Parts:
 
 
 class Application:
-    """All endpoints over one store.
-
-    Args:
-        parts: of the running ledger.
-        writers, readers: tokens.
-        limits: of requests.
-    """
+    """All endpoints over one store."""
 
     def __init__(self, parts: Parts, writers: Tokens, readers: Tokens, limits: Limits) -> None:
         self._parts = parts

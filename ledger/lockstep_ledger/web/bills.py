@@ -12,14 +12,8 @@ from sqlalchemy import Engine
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lockstep_ledger.billing import render
 from lockstep_ledger.billing.documents import Bills
-from lockstep_ledger.billing.render import (
-    STATEMENT_COLUMNS,
-    cost_rows,
-    line_row,
-    statement_document,
-    to_csv,
-)
 from lockstep_ledger.money.costs import QUESTION, read_question
 from lockstep_ledger.money.rate_card import RateCard
 from lockstep_ledger.web.api import QueryError
@@ -41,7 +35,9 @@ class BillsApi:
             found = bills.costs(question)
         days = {"from": question.first, "to": question.last, "timezone": str(self.zone)}
         return _answer(
-            given, {**days, **msgspec.structs.asdict(found)}, *cost_rows(question.by, found.rows)
+            given,
+            {**days, **msgspec.structs.asdict(found)},
+            *render.cost_rows(question.by, found.rows),
         )
 
     def statement(self, request: Request) -> Response:
@@ -49,8 +45,8 @@ class BillsApi:
         given = read_parameters(request, ("month", "format"))
         with self.opened(request) as bills:
             found = bills.statement(given.get("month") or f"{bills.today:%Y-%m}")
-        rows = map(line_row, found["lines"])
-        return _answer(given, statement_document(found), STATEMENT_COLUMNS, rows)
+        rows = map(render.line_row, found["lines"])
+        return _answer(given, render.statement_document(found), render.STATEMENT_COLUMNS, rows)
 
     @contextmanager
     def opened(self, request: Request) -> Iterator[Bills]:
@@ -85,5 +81,5 @@ def _answer(
     rows: Iterable[Sequence[object]],
 ) -> Response:
     if given.get("format") == "csv":
-        return Response(to_csv(columns, rows), media_type="text/csv")
+        return Response(render.to_csv(columns, rows), media_type="text/csv")
     return Response(msgspec.json.encode(document), media_type="application/json")

@@ -38,10 +38,6 @@ class Connections:
     request, of a body. Those of one address, and all together, are bounded; at the bound the one
     that has been idle for longest is closed. So a new client always gets in, probes and scrapes
     too, however many others do nothing.
-
-    Args:
-        max_open: number of connections that may be open at once.
-        clock: monotonic, in seconds.
     """
 
     max_open: int

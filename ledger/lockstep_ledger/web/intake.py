@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from starlette.requests import ClientDisconnect, Request
@@ -28,17 +27,11 @@ _STATUS = {"size": 413, "token": 401}
 
 @dataclass(slots=True)
 class Intake:
-    """Takes deliveries.
-
-    Attributes:
-        refusals: number of refused events and requests by reason.
-        feeds: of schedulers, with what they tell of themselves.
-    """
+    """Takes deliveries."""
 
     group_commit: GroupCommit
     writers: Tokens
     max_body_bytes: int
-    clock: Callable[[], float] = time.time
     refusals: Counter[str] = field(default_factory=Counter)
     feeds: Feeds = field(default_factory=Feeds)
 
@@ -48,7 +41,7 @@ class Intake:
         try:
             grant = self._grant(request)
             body = await self._body(request)
-            delivery = granted(read_delivery(body, self.clock()), grant)
+            delivery = granted(read_delivery(body, time.time()), grant)
             submission = Submission(
                 delivery.events, list(delivery.refused), client_of(request.scope)
             )

@@ -103,13 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class BoundedServer(uvicorn.Server):
-    """Accepts by itself, so that connections are counted before their handshake.
-
-    Args:
-        config: of uvicorn.
-        listener: socket that listens.
-        connections: limits of the connections.
-    """
+    """Accepts by itself, so that connections are counted before their handshake."""
 
     def __init__(
         self, config: uvicorn.Config, listener: socket.socket, connections: Connections

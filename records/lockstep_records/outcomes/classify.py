@@ -4,13 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_catalogue.vocabulary import (
-    ENDED_PHASES,
-    PAUSE_PHASES,
-    FailureClass,
-    Outcome,
-    Verdict,
-)
+from lockstep_catalogue import vocabulary
 from lockstep_records.joblogs.judging.judgement import rank_list
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
@@ -48,10 +42,10 @@ class Classification:
         last_step: highest step that any rank completed; None where unknown.
     """
 
-    outcome: Outcome
-    failure_class: FailureClass | None
+    outcome: vocabulary.Outcome
+    failure_class: vocabulary.FailureClass | None
     cause: str
-    blame: Verdict
+    blame: vocabulary.Verdict
     reason: str
     culprit_ranks: tuple[int, ...] = ()
     culprit_node: str | None = None
@@ -129,7 +123,7 @@ def _stood_still(end: RankEnd) -> bool:
 
     It did not survive what it printed: it is what the others waited for.
     """
-    is_at_work = end.phase not in {None, "sync", *ENDED_PHASES, *PAUSE_PHASES}
+    is_at_work = end.phase not in {None, "sync", *vocabulary.ENDED_PHASES, *vocabulary.PAUSE_PHASES}
     return is_at_work and end.idle_seconds is not None and end.idle_seconds > _STANDING_SECONDS
 
 

@@ -78,11 +78,6 @@ def _locking_pid(page: Path, procfs: Path) -> int | None:
 def is_running(procfs: Path, pid: int, seen_monotonic_ns: int) -> bool:
     """Whether the process that had this pid at a monotonic time still runs, by /proc.
 
-    Args:
-        procfs: path of /proc.
-        pid: the process.
-        seen_monotonic_ns: ``CLOCK_MONOTONIC`` at which the process had this pid.
-
     Returns:
         False for a zombie, and for a later process that took over the pid.
     """

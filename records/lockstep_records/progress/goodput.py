@@ -6,27 +6,15 @@ covers is ``unknown`` and is not added to any other state.
 
 from collections.abc import Mapping
 
+from lockstep_catalogue import vocabulary
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
-from lockstep_catalogue.vocabulary import (
-    ENDED_PHASES,
-    GOODPUT_STATES,
-    PAUSE_PHASES,
-    STATE_BY_PHASE,
-    GoodputState,
-)
 from lockstep_records.page.reader import Page
-from lockstep_records.progress.hangs import (
-    HANG_TIMEOUT_SECONDS,
-    PAUSE_TIMEOUT_SECONDS,
-    HangTimeouts,
-    hang_limit_seconds,
-    median_step_seconds,
-)
+from lockstep_records.progress import hangs
 
 # Stragglers are known only by comparing ranks; recovery and idleness lie outside of any page.
 _NOT_ON_A_PAGE = frozenset({"straggler_wait", "recovery", "idle"})
-PAGE_STATES: tuple[GoodputState, ...] = tuple(
-    state for state in GOODPUT_STATES if state not in _NOT_ON_A_PAGE
+PAGE_STATES: tuple[vocabulary.GoodputState, ...] = tuple(
+    state for state in vocabulary.GOODPUT_STATES if state not in _NOT_ON_A_PAGE
 )
 """The states that one rank's page can tell, in the order of the vocabulary."""
 
@@ -34,7 +22,7 @@ PAGE_STATES: tuple[GoodputState, ...] = tuple(
 # Waiting for a loader is a state of its own already, whoever waits.
 HOST_BOUND_PHASES = tuple(phase for phase in OWN_WORK_PHASES if phase != "data")
 """Phases in which a device that waits for the host counts as ``host_bound``."""
-REWORK_PHASES = tuple(phase for phase in STEP_PHASES if phase not in PAUSE_PHASES)
+REWORK_PHASES = tuple(phase for phase in STEP_PHASES if phase not in vocabulary.PAUSE_PHASES)
 # A page may be hostile: a longer duration than a century is taken for none.
 _MOST_SECONDS = 3.2e9
 
@@ -45,7 +33,7 @@ def totals_end_ns(page: Page) -> int:
     return int(page.identity["start_monotonic_ns"]) + counted
 
 
-def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[GoodputState, int]:
+def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[vocabulary.GoodputState, int]:
     """Nanoseconds of a rank by goodput state: all of ``PAGE_STATES``, in their order.
 
     Args:
@@ -62,7 +50,7 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[GoodputState,
     spent["startup"] = _nanoseconds(page.periodic["process_seconds"] or 0.0)
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_state_of(phase)] += _nanoseconds(seconds)
-    losses: tuple[tuple[GoodputState, tuple[str, ...]], ...]
+    losses: tuple[tuple[vocabulary.GoodputState, tuple[str, ...]], ...]
     losses = (
         ("hang", STEP_PHASES),
         ("rework", REWORK_PHASES),
@@ -81,27 +69,27 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[GoodputState,
     return spent
 
 
-def _add_open_time(spent: dict[GoodputState, int], page: Page, until_ns: int) -> None:
+def _add_open_time(spent: dict[vocabulary.GoodputState, int], page: Page, until_ns: int) -> None:
     """Adds what the totals do not reach: the time up to the last heartbeat, and after it."""
     totals_end = totals_end_ns(page)
     heartbeat_ns = max(totals_end, page.progress_ns)
     spent["unknown"] += heartbeat_ns - totals_end
     idle_ns = max(0, until_ns - heartbeat_ns)
     buckets = tuple(page.state["step_buckets"].values())
-    timeouts = HangTimeouts().apply_page(page)
-    limit = hang_limit_seconds(
-        median_step_seconds(buckets, page.state["step_seconds_sum"]),
+    timeouts = hangs.HangTimeouts().apply_page(page)
+    limit = hangs.hang_limit_seconds(
+        hangs.median_step_seconds(buckets, page.state["step_seconds_sum"]),
         # Off means that nobody is paged; the account of the time needs a limit all the same.
-        timeouts.step_seconds or HANG_TIMEOUT_SECONDS,
-        timeouts.pause_seconds or PAUSE_TIMEOUT_SECONDS,
-        is_pause=page.phase in PAUSE_PHASES or not page.state["steps"],
+        timeouts.step_seconds or hangs.HANG_TIMEOUT_SECONDS,
+        timeouts.pause_seconds or hangs.PAUSE_TIMEOUT_SECONDS,
+        is_pause=page.phase in vocabulary.PAUSE_PHASES or not page.state["steps"],
     )
-    is_hang = page.phase not in ENDED_PHASES and idle_ns / 1e9 > limit
+    is_hang = page.phase not in vocabulary.ENDED_PHASES and idle_ns / 1e9 > limit
     spent["hang" if is_hang else _state_of(page.phase)] += idle_ns
 
 
-def _state_of(phase: str) -> GoodputState:
-    return STATE_BY_PHASE.get(phase, "unknown")
+def _state_of(phase: str) -> vocabulary.GoodputState:
+    return vocabulary.STATE_BY_PHASE.get(phase, "unknown")
 
 
 def _nanoseconds(seconds: float) -> int:

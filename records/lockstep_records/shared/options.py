@@ -1,6 +1,7 @@
 """Types of command-line options that several commands share: numbers, durations, addresses."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -24,6 +25,25 @@ class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
             raise click.UsageError(str(error)) from error
 
 
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """What a function makes of the text of an option; its ValueError is a usage error.
+
+    Args:
+        name: what the usage shows for the value.
+        parse: gives the value of a text.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; a default of another type is taken as it is."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; this class does not
     """A number between two bounds; nan and inf are refused."""
 
@@ -38,12 +58,7 @@ class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; th
 
 
 class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds.
-
-    Args:
-        shortest_seconds: lower bound.
-        longest_seconds: upper bound; None for none.
-    """
+    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds."""
 
     name = "duration"
 

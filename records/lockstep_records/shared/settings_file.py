@@ -99,7 +99,6 @@ def _key(option: click.Parameter) -> str:
 
 config_option = click.option(
     "--config",
-    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=load_settings,
     is_eager=True,

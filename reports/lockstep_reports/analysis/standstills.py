@@ -48,10 +48,6 @@ def split_standstills(
     """The recording without the steps that stood still, and what stood in them.
 
     Such a step says nothing about who is slow: it is as long as the standstill, on whichever rank.
-
-    Args:
-        recording: any.
-        is_over: whether the attempt has ended.
     """
     steps = recording.steps
     hangs = hangs_of(recording.events, steps.attempt)

@@ -7,16 +7,8 @@ import numpy as np
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_records.progress.job_goodput import WholeJob, whole_job
 from lockstep_reports import nan_stats
+from lockstep_reports.analysis import ends
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
-from lockstep_reports.analysis.ends import (
-    NotFinite,
-    Resume,
-    Times,
-    final_outcome,
-    find_not_finite,
-    find_older_resume,
-    measure_times,
-)
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
 from lockstep_reports.analysis.summary import (
     Ending,
@@ -62,14 +54,14 @@ class StepAnalysis:
     ranks_over: tuple[int | None, int | None]
     cost: Cost
     goodput: Goodput
-    times: Times
+    times: ends.Times
     endings: tuple[Ending, ...]
     price_per_gpu_hour: float | None
     replayed: Replayed | None
     job: WholeJob | None
     standstills: tuple[Standstill, ...]
-    not_finite: NotFinite | None
-    resume: Resume | None
+    not_finite: ends.NotFinite | None
+    resume: ends.Resume | None
 
     @property
     def steps(self) -> Steps:
@@ -130,7 +122,7 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         recording: what a reader returned.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
-    outcome, all_steps = final_outcome(recording), recording.steps
+    outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores)
@@ -151,14 +143,14 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
         goodput=goodput(steps, episodes, standstills),
-        times=measure_times(recording, alignment),
+        times=ends.measure_times(recording, alignment),
         endings=summarize_endings(steps, recording.events),
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         job=whole_job(recording.events),
         standstills=standstills,
-        not_finite=find_not_finite(all_steps),
-        resume=find_older_resume(recording),
+        not_finite=ends.find_not_finite(all_steps),
+        resume=ends.find_older_resume(recording),
     )
 
 

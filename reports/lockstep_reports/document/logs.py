@@ -11,20 +11,10 @@ from lockstep_records.progress.hang_events import rank_words
 from lockstep_records.shared.palette import STATE_COLOURS
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
+from lockstep_reports.document import model
 from lockstep_reports.document.advice import log_advice
 from lockstep_reports.document.headline import SEVERITY_BY_CAUSE
 from lockstep_reports.document.missing_reasons import LOG_REASONS, with_reasons
-from lockstep_reports.document.model import (
-    Block,
-    Card,
-    Document,
-    Figure,
-    Row,
-    Section,
-    Share,
-    Shares,
-    Table,
-)
 from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
 from lockstep_reports.document.timeline import log_trace_events
 from lockstep_reports.wording import clock, duration, list_ranks, plural
@@ -94,7 +84,7 @@ def _explain_end(incident: Incident) -> str:
     return " ".join(parts)
 
 
-def document_log(analysis: LogAnalysis) -> Document:
+def document_log(analysis: LogAnalysis) -> model.Document:
     """The document."""
     log, incident = analysis.log, analysis.incident
     facts = [plural(log.lines, "line")]
@@ -102,7 +92,7 @@ def document_log(analysis: LogAnalysis) -> Document:
     facts.append(f"outcome {incident.outcome.replace('_', ' ')}")
     facts += [f"failure class {incident.failure_class}"] if incident.failure_class else []
     published = _publish(analysis)
-    return Document(
+    return model.Document(
         name=analysis.path.name,
         headline=published.headline,
         severity=published.severity,
@@ -119,7 +109,7 @@ def document_log(analysis: LogAnalysis) -> Document:
     )
 
 
-def _log_cards(analysis: LogAnalysis) -> tuple[Card, ...]:
+def _log_cards(analysis: LogAnalysis) -> tuple[model.Card, ...]:
     """Spans of the job, median step and number of ranks, where the log has them."""
     incident, summary, log = analysis.incident, analysis.summary, analysis.log
     spans = (
@@ -129,31 +119,33 @@ def _log_cards(analysis: LogAnalysis) -> tuple[Card, ...]:
         (incident.seconds_after_last_progress, "after the last progress", ""),
         (summary.median_seconds, "median step", plural(summary.count, "recorded time")),
     )
-    cards = [Card(duration(span), *words) for span, *words in spans if span is not None]
+    cards = [model.Card(duration(span), *words) for span, *words in spans if span is not None]
     if log.world_size:
-        cards.append(Card(f"{log.world_size:,}", "ranks", plural(log.lines, "line")))
+        cards.append(model.Card(f"{log.world_size:,}", "ranks", plural(log.lines, "line")))
     return tuple(cards)
 
 
-def _log_sections(analysis: LogAnalysis) -> tuple[Section, ...]:
+def _log_sections(analysis: LogAnalysis) -> tuple[model.Section, ...]:
     summary, log, first = analysis.summary, analysis.log, analysis.incident.first
     sections = []
     if shares := _share_wall_clock(analysis.incident):
-        sections.append(Section(title="Where the wall clock went", blocks=(Shares(shares),)))
-    table = Table(("when (UTC)", "where", "rank", "what", "line"), _list_lines(analysis), 5)
+        sections.append(
+            model.Section(title="Where the wall clock went", blocks=(model.Shares(shares),))
+        )
+    table = model.Table(("when (UTC)", "where", "rank", "what", "line"), _list_lines(analysis), 5)
     hint = "The first line of each kind, in the order of the log."
     hint += " Highlighted: the first cause." if first else ""
     sections.append(
-        Section(
+        model.Section(
             title="What the log shows",
             hint=hint,
             blocks=(table if table.rows else ("Nothing beyond ordinary output.",),),
         )
     )
-    blocks: list[Block] = []
+    blocks: list[model.Block] = []
     if len(log.step_seconds) > 1:
         draw = partial(_draw_step_times, analysis)
-        blocks = [Figure("step_times", draw, by_plotly=False)]
+        blocks = [model.Figure("step_times", draw, by_plotly=False)]
     if summary.losses:
         blocks.append(tuple(map(loss_sentence, summary.losses)))
     if blocks:
@@ -161,13 +153,13 @@ def _log_sections(analysis: LogAnalysis) -> tuple[Section, ...]:
             f"{summary.count:,} recorded times; median {duration(summary.median_seconds)}, drawn"
             " from zero, cut off at three times the median."
         )
-        sections.append(Section(title="Step time", hint=hint, blocks=tuple(blocks)))
+        sections.append(model.Section(title="Step time", hint=hint, blocks=tuple(blocks)))
     return tuple(sections)
 
 
-def _list_lines(analysis: LogAnalysis) -> tuple[Row, ...]:
+def _list_lines(analysis: LogAnalysis) -> tuple[model.Row, ...]:
     return tuple(
-        Row(
+        model.Row(
             (
                 "" if line.time is None else clock(line.time),
                 f"{line.file}:{line.number}",
@@ -181,11 +173,11 @@ def _list_lines(analysis: LogAnalysis) -> tuple[Row, ...]:
     )
 
 
-def _share_wall_clock(incident: Incident) -> tuple[Share, ...]:
+def _share_wall_clock(incident: Incident) -> tuple[model.Share, ...]:
     """Parts of the wall clock, in the order of time."""
     wall = incident.wall_seconds
     return tuple(
-        Share(state.replace("_", " "), _STATE_COLOURS[state], seconds, seconds / wall)
+        model.Share(state.replace("_", " "), _STATE_COLOURS[state], seconds, seconds / wall)
         for state, seconds in _sum_wall_clock(incident).items()
         if wall and seconds and state != "ratio"
     )

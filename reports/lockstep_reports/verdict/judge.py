@@ -13,6 +13,7 @@ from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.score import Scores, excess, last_share, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
+from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
     busy_host_verdict,
@@ -20,14 +21,6 @@ from lockstep_reports.verdict.busy_host import (
     is_straggler,
     remove_waits,
     waited_for_cores,
-)
-from lockstep_reports.verdict.evidence import (
-    missing_ranks,
-    why_blind,
-    why_brief,
-    why_episode,
-    why_nobody,
-    why_unknown,
 )
 from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.hang import judge_hang
@@ -90,8 +83,8 @@ def judge(
     steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes it rests on in the order of their beginning."""
-    missing = missing_ranks(steps)
-    if why := why_unknown(steps, 2 * window_steps):
+    missing = evidence.missing_ranks(steps)
+    if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
     candidates = find_suspects(steps, scores, window_steps)
     run_seconds = float(np.nansum(scores.step_seconds))
@@ -113,14 +106,14 @@ def judge(
         return _verdict(steps, episodes, missing), in_order
     if load := next((load for load in loads if load), None):
         return replace(load, evidence=(*load.evidence, *missing)), ()
-    if blind := why_blind(steps, scores):
+    if blind := evidence.why_blind(steps, scores):
         return unknown(*blind), ()
     if load := workload(steps, scores, window_steps):
         return busy_everywhere(steps, scores, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
-    hiccups = why_brief(ranks, lost_seconds / run_seconds)
-    return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
+    hiccups = evidence.why_brief(ranks, lost_seconds / run_seconds)
+    return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
@@ -205,7 +198,7 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
         stood_still_seconds=stood_still,
     )
     num_units = max(2, len(suspect.units.names))
-    episode = replace(episode, evidence=why_episode(episode, stretch, num_units))
+    episode = replace(episode, evidence=evidence.why_episode(episode, stretch, num_units))
     return with_fetched_ahead(steps, episode)
 
 

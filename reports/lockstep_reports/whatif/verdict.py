@@ -14,15 +14,9 @@ from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTr
 from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, unknown
+from lockstep_reports.whatif import suspects
 from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
 from lockstep_reports.whatif.grid import NoReplayError
-from lockstep_reports.whatif.suspects import (
-    MIN_EXPLAINED,
-    Culprit,
-    are_uneven,
-    find_culprit,
-    has_uneven_batches,
-)
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
@@ -44,18 +38,18 @@ def conclude(trace: OperationTrace, what_if: WhatIf) -> tuple[Verdict, tuple[Epi
     summary = _slowdown_sentence(what_if)
     if what_if.slowdown < _MIN_SLOWDOWN:
         return Verdict(kind="nobody", evidence=(summary,)), ()
-    if has_uneven_batches(what_if):
+    if suspects.has_uneven_batches(what_if):
         return _workload(what_if, summary), ()
-    if culprit := find_culprit(trace, what_if):
+    if culprit := suspects.find_culprit(trace, what_if):
         return _name_culprit(what_if, culprit, summary)
     return _judge_without_culprit(what_if, summary), ()
 
 
 def _judge_without_culprit(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
-    if (factors.ranks or 0.0) >= MIN_EXPLAINED and not np.any(factors.slow_ranks):
+    if (factors.ranks or 0.0) >= suspects.MIN_EXPLAINED and not np.any(factors.slow_ranks):
         return _rotating(what_if, summary)
-    if are_uneven(what_if):
+    if suspects.are_uneven(what_if):
         return _several_causes(what_if, summary)
     return Verdict(kind="nobody", evidence=(summary, _SCATTERED))
 
@@ -70,7 +64,7 @@ def _slowdown_sentence(what_if: WhatIf) -> str:
 
 
 def _name_culprit(
-    what_if: WhatIf, culprit: Culprit, summary: str
+    what_if: WhatIf, culprit: suspects.Culprit, summary: str
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     explanation = culprit.explanation
     phase, phase_seconds, ratio = _phase(what_if, explanation.mask)
@@ -111,7 +105,7 @@ def _name_culprit(
 
 
 def _episode(
-    what_if: WhatIf, culprit: Culprit, verdict: Verdict, stretch: slice, hits: int
+    what_if: WhatIf, culprit: suspects.Culprit, verdict: Verdict, stretch: slice, hits: int
 ) -> Episode:
     """The stretch from the first hit step to the last, as columns of the replayed steps."""
     steps, lost = what_if.model.grid.steps, culprit.explanation.lost_by_step[stretch]
@@ -133,7 +127,7 @@ def _episode(
     )
 
 
-def _culprit_name(culprit: Culprit) -> str:
+def _culprit_name(culprit: suspects.Culprit) -> str:
     if culprit.group is not None:
         return culprit.group
     ranks = culprit.explanation.ranks

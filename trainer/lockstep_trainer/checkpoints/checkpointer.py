@@ -19,14 +19,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 import lockstep
-from lockstep_trainer.checkpoints.files import (
-    Facts,
-    InvalidCheckpointError,
-    commit,
-    find_newest,
-    folder_of,
-    keep_newest,
-)
+from lockstep_trainer.checkpoints import files
 from lockstep_trainer.checkpoints.shards import (
     State,
     read_shards,
@@ -48,7 +41,7 @@ class CheckpointError(Exception):
     """A checkpoint could not be written; training can go on. Raised on every rank."""
 
 
-def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Facts:
+def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> files.Facts:
     """Facts in which a checkpoint and a run must agree for the run to resume at the exact sample.
 
     Strategy, layout and number of ranks are no such facts: shards are resharded for the run that
@@ -106,7 +99,7 @@ class Checkpointer:
     def __init__(
         self,
         config: TrainConfig,
-        facts: Facts,
+        facts: files.Facts,
         world: World,
         say: Callable[[str], None],
         monitor: lockstep.Monitor | None = None,
@@ -213,7 +206,7 @@ class Checkpointer:
         start = time.monotonic()
         failure, is_invalid = self._write(step, state)
         # torch names the files of a rank __RANK_N.distcp.
-        shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
+        shards = files.folder_of(self._root, step).glob(f"__{self._world.rank}_*")
         return Save(
             step=step,
             failure=failure,
@@ -224,14 +217,16 @@ class Checkpointer:
 
     def _write(self, step: int, state: State) -> _Outcome:
         """Why a checkpoint could not be written, the same on every rank."""
-        folder = folder_of(self._root, step)
+        folder = files.folder_of(self._root, step)
         try:
             sha256_by_file = write_shards(state, folder, self._group)
         except CheckpointException as error:
             if self._is_coordinator:
                 # An unfinished folder would only take space; a valid checkpoint has another name.
                 shutil.rmtree(folder, ignore_errors=True)
-            invalid = [isinstance(f, InvalidCheckpointError) for f, _ in error.failures.values()]
+            invalid = [
+                isinstance(f, files.InvalidCheckpointError) for f, _ in error.failures.values()
+            ]
             return _first_failure(error), any(invalid)
         failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else _WRITTEN
         outcome = [failure]
@@ -241,10 +236,10 @@ class Checkpointer:
 
     def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> _Outcome:
         try:
-            written = commit(folder, step, sha256_by_file, self._facts)
-            keep_newest(self._root, written, self._config.checkpoint_keep)
-        except (OSError, InvalidCheckpointError) as error:
-            return str(error), isinstance(error, InvalidCheckpointError)
+            written = files.commit(folder, step, sha256_by_file, self._facts)
+            files.keep_newest(self._root, written, self._config.checkpoint_keep)
+        except (OSError, files.InvalidCheckpointError) as error:
+            return str(error), isinstance(error, files.InvalidCheckpointError)
         return _WRITTEN
 
     def restore(self, model: ParallelModel, optimizer: torch.optim.Optimizer) -> int:
@@ -280,7 +275,7 @@ class Checkpointer:
 
     def _choose(self) -> tuple[Path | None, int, int]:
         """The checkpoint to resume from, its step, and the number of newer, invalid ones."""
-        newest, reasons = find_newest(self._root)
+        newest, reasons = files.find_newest(self._root)
         for reason in reasons:
             self._say(f"passed over checkpoint {reason}")
         if newest is None:

@@ -21,7 +21,6 @@ from lockstep_trainer.simulation.spec import Simulation
     "--dir",
     "root",
     type=click.Path(path_type=Path),
-    default=None,
     help="Folder of all jobs, on a tmpfs; default: LOCKSTEP_DIR or /run/lockstep.",
 )
 @options_from_fields(Simulation)

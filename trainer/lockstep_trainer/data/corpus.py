@@ -73,8 +73,8 @@ def standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
-    """The Python sources under a folder in the order of their names, up to ``limit_bytes``.
+def read_corpus(folder: Path) -> Corpus:
+    """The Python sources under a folder in the order of their names, up to a limit.
 
     Installed packages and tests are excluded, so that one interpreter gives one text everywhere.
 
@@ -86,14 +86,14 @@ def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
     for name in _names(folder, excluded=_EXCLUDED):
         if name.endswith(".py"):
             text += (folder / name).read_bytes()
-        if len(text) >= limit_bytes:
+        if len(text) >= _LIMIT_BYTES:
             break
     if not text:
         raise ValueError(
             f"corpus folder {folder} holds no Python source; "
             "use an interpreter with its standard library as files"
         )
-    return _corpus_of(bytes(text[:limit_bytes]))
+    return _corpus_of(bytes(text[:_LIMIT_BYTES]))
 
 
 def read_text_folder(folder: Path) -> Corpus:

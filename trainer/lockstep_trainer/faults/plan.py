@@ -32,16 +32,9 @@ def faults_of(config: TrainConfig, world: World) -> tuple[Fault, ...]:
     )
 
 
-def apply_startup_faults(
-    config: TrainConfig, world: World, environment: Mapping[str, str] = os.environ
-) -> Mapping[str, str]:
-    """The environment with the startup faults of this rank applied.
-
-    Args:
-        config: names the faults.
-        world: read from the unchanged environment; decides which faults concern this rank.
-        environment: as the launcher made it.
-    """
+def apply_startup_faults(config: TrainConfig, world: World) -> Mapping[str, str]:
+    """The environment with the startup faults of this rank, which ``world`` was read without."""
+    environment: Mapping[str, str] = os.environ
     for fault in parse_all(config, world.size):
         kind = KINDS[fault.kind]
         if kind.at_start is not None and fault.concerns(world.rank, world.attempt):

@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu.recent_values import Window
-from lockstep_agent.collectors.gpu.window import window_readings
+from lockstep_agent.collectors.gpu.window import Window, window_readings
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_catalogue import gpu as metrics

@@ -21,10 +21,6 @@ class DcgmExporter:
 
     Left out: blank values, which the exporter serves as numbers; its last Xid, a gauge that never
     returns to 0; and rows of MIG instances, which would pass for those of the entire GPU.
-
-    Args:
-        url: address of the exporter's metrics.
-        fetch: returns the samples of one scrape of an address.
     """
 
     name = "dcgm_exporter"

@@ -2,14 +2,8 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu.reading import (
-    Values,
-    gpu_collector,
-    present,
-    read_by_label,
-    unscoped,
-)
+from lockstep_agent.collector import Reading, Tier, present
+from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 

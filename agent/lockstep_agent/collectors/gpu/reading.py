@@ -1,8 +1,8 @@
-"""A collector of one GPU out of a function that reads it, and readings of what may be absent."""
+"""A collector of one GPU out of a function that reads it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources.nvml import Fields, Gpu
 from lockstep_agent.sources.nvml.fields import Field
 from lockstep_catalogue import Metric
@@ -29,13 +29,7 @@ class GpuCollector:
 def gpu_collector(
     name: str, tier: Tier, fields: Iterable[Field] = ()
 ) -> Callable[[Read], Callable[[Gpu], GpuCollector]]:
-    """Makes a function the collector of a GPU.
-
-    Args:
-        name: of the collector.
-        tier: how often it runs.
-        fields: that are read in one call before each run.
-    """
+    """Makes a function the collector of a GPU; one call reads its fields before each run."""
     batch = tuple(fields)
     return lambda read: lambda gpu: GpuCollector(gpu, name, tier, batch, read)
 
@@ -43,14 +37,6 @@ def gpu_collector(
 def unscoped(*fields: int) -> Iterator[Field]:
     """Fields of the GPU itself, without a scope."""
     return ((field, 0) for field in fields)
-
-
-def present(
-    metric: Metric, labels: tuple[str, ...], value: float | None, factor: float = 1
-) -> Iterator[Reading]:
-    """A reading, or none of a value that the driver does not know."""
-    if value is not None:
-        yield Reading(metric, labels, value * factor)
 
 
 def read_by_label(

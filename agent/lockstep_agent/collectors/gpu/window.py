@@ -1,10 +1,10 @@
 """One GPU: minimum, mean and maximum over a window, from the driver's own samples."""
 
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu.recent_values import Window
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.samples import SampleRing
 from lockstep_catalogue import Metric
@@ -17,6 +17,42 @@ _RINGS = {
     _UTILIZATION: (metrics.GPU_UTILIZATION_WINDOW, 1e-2),
     _PROCESSOR_CLOCK: (metrics.GPU_CLOCK_WINDOW, 1e6),
 }
+_MAX_ADDITIONS = 4096
+
+
+class Window:
+    """Keeps the values that are at most so many seconds older than the newest.
+
+    Each addition is summed up into one entry of five arrays: a list of small objects would be out
+    of the processor's caches whenever it is read, a tick later.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._times, self._lowest, self._highest = array("d"), array("d"), array("d")
+        self._sums, self._counts = array("d"), array("q")
+
+    def add(self, at_seconds: float, values: Sequence[float]) -> None:
+        """Adds values that were read together; times rise from call to call."""
+        if values:
+            self._times.append(at_seconds)
+            self._lowest.append(min(values))
+            self._highest.append(max(values))
+            self._sums.append(sum(values))
+            self._counts.append(len(values))
+        num_old = max(len(self._times) - _MAX_ADDITIONS, 0)
+        while num_old < len(self._times) and self._times[num_old] < at_seconds - self._seconds:
+            num_old += 1
+        if num_old:
+            for column in (self._times, self._lowest, self._highest, self._sums, self._counts):
+                del column[:num_old]
+
+    def statistics(self) -> dict[str, float]:
+        """Minimum, mean and maximum by the values of the label; none without values."""
+        if not self._times:
+            return {}
+        mean = sum(self._sums) / sum(self._counts)
+        return {"min": min(self._lowest), "mean": mean, "max": max(self._highest)}
 
 
 class GpuWindows:
@@ -52,10 +88,5 @@ def window_readings(
         window: the samples.
         factor: from the unit of the samples to the metric's.
     """
-    statistics: dict[str, Callable[[], float]] = {
-        "min": window.lowest,
-        "mean": window.mean,
-        "max": window.highest,
-    }
-    for name, statistic in statistics.items() if not window.is_empty else ():
-        yield Reading(metric, (*labels, name), statistic() * factor)
+    for name, value in window.statistics().items():
+        yield Reading(metric, (*labels, name), value * factor)

@@ -2,17 +2,11 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.collector import AnyReading, Reading, Tier, present
 from lockstep_agent.exposition.fair_share import nested_shares
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.sources.cgroups import (
-    ControlGroup,
-    find_group,
-    memory_bytes,
-    memory_events,
-    throttled_seconds,
-)
+from lockstep_agent.sources import cgroups
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_catalogue import host
@@ -58,7 +52,7 @@ class JobHost:
         if not pids:
             return
         yield from self._tcp_readings(job.job_id, pids)
-        group = find_group(self._sysfs, self._procfs, pids, self._files)
+        group = cgroups.find_group(self._sysfs, self._procfs, pids, self._files)
         if group is not None:
             yield from self._group_readings(job.job_id, group)
 
@@ -66,27 +60,22 @@ class JobHost:
         """Segments and retransmits, by the first rank: those of a job share a namespace."""
         counts = tcp_counts(self._files.text(f"{self._procfs}/{pids[0]}/net/snmp"))
         for metric, name in _TCP.items():
-            if name in counts:
-                yield Reading(metric, (job_id,), counts[name])
+            yield from present(metric, (job_id,), counts.get(name))
 
-    def _group_readings(self, job_id: str, group: ControlGroup) -> Iterator[Reading]:
+    def _group_readings(self, job_id: str, group: cgroups.ControlGroup) -> Iterator[Reading]:
         labels = (job_id,)
         for resource in RESOURCE.values if group.unified else ():
             text = self._files.text(f"{group.unified}/{resource}.pressure")
             for pressure, seconds in stalled_seconds(text):
                 yield Reading(host.JOB_PRESSURE_SECONDS, (job_id, resource, pressure), seconds)
-        throttled = throttled_seconds(group, self._files)
-        if throttled is not None:
-            yield Reading(host.JOB_THROTTLED_SECONDS, labels, throttled)
-        used, limit = memory_bytes(group, self._files)
-        if used is not None:
-            yield Reading(host.JOB_MEMORY, labels, used)
-        if limit is not None:
-            yield Reading(host.JOB_MEMORY_LIMIT, labels, limit)
-        events = memory_events(group, self._files)
+        throttled = cgroups.throttled_seconds(group, self._files)
+        yield from present(host.JOB_THROTTLED_SECONDS, labels, throttled)
+        used, limit = cgroups.memory_bytes(group, self._files)
+        yield from present(host.JOB_MEMORY, labels, used)
+        yield from present(host.JOB_MEMORY_LIMIT, labels, limit)
+        events = cgroups.memory_events(group, self._files)
         for event in MEMORY_EVENT.values:
-            if event in events:
-                yield Reading(host.JOB_MEMORY_EVENTS, (job_id, event), events[event])
+            yield from present(host.JOB_MEMORY_EVENTS, (job_id, event), events.get(event))
 
 
 def tcp_counts(snmp: str | None) -> dict[str, int]:

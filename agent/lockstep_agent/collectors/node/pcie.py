@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, read_link
 from lockstep_catalogue import fabric as metrics
@@ -49,13 +49,9 @@ class Pcie:
         labels = (device.address,)
         if device.kind == "nic" or self._detail:
             transfers_per_second, lanes = read_link(device.folder, "current", self._files)
-            if transfers_per_second is not None:
-                yield Reading(metrics.PCIE_SPEED, labels, transfers_per_second)
-            if lanes is not None:
-                yield Reading(metrics.PCIE_LANES, labels, lanes)
-        ratio = link_ratio(device, self._files)
-        if ratio is not None:
-            yield Reading(metrics.PCIE_RATIO, labels, ratio)
+            yield from present(metrics.PCIE_SPEED, labels, transfers_per_second)
+            yield from present(metrics.PCIE_LANES, labels, lanes)
+        yield from present(metrics.PCIE_RATIO, labels, link_ratio(device, self._files))
 
     def _errors(self, address: str, end: str, folder: str) -> Iterator[Reading]:
         for severity in SEVERITY.values:

@@ -4,16 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.mounts import (
-    Operations,
-    Volume,
-    disk_rows,
-    list_volumes,
-    nfs_operations,
-    read_long,
-    read_mount_table,
-)
+from lockstep_agent.collector import Reading, Tier, present
+from lockstep_agent.sources import mounts
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import host
 
@@ -37,18 +29,18 @@ class Storage:
 
     def collect(self) -> Iterator[Reading]:
         """Identity and counters of each volume, at most 16 of NFS and 16 of disks."""
-        volumes = list_volumes(read_mount_table(self._procfs, "mountinfo"))
+        volumes = mounts.list_volumes(mounts.read_mount_table(self._procfs, "mountinfo"))
         if any(volume.is_network for volume in volumes):
             # never statfs or a read of the mount itself: a silent server would hang the collector
-            operations = nfs_operations(read_mount_table(self._procfs, "mountstats"))
+            operations = mounts.nfs_operations(mounts.read_mount_table(self._procfs, "mountstats"))
             for volume in volumes:
                 if volume.is_network and volume.mount_point in operations:
                     yield from _network(volume, operations[volume.mount_point])
         yield from self._disks([volume for volume in volumes if not volume.is_network])
 
-    def _disks(self, volumes: list[Volume]) -> Iterator[Reading]:
-        text = read_long(self._procfs / "diskstats") if volumes else None
-        rows = list(disk_rows(text or ""))
+    def _disks(self, volumes: list[mounts.Volume]) -> Iterator[Reading]:
+        text = mounts.read_long(self._procfs / "diskstats") if volumes else None
+        rows = list(mounts.disk_rows(text or ""))
         by_number = {number: (name, numbers) for number, name, numbers in rows}
         by_name = {name: (name, numbers) for _, name, numbers in rows}
         exported: set[str] = set()
@@ -59,27 +51,26 @@ class Storage:
                 exported.add(row[0])
                 yield from _identity(row[0], volume)
                 yield from _disk(*row)
-                errors = self._errors(row[0])
-                if errors is not None:
-                    yield Reading(host.STORAGE_ERRORS, (row[0],), errors)
+                yield from present(host.STORAGE_ERRORS, (row[0],), self._errors(row[0]))
 
     def _errors(self, name: str) -> int | None:
         """Errors counted by the disk and its file system; None where neither counts."""
         folder = f"{self._sysfs}/class/block/{name}"
         # a partition has no device link of its own, its disk above has
         paths = (f"{folder}/device/ioerr_cnt", f"{folder}/../device/ioerr_cnt")
-        counts = [_parse_hexadecimal(self._files.text(path)) for path in paths]
-        counts.append(self._files.count(f"{self._sysfs}/fs/ext4/{name}/errors_count"))
-        values = [count for count in counts if count is not None]
-        return sum(values) if values else None
+        texts = [self._files.text(path) or "" for path in paths]
+        counts = [int(text, 16) for text in texts if _HEXADECIMAL.fullmatch(text)]
+        by_file_system = self._files.count(f"{self._sysfs}/fs/ext4/{name}/errors_count")
+        counts += [] if by_file_system is None else [by_file_system]
+        return sum(counts) if counts else None
 
 
-def _identity(name: str, volume: Volume) -> Iterator[Reading]:
+def _identity(name: str, volume: mounts.Volume) -> Iterator[Reading]:
     labels = (name, volume.filesystem, volume.source, volume.mount_point)
     yield Reading(host.VOLUME_INFO, labels, 1)
 
 
-def _network(volume: Volume, kinds: dict[str, Operations]) -> Iterator[Reading]:
+def _network(volume: mounts.Volume, kinds: dict[str, mounts.Operations]) -> Iterator[Reading]:
     name = volume.number
     yield from _identity(name, volume)
     for kind, counts in kinds.items():
@@ -103,7 +94,3 @@ def _disk(name: str, numbers: list[int]) -> Iterator[Reading]:
         yield Reading(host.STORAGE_SECONDS, labels, numbers[milliseconds] * _MILLI)
         yield Reading(host.STORAGE_BYTES, labels, numbers[sectors] * _SECTOR_BYTES)
     yield Reading(host.STORAGE_BUSY_SECONDS, (name,), numbers[_BUSY] * _MILLI)
-
-
-def _parse_hexadecimal(text: str | None) -> int | None:
-    return int(text, 16) if text and _HEXADECIMAL.fullmatch(text) else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.ports.ethtool_names import (
     DURATIONS,
     GLOBAL_DURATIONS,
@@ -13,7 +13,7 @@ from lockstep_agent.ports.ethtool_names import (
     SECONDS_PER_DURATION,
     first_value,
 )
-from lockstep_agent.sources.ethtool import Ethtool, open_ethtool
+from lockstep_agent.sources.ethtool import open_ethtool
 from lockstep_agent.sources.interfaces import list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import fabric
@@ -23,18 +23,14 @@ _ALL = "all"
 
 
 class Ethernet:
-    """Queries the driver of each port.
-
-    Args:
-        ethtool: reads counters; by default the kernel, or the recording below ``sysfs``.
-    """
+    """Queries the driver of each port, or the recording below ``sysfs``."""
 
     name = "ethernet"
     tier = Tier.TEN_SECONDS
 
-    def __init__(self, sysfs: str, ethtool: Ethtool | None = None) -> None:
+    def __init__(self, sysfs: str) -> None:
         self._sysfs, self._files = sysfs, OpenFiles(max_open=0)
-        self._ethtool = ethtool or open_ethtool(Path(sysfs))
+        self._ethtool = open_ethtool(Path(sysfs))
         self._paused: set[tuple[str, str, str]] = set()
 
     def collect(self) -> Iterator[Reading]:
@@ -48,9 +44,8 @@ class Ethernet:
             counters = self._ethtool.counters(port.name)
             for counter in PLAIN:
                 value = first_value(counters, counter.names)
-                if value is not None:
-                    labels = (port.name, *counter.extra_labels)
-                    yield Reading(counter.metric, labels, value * counter.factor)
+                labels = (port.name, *counter.extra_labels)
+                yield from present(counter.metric, labels, value, counter.factor)
             yield from self._pauses(port.name, counters)
             yield from _durations(port.name, counters)
 

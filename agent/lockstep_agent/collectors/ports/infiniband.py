@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.ports.counters import TRAFFIC
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.open_files import OpenFiles
@@ -43,9 +43,7 @@ class Infiniband:
         for port in self._counters:
             if self._files.is_present(port.folder):
                 for path, metric, labels, factor in port.counters:
-                    value = self._files.count(path)
-                    if value is not None:
-                        yield Reading(metric, labels, value * factor)
+                    yield from present(metric, labels, self._files.count(path), factor)
 
 
 def _find_counters(port: RdmaPort) -> _PortCounters:

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.ports.counters import SLOW, CounterFile
+from lockstep_agent.collector import Reading, Tier, present
+from lockstep_agent.ports.counters import SLOW
+from lockstep_agent.sources import rdma_state
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
-from lockstep_agent.sources.rdma_state import (
-    ACTIVE,
-    has_true_state,
-    interface_of,
-    link_layer,
-    pci_address,
-    read_state,
-)
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 
@@ -48,26 +41,24 @@ class InfinibandErrors:
         texts = [self._files.text(f"{port.adapter}/{file}") for file in files]
         labels = (
             *port.labels,
-            link_layer(self._files, port),
+            rdma_state.link_layer(self._files, port),
             *map(_label, texts),
-            interface_of(self._files, port),
-            pci_address(port),
+            rdma_state.interface_of(self._files, port),
+            rdma_state.pci_address(port),
         )
         return Reading(metrics.PORT_INFO, labels, 1)
 
     def _state(self, port: RdmaPort) -> Iterator[Reading]:
-        labels, port_state = port.labels, read_state(self._files, port)
+        labels, port_state = port.labels, rdma_state.read_state(self._files, port)
         state, physical_state = port_state.state, port_state.physical_state
         if state is not None:
-            if has_true_state(port):
-                yield Reading(metrics.PORT_UP, labels, 1 if state == ACTIVE else 0)
+            if rdma_state.has_true_state(port):
+                yield Reading(metrics.PORT_UP, labels, 1 if state == rdma_state.ACTIVE else 0)
             if physical_state is not None:
                 names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
                 yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)
-        if port_state.bytes_per_second is not None:
-            yield Reading(metrics.PORT_RATE, labels, port_state.bytes_per_second)
-        if port_state.lanes is not None:
-            yield Reading(metrics.PORT_LANES, labels, port_state.lanes)
+        yield from present(metrics.PORT_RATE, labels, port_state.bytes_per_second)
+        yield from present(metrics.PORT_LANES, labels, port_state.lanes)
 
     def _counters(self, port: RdmaPort) -> Iterator[Reading]:
         paths = counter_files(port)
@@ -87,16 +78,12 @@ class InfinibandErrors:
             labels = (*port.labels, *counter.extra_labels)
             yield Reading(counter.metric, labels, value * counter.factor)
             num_narrow += counter.ceiling is not None
-            if _is_saturated(counter, value):
+            # equal, not above: a counter beyond its ceiling has more bits than the standard demands
+            if value == counter.ceiling:
                 num_saturated += 1
                 yield Reading(metrics.PORT_SATURATED, labels, 1)
         if num_narrow:
             yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, num_saturated)
-
-
-def _is_saturated(counter: CounterFile, value: int) -> bool:
-    # equal, not above: a counter beyond its ceiling has more bits than the standard demands
-    return counter.ceiling is not None and value == counter.ceiling
 
 
 def _label(text: str | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.interfaces import Interface, list_bonds, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
@@ -55,9 +55,7 @@ class Net:
             if self._files.is_present(port.folder):
                 yield from port.link
                 for path, metric, labels in port.counters:
-                    count = self._files.count(path)
-                    if count is not None:
-                        yield Reading(metric, labels, count)
+                    yield from present(metric, labels, self._files.count(path))
         yield from self._bonds
 
 
@@ -71,11 +69,10 @@ def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
         yield Reading(fabric.NET_SPEED, labels, megabits * _BYTES_PER_MEGABIT)
     # in the folder itself, not among the statistics
     changes = files.count(f"{port.folder}/carrier_changes")
-    if changes is not None:
-        yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
-    num_virtual_functions = files.count(f"{port.folder}/device/sriov_numvfs")
-    if num_virtual_functions is not None and not port.is_shadow:
-        yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, num_virtual_functions)
+    yield from present(fabric.NET_CARRIER_CHANGES, labels, changes)
+    if not port.is_shadow:
+        num_virtual_functions = files.count(f"{port.folder}/device/sriov_numvfs")
+        yield from present(fabric.NET_VIRTUAL_FUNCTIONS, labels, num_virtual_functions)
 
 
 def _members(bonds: dict[str, tuple[str, ...]], files: OpenFiles) -> Iterator[Reading]:

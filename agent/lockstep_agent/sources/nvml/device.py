@@ -18,10 +18,6 @@ class GpuLostError(SourceLostError):
 class Gpu:
     """One GPU by its NVML index.
 
-    Args:
-        nvml: the module pynvml.
-        index: NVML index of the GPU.
-
     Attributes:
         uuid: empty until the driver has reported it.
         model: product name; None until the driver has reported it.

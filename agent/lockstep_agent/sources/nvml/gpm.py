@@ -46,7 +46,8 @@ class Gpm:
         self._gpu.ensure_handle()
         if self._generation != self._gpu.generation:
             self._probe()
-        if self._is_supported and self._is_too_soon():
+        age_seconds = time.monotonic() - self._sampled_seconds
+        if self._is_supported and age_seconds < _MIN_INTERVAL_SECONDS:
             return self._latest
         if not self._is_supported or not _LOCK.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             return {}  # another GPU hangs in GPM: a gap is better than to hang as well
@@ -55,9 +56,6 @@ class Gpm:
             return self._latest
         finally:
             _LOCK.release()
-
-    def _is_too_soon(self) -> bool:
-        return time.monotonic() - self._sampled_seconds < _MIN_INTERVAL_SECONDS
 
     def _probe(self) -> None:
         """Queries once a handle whether GPM is supported; drops the samples of older handles."""

@@ -12,11 +12,7 @@ _SAMPLE = struct.Struct("Q8s")  # microseconds, value
 
 
 class SampleRing:
-    """One ring of one GPU.
-
-    Args:
-        kind: NVML's number of the kind of sample.
-    """
+    """One ring of one GPU."""
 
     def __init__(self, gpu: Gpu, kind: int) -> None:
         self._gpu, self._kind = gpu, kind

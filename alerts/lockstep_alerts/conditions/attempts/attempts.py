@@ -1,6 +1,5 @@
 """Attempts of a job that end badly: at the start, again and again, or for want of memory."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -37,7 +36,6 @@ class FailedOnStart(Condition):
         return f"{failed} > 0 unless {ON_JOB} ({stepped} > 0)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CrashLoop(Condition):
     """Jobs that were restarted ``least_restarts`` times or more within ``window``.
 
@@ -54,7 +52,6 @@ class CrashLoop(Condition):
         return f"{restarts(self.window.text)} >= {self.least_restarts}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class OutOfMemoryLoop(Condition):
     """Jobs whose allocations fail again after ``least_restarts`` restarts within ``window``.
 

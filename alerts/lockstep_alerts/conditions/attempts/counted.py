@@ -1,6 +1,5 @@
 """Something happened within a window that must not: a counter of the job has grown."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
@@ -15,7 +14,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 _Counter = tuple[Metric, Matcher | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Counted(Condition):
     """Jobs of which a counter has grown within ``window``.
 

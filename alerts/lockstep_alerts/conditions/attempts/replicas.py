@@ -1,7 +1,5 @@
 """Data-parallel replicas differ in their parameters or gradients: silent corruption."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_catalogue import training
@@ -12,7 +10,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 _PART = (*JOB_LABELS, training.PART_OF_MODEL)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicasDiffer(Condition):
     """Data-parallel replicas whose fingerprints differ; they have to be equal to the bit."""
 

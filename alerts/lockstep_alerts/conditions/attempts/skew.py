@@ -1,6 +1,5 @@
 """One rank has much more to do than the others, by what its loop reports: the workload."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -9,7 +8,6 @@ from lockstep_alerts.reading.quantities import number
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DataSkew(Condition):
     """Jobs whose heaviest rank has a load of more than ``above_ratio`` above the median.
 

@@ -1,7 +1,5 @@
 """The host under a job is short of something: processors, memory, or room for its pods."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
@@ -24,7 +22,6 @@ _KNOWN = "2h"
 _KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Contention(Condition):
     """Jobs that wait for processors on a node, and are late or wait for data because of it.
 
@@ -73,7 +70,6 @@ class Contention(Condition):
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NodePressure(Condition):
     """Nodes under jobs that run out of memory, disk or process numbers.
 
@@ -113,7 +109,6 @@ class NodePressure(Condition):
         return by("group", jobs, *NODE_LABELS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PodEvicted(Condition):
     """Pods that Kubernetes evicted within ``window``.
 

@@ -1,7 +1,5 @@
 """A job will not be done by its deadline at the pace of the last hour."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
 from lockstep_alerts.reading.quantities import Ratio, Window
@@ -10,7 +8,6 @@ from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DeadlineAtRisk(Condition):
     """Jobs that will miss their deadline at the pace of ``window``.
 

@@ -1,7 +1,5 @@
 """The monitor itself takes more of a job's steps than it promises: information, and no ticket."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, recent
 from lockstep_alerts.reading.quantities import Ratio, Window
@@ -10,7 +8,6 @@ from lockstep_catalogue.promql import by, rate
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MonitorCost(Condition):
     """Jobs whose monitor takes more than ``above_ratio`` of the mean step.
 

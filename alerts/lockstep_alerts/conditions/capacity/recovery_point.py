@@ -1,6 +1,5 @@
 """The newest durable checkpoint grows older than it should: the recovery point is breached."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -14,7 +13,6 @@ _HISTORY = "1d"
 _RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointStale(Condition):
     """Jobs whose newest durable checkpoint is older than ``intervals`` of their own intervals.
 

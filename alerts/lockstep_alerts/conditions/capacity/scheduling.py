@@ -1,6 +1,5 @@
 """The queue, preemptions and resumes of a whole cluster, by the ledger's counters."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -15,7 +14,6 @@ _QUEUE = (CLUSTER, QUEUE)
 _QUANTILE = 0.9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class QueueWait(Condition):
     """Queues in which one job in ten waits longer than ``above``, or none starts.
 
@@ -41,7 +39,6 @@ class QueueWait(Condition):
         return f"{long}\nor\n{stuck} and on (cluster) {waiting}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PreemptionLoss(Condition):
     """Queues in which preemptions lose more than ``above_ratio`` of the GPU time.
 
@@ -67,7 +64,6 @@ class PreemptionLoss(Condition):
         return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ResumedOlder(Condition):
     """Queues in which a job resumed from an older checkpoint within ``window``.
 

@@ -1,7 +1,5 @@
 """GPUs that are paid for and do not work: the job waits for data, or does nothing at all."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import ON_GPU
 from lockstep_alerts.conditions.joins import JOB_LABELS
@@ -13,7 +11,6 @@ from lockstep_catalogue.promql import by, eq, has, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DataStarved(Condition):
     """Jobs whose ranks spend more than ``above_ratio`` of the wall clock waiting for data.
 
@@ -35,7 +32,6 @@ class DataStarved(Condition):
         return f"{share} > {self.above_ratio:g}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AllocatedIdle(Condition):
     """Jobs whose GPUs were used less than ``below_ratio`` on average for ``window``.
 

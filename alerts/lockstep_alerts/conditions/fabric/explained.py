@@ -1,6 +1,5 @@
 """Nodes that fail together, power caps, and the jobs that a wide cause explains."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -17,7 +16,6 @@ from lockstep_catalogue.promql import by, eq
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NodesLost(Wide):
     """Clusters in which several nodes under jobs are gone or have failed: a rack, a power feed.
 
@@ -49,7 +47,6 @@ class PowerCapped(Wide):
         return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Explained(Condition):
     """The jobs that a wide cause explains: it notifies nobody, and keeps their symptoms quiet.
 

@@ -1,7 +1,5 @@
 """Ports under jobs: down, flapping or losing packets; and from three nodes on, the fabric."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
@@ -66,7 +64,6 @@ class FabricDegraded(Wide):
         return jobs_at_broken_ports(windows)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PacketsLost(Condition):
     """Jobs that resend more than ``above_ratio`` of their segments and wait for communication.
 

@@ -1,6 +1,5 @@
 """Storage that many nodes share fails or crawls: checkpoints and data of all jobs are behind it."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
@@ -16,7 +15,6 @@ _SHARED = one_of(FILESYSTEM, "nfs", "nfs4")
 _ON_VOLUME = f"on ({names(CLUSTER, NODE, VOLUME)})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StorageDegraded(Wide):
     """Shared storage that fails or is slow on ``least_nodes`` nodes under jobs or more.
 

@@ -4,7 +4,6 @@ Loss scaling makes overflows on purpose: a few while it finds its scale, and one
 steps for the life of the job. So a share of the steps must be lost, and at several scrapes.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -17,7 +16,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 _BRIEF_SECONDS = 60
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NotFinite(Condition):
     """Jobs of which a share of the steps is not finite, seen at several scrapes.
 

@@ -1,7 +1,5 @@
 """A pipeline stage has more work than the median stage, or more than it had itself."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.joins import (
@@ -23,7 +21,6 @@ _HISTORY_SECONDS = 1800
 _MIN_HISTORY_SECONDS = 300
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StageUneven(Condition):
     """A stage has more work than the median stage: the split of the layers, and no rank's fault.
 
@@ -53,7 +50,6 @@ class StageUneven(Condition):
         return listing(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StageSlowed(Condition):
     """A stage without replicas has become heavier than it was, and the other stages have not.
 

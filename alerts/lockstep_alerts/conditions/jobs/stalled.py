@@ -4,8 +4,6 @@ The agent of a node knows the time-outs of the job, the median step and which of
 planned pause. What it cannot know is decided here: whether ranks of other nodes are in one.
 """
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import naming, naming_pod
 from lockstep_alerts.conditions.joins import (
@@ -30,7 +28,6 @@ _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
 _ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != "sync")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Stalled(Condition):
     """Jobs of which a rank hangs, by the time-outs of the job or of the agent."""
 

@@ -1,7 +1,5 @@
 """A rank, or all ranks of a node, are later than their group by more than a share of the step."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
@@ -23,7 +21,6 @@ from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Late(Condition):
     """Ranks that are late by more than ``above_ratio`` of the mean step.
 

@@ -1,7 +1,5 @@
 """A slow rank of the job would not show: nobody waits, or most time is in no marked phase."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
 from lockstep_catalogue import recorded, training
@@ -10,7 +8,6 @@ from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Unobserved(Condition):
     """Jobs of which a slow rank would not show, by the limits that the reports share."""
 

@@ -1,7 +1,5 @@
 """Tickets on GPUs and nodes that no job pays for now: repair them before the next job comes."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import (
     HOLD_SECONDS,
@@ -26,7 +24,6 @@ _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 _BROKEN_HOST = ("machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuFatalError(Condition):
     """Nodes whose GPU, driver or memory failed while no job held it.
 
@@ -57,7 +54,6 @@ class GpuFatalError(Condition):
         return by("group", f"{gpus}\nor\n{xids}\nor\n{node}\nor\n{grown}", CLUSTER, NODE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuLinkDegraded(Condition):
     """A GPU that nobody holds is worse than it should be: memory, PCIe, NVLink."""
 
@@ -68,7 +64,6 @@ class GpuLinkDegraded(Condition):
         return by("group", f"{degraded()} unless {ON_GPU} {has_owner()}", CLUSTER, NODE, GPU)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuThrottled(Condition):
     """GPUs whose clocks are held back for more than ``above_ratio`` of ``window``.
 

@@ -1,7 +1,5 @@
 """A GPU, the driver or the node under a job fails: one page a job and node, naming the part."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import (
@@ -46,7 +44,6 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
     return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class JobNodeFault(Condition):
     """Jobs on a node whose GPU or driver failed.
 

@@ -1,15 +1,7 @@
 """A node under a job is gone: its agent is silent, and the ranks on the other nodes stand still."""
 
+from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.joins import (
-    NODE_LABELS,
-    ON_JOB,
-    ON_MACHINE,
-    RUNNING,
-    has_paused,
-    kube_says,
-    recent,
-)
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
@@ -24,16 +16,16 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
     present = by("group", f"present_over_time({info}[{windows.live}])", CLUSTER, NODE)
     silent = (
         f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
-        f"unless {ON_MACHINE} {present}"
+        f"unless {joins.ON_MACHINE} {present}"
     )
     # What ran there when the agent was last seen: a job that had left before is not hit.
     past = f"[{_MEMORY}:{spelled(windows.scrape_seconds)}]"
-    ranks = select(training.RANKS, one_of(STATE, *RUNNING))
-    ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *NODE_LABELS)
+    ranks = select(training.RANKS, one_of(STATE, *joins.RUNNING))
+    ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *joins.NODE_LABELS)
     seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
-    carried = f"({ran_at} >= {ON_MACHINE} group_left () {seen_at})"
+    carried = f"({ran_at} >= {joins.ON_MACHINE} group_left () {seen_at})"
     # An agent that is restarted stops no job: the ranks elsewhere go on, or pause by plan.
-    stands = f"{recent(recorded.STANDING, windows)} unless {has_paused(windows)}"
+    stands = f"{joins.recent(recorded.STANDING, windows)} unless {joins.has_paused(windows)}"
 
     def not_ready(*matchers: Matcher) -> str:
         ready = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))
@@ -41,8 +33,8 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
         return f"({by('max', condition, CLUSTER, NODE)} == 0)"
 
     return (
-        f"{carried} and {ON_MACHINE} ({silent}) and {ON_JOB} ({stands})\nor\n"
-        f"{kube_says(f'({carried})', not_ready)}"
+        f"{carried} and {joins.ON_MACHINE} ({silent}) and {joins.ON_JOB} ({stands})\nor\n"
+        f"{joins.kube_says(f'({carried})', not_ready)}"
     )
 
 

@@ -1,6 +1,5 @@
 """A node that fails under several jobs is one incident: one page for the node, and none a job."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -27,7 +26,6 @@ def _jobs(*matchers: Matcher) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SharedNodeFault(Condition):
     """Nodes whose fault stops ``least_jobs`` jobs or more.
 

@@ -1,6 +1,5 @@
 """Agents that should answer and do not, and clocks that are off."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -66,7 +65,6 @@ def _select_unexpected() -> str:
     return by("group", f"({compared}) unless {ON_MACHINE} {inventory}", CLUSTER, NODE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Agents(Condition):
     """Agents that should answer and do not, or serve a text that stands.
 
@@ -89,7 +87,6 @@ class AgentDown(_Agents):
         return f"{silent_agents(windows, self.nodes)}\nor\n{_select_unexpected()}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentsDown(_Agents):
     """Clusters in which more than ``above_ratio`` of the agents do not answer.
 
@@ -116,7 +113,6 @@ class AgentsDown(_Agents):
         return listing(f"{down} == 0", item, CLUSTER)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ClockOff(Condition):
     """Nodes whose clock differs from the others' by more than ``above``; and Prometheus' own.
 

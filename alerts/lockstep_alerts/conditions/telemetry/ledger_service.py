@@ -1,6 +1,5 @@
 """The ledger takes events, but refuses some, cannot settle a job, has errors, or is slow."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
@@ -16,7 +15,6 @@ _QUANTILE = 0.95
 _HARMLESS = ("finished", "token")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerImpaired(Condition):
     """Ledgers that refuse events, leave jobs aside, have errors, or commit in ``above_seconds``.
 

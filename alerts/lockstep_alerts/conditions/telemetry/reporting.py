@@ -1,7 +1,5 @@
 """Telemetry of jobs that should be there and is not, and parts of agents that do not work."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
 from lockstep_alerts.reading.quantities import Ratio, Window
@@ -13,7 +11,6 @@ from lockstep_catalogue.windows import ScrapeWindows
 _ON_CLUSTER = f"on ({CLUSTER.name})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TelemetryMissing(Condition):
     """Jobs of which fewer than ``below_ratio`` of the ranks report, or none at all.
 
@@ -37,7 +34,6 @@ class TelemetryMissing(Condition):
         return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentImpaired(Condition):
     """Agents of which a part or a rank's monitor does not work, or that leave out jobs or events.
 

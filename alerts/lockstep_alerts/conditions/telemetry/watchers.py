@@ -1,7 +1,5 @@
 """Health of the ledger's counts and of the evaluation of the rules."""
 
-from dataclasses import dataclass
-
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import feeds, foreign, ledger
@@ -15,7 +13,6 @@ _ON_GROUP = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)})
 _LEDGERS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-ledger")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerStale(Condition):
     """Clusters whose ledger has counts older than ``above``, or does not answer.
 
@@ -44,7 +41,6 @@ class LedgerStale(Condition):
         return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FeedBehind(Condition):
     """Clusters whose scheduler the ledger has not heard for ``above``.
 
@@ -63,7 +59,6 @@ class FeedBehind(Condition):
         return f"time() - {by('max', recent, CLUSTER, feeds.FEED)} > {self.above.seconds}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RulesSlow(Condition):
     """Groups of rules that take more than ``above_ratio`` of their interval, or fail.
 

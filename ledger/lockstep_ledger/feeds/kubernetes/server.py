@@ -35,11 +35,7 @@ _read_lines: Callable[[Any], Iterator[str]] = iter_resp_lines
 
 
 class ServerError(Exception):
-    """The server refused.
-
-    Attributes:
-        status: of the answer.
-    """
+    """The server refused."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

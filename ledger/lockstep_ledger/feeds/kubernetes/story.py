@@ -77,11 +77,7 @@ class Job:
 
 
 class Storyteller:
-    """Makes the events of jobs.
-
-    Args:
-        cluster: of all jobs.
-    """
+    """Makes the events of jobs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster

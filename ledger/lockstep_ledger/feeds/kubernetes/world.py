@@ -4,16 +4,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from lockstep_ledger.feeds.kubernetes import kinds
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
-from lockstep_ledger.feeds.kubernetes.kinds import (
-    CLAIMS,
-    KNOWN_TO_PODS,
-    PARTS,
-    PODS,
-    SUBMITTERS,
-    WORKLOADS,
-)
 from lockstep_ledger.feeds.kubernetes.objects import (
     ObjectError,
     Owned,
@@ -79,7 +72,7 @@ class World:
 
     def _apply(self, change: Change) -> None:
         is_gone = change.word == "gone"
-        if change.kind is PODS:
+        if change.kind is kinds.PODS:
             pod = read_pod(
                 change.item, self._pods.get(text_of(part_of(change.item, "metadata").get("uid")))
             )
@@ -100,7 +93,7 @@ class World:
             found.resumed = seen if before.held and not found.held else before.resumed
         found.gone = change.time if is_gone else None
         self._objects[found.uid] = found
-        if found.kind == CLAIMS:
+        if found.kind == kinds.CLAIMS:
             self._claims[found.namespace, found.name] = found
         self.dirty.setdefault(found.uid, change.time)
 
@@ -108,7 +101,7 @@ class World:
         """Let go what a list no longer has."""
         of_kind: list[Pod | Owned] = (
             [*self._pods.values()]
-            if change.kind is PODS
+            if change.kind is kinds.PODS
             else [each for each in self._objects.values() if each.kind == change.kind.name]
         )
         for each in of_kind:
@@ -140,21 +133,21 @@ class World:
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:
         """The job of an object or pod; since when it is waited for where its owner may come yet."""
         pod, owned = self._pods.get(uid), self._objects.get(uid)
-        if owned is not None and owned.kind == CLAIMS:
+        if owned is not None and owned.kind == kinds.CLAIMS:
             self._touch_users(owned, since)
             return None
         top, missing = self._climb(pod, owned)
         if missing is not None and not self._is_cut(pod, missing, now - since, may_come):
             return since
-        if owned is not None and top is not None and top.kind in PARTS:
+        if owned is not None and top is not None and top.kind in kinds.PARTS:
             return None
         job = self._job(pod, top, missing)
         if job is not None and pod is not None:
             self._join(pod, job)
         if job is not None and owned is not None and owned.parent is not None:
-            if owned.kind == WORKLOADS:
+            if owned.kind == kinds.WORKLOADS:
                 job.workload = owned
-            elif owned.kind in KNOWN_TO_PODS and owned.parent.kind != "JobSet":
+            elif owned.kind in kinds.KNOWN_TO_PODS and owned.parent.kind != "JobSet":
                 job.parts |= {owned.uid} if len(job.parts) < _MOST_PARTS else set()
         return job
 
@@ -168,7 +161,7 @@ class World:
         top, child = owned, pod if pod is not None else owned
         parent = child.parent if child is not None else None
         for _ in range(_MOST_OWNERS):
-            if parent is None or parent.kind in SUBMITTERS:
+            if parent is None or parent.kind in kinds.SUBMITTERS:
                 break
             top = self._objects.get(parent.uid)
             if top is None:
@@ -195,7 +188,7 @@ class World:
                 pod.created,
             )
         elif pod is not None:
-            job = Job(pod.uid, pod.namespace, pod.name, PODS.name, pod.created)
+            job = Job(pod.uid, pod.namespace, pod.name, kinds.PODS.name, pod.created)
         else:
             return None
         return self.jobs.setdefault(job.uid, job)

@@ -1,23 +1,13 @@
 """Creates the tables of the first version."""
 
+import sqlalchemy as sa
 from alembic import op
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    Integer,
-    PrimaryKeyConstraint,
-    String,
-    Text,
-    UniqueConstraint,
-)
 
 revision = "0001"
 down_revision = None
 
-_NUMBER = BigInteger().with_variant(Integer, "sqlite")
-_NAME = String(200)
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_NAME = sa.String(200)
 
 
 def upgrade() -> None:
@@ -31,17 +21,17 @@ def upgrade() -> None:
 def _create_events() -> None:
     op.create_table(
         "events",
-        Column("sequence", _NUMBER, autoincrement=False, nullable=False),
-        Column("id", String(100), nullable=False),
-        Column("job", _NUMBER, nullable=False),
-        Column("kind", String(64), nullable=False),
-        Column("node", _NAME, nullable=False),
-        Column("attempt", Integer, nullable=False),
-        Column("time", Double, nullable=False),
-        Column("received", Double, nullable=False),
-        Column("body", Text, nullable=False),
-        PrimaryKeyConstraint("sequence"),
-        UniqueConstraint("id", name="events_id"),
+        sa.Column("sequence", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("id", sa.String(100), nullable=False),
+        sa.Column("job", _NUMBER, nullable=False),
+        sa.Column("kind", sa.String(64), nullable=False),
+        sa.Column("node", _NAME, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("time", sa.Double, nullable=False),
+        sa.Column("received", sa.Double, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("sequence"),
+        sa.UniqueConstraint("id", name="events_id"),
     )
     op.create_index("events_of_job", "events", ["job", "sequence"])
 
@@ -49,30 +39,30 @@ def _create_events() -> None:
 def _create_jobs() -> None:
     op.create_table(
         "jobs",
-        Column("number", _NUMBER, autoincrement=False, nullable=False),
-        Column("cluster", _NAME, nullable=False),
-        Column("job_id", _NAME, nullable=False),
-        Column("project", _NAME, nullable=False),
-        Column("queue", _NAME, nullable=False),
-        Column("job_class", _NAME, nullable=False),
-        Column("user", _NAME, nullable=False),
-        Column("name", _NAME, nullable=False),
-        Column("status", String(16), nullable=False),
-        Column("outcome", String(16)),
-        Column("failure_class", String(16)),
-        Column("cause", String(64)),
-        Column("culprit_node", _NAME),
-        Column("submitted", Double),
-        Column("started", Double),
-        Column("ended", Double),
-        Column("updated", Double, nullable=False),
-        Column("gpu_seconds", Double, nullable=False),
-        Column("cost", Double, nullable=False),
-        Column("settle_at", Double),
-        Column("counted", Boolean, nullable=False),
-        Column("state", Text, nullable=False),
-        PrimaryKeyConstraint("number"),
-        UniqueConstraint("cluster", "job_id", name="jobs_id"),
+        sa.Column("number", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("cluster", _NAME, nullable=False),
+        sa.Column("job_id", _NAME, nullable=False),
+        sa.Column("project", _NAME, nullable=False),
+        sa.Column("queue", _NAME, nullable=False),
+        sa.Column("job_class", _NAME, nullable=False),
+        sa.Column("user", _NAME, nullable=False),
+        sa.Column("name", _NAME, nullable=False),
+        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("outcome", sa.String(16)),
+        sa.Column("failure_class", sa.String(16)),
+        sa.Column("cause", sa.String(64)),
+        sa.Column("culprit_node", _NAME),
+        sa.Column("submitted", sa.Double),
+        sa.Column("started", sa.Double),
+        sa.Column("ended", sa.Double),
+        sa.Column("updated", sa.Double, nullable=False),
+        sa.Column("gpu_seconds", sa.Double, nullable=False),
+        sa.Column("cost", sa.Double, nullable=False),
+        sa.Column("settle_at", sa.Double),
+        sa.Column("counted", sa.Boolean, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("cluster", "job_id", name="jobs_id"),
     )
     op.create_index("jobs_by_end", "jobs", ["ended"])
     op.create_index("jobs_by_outcome", "jobs", ["outcome", "number"])
@@ -84,23 +74,23 @@ def _create_jobs() -> None:
 def _create_counts() -> None:
     op.create_table(
         "counters",
-        Column("number", _NUMBER, autoincrement=False, nullable=False),
-        Column("name", String(100), nullable=False),
-        Column("labels", Text, nullable=False),
-        Column("value", Double, nullable=False),
-        Column("created", Double, nullable=False),
-        PrimaryKeyConstraint("number"),
-        UniqueConstraint("name", "labels", name="counters_series"),
+        sa.Column("number", _NUMBER, autoincrement=False, nullable=False),
+        sa.Column("name", sa.String(100), nullable=False),
+        sa.Column("labels", sa.Text, nullable=False),
+        sa.Column("value", sa.Double, nullable=False),
+        sa.Column("created", sa.Double, nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("name", "labels", name="counters_series"),
     )
     op.create_table(
         "slo_events",
-        Column("number", _NUMBER, autoincrement=True, nullable=False),
-        Column("time", Double, nullable=False),
-        Column("cluster", _NAME, nullable=False),
-        Column("slo", String(40), nullable=False),
-        Column("good", Double, nullable=False),
-        Column("total", Double, nullable=False),
-        PrimaryKeyConstraint("number"),
+        sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("time", sa.Double, nullable=False),
+        sa.Column("cluster", _NAME, nullable=False),
+        sa.Column("slo", sa.String(40), nullable=False),
+        sa.Column("good", sa.Double, nullable=False),
+        sa.Column("total", sa.Double, nullable=False),
+        sa.PrimaryKeyConstraint("number"),
     )
     columns = ["time", "cluster", "slo", "good", "total"]
     op.create_index("slo_events_by_time", "slo_events", columns)
@@ -109,16 +99,16 @@ def _create_counts() -> None:
 def _create_dead_letters() -> None:
     op.create_table(
         "dead_letters",
-        Column("number", _NUMBER, autoincrement=True, nullable=False),
-        Column("received", Double, nullable=False),
-        Column("refusal", String(16), nullable=False),
-        Column("reason", Text, nullable=False),
-        Column("event_id", _NAME),
-        Column("job_id", _NAME),
-        Column("node", _NAME),
-        Column("client", _NAME, nullable=False),
-        Column("body", Text, nullable=False),
-        PrimaryKeyConstraint("number"),
-        UniqueConstraint("event_id", "refusal", name="dead_letters_once"),
+        sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("received", sa.Double, nullable=False),
+        sa.Column("refusal", sa.String(16), nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("event_id", _NAME),
+        sa.Column("job_id", _NAME),
+        sa.Column("node", _NAME),
+        sa.Column("client", _NAME, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("event_id", "refusal", name="dead_letters_once"),
     )
     op.create_index("dead_letters_by_refusal", "dead_letters", ["refusal", "number"])

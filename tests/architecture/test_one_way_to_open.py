@@ -29,6 +29,7 @@ MAY_OPEN = {
     "records/lockstep_records/files/roots": "mounts by the kernel, and the settings of logind",
     "records/lockstep_records/delivery/unreported": PROC,
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
+    "instrumentation/lockstep/commands/training_script": "the script " + USERS,
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,
     "instrumentation/lockstep/identity/pods": "what the kubelet wrote into the pod, bounded",

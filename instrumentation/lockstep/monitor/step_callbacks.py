@@ -3,6 +3,7 @@
 About once a second it asks for what ``periodic`` does, and besides for each step that is unusual.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +15,13 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.native import new_recorder
-from lockstep.recorder.phases import FLAG
+from lockstep.recorder.phases import DATA, FLAG, OTHER
 from lockstep.recorder.recorder import StepRecorder
+from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
 
+log = logging.getLogger("lockstep")
+_PHASE_SECONDS = SLOT.word("phase_seconds")
 _NS = 1e-9
 _MEASURE_EVERY = 67  # steps; a prime, so that sampled steps are measured no more often than others
 
@@ -67,6 +71,7 @@ class StepCallbacks:
         self._periodic, self._traces, self._parts = periodic, traces, parts
         self.fail, self.step_while_off = fail, step_while_off
         self._anomalies, self._judge = anomalies, anomalies.judge
+        self._seconds, self._has_looked_inside = page.floats, False
         self.observer: StepObserver = NoopObserver()
         self._threads = LoopThreads()
         self.recorder: StepRecorder = new_recorder(page, self)
@@ -152,6 +157,15 @@ class StepCallbacks:
         recorder.loss_floor, recorder.loss_bound = -math.inf, math.inf
         recorder.usual_seconds, recorder.lasting_flags = math.inf, 0
 
+    def _look_inside(self) -> None:
+        """Says once that nothing inside the steps is seen, and which line shows it."""
+        self._has_looked_inside = True
+        if not any(self._seconds[_PHASE_SECONDS + DATA : _PHASE_SECONDS + OTHER]):
+            log.warning(
+                "nothing inside the steps is seen: give lockstep.attach(model, optimizer) what the "
+                "loop trains, or enter the phases, such as monitor.enter_phase('forward')"
+            )
+
     def _set_loss_bounds(self) -> None:
         recorder, judge = self.recorder, self._judge
         recorder.loss_floor, recorder.loss_bound = judge.floor, judge.bound
@@ -160,6 +174,9 @@ class StepCallbacks:
     def _update_bounds(self, steps: int, now_ns: int) -> None:
         """Judges anew, and has our own calls timed in the next step; every 67th step at least."""
         recorder = self.recorder
+        # A device may not have passed the first steps yet.
+        if not self._has_looked_inside and self._seconds[_PHASE_SECONDS + OTHER] and steps > 1:
+            self._look_inside()
         if recorder.measures:
             own_ns = time.monotonic_ns() - now_ns + recorder.own_ns
             self._periodic.slots.count("measured_steps")

@@ -33,7 +33,7 @@ def watch(
     for module in modules:
         run("forward", _watch_model, monitor, module, calls=schedule is None)
     replicas = run("fingerprints", _watch_replicas, monitor, modules)
-    for step_optimizer in _as_list(optimizer, torch.optim.Optimizer):
+    for step_optimizer in map(_unwrap, _as_list(optimizer, torch.optim.Optimizer)):
         pre_step_hook = run("optimizer", _watch_optimizer, monitor, step_optimizer)
         if replicas is not None and pre_step_hook is not None:
             run("fingerprints", replicas.watch, pre_step_hook)
@@ -95,4 +95,13 @@ def _watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> 
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     if given is None:
         return []
-    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]  # one object is not an iterable
+    is_several = isinstance(given, Iterable) and not isinstance(given, kind)
+    return list(given) if is_several else [given]  # type: ignore[list-item,arg-type]  # wrappers are no Optimizer
+
+
+def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimizer that is stepped in the end: a wrapper's own step calls no hooks."""
+    # Those of DeepSpeed, Accelerate and torchft never ran the constructor of torch's Optimizer.
+    while "param_groups" not in vars(optimizer) or not isinstance(optimizer, torch.optim.Optimizer):
+        optimizer = getattr(optimizer, "optimizer", None) or optimizer.optim
+    return optimizer

@@ -3,6 +3,7 @@
 from lockstep_records.progress.hang_events import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.document.headline import sees_no_phase
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.wording import list_ranks
 
@@ -155,6 +156,8 @@ def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
 
 
 def _ask_for_more(analysis: StepAnalysis) -> tuple[str, ...]:
+    if sees_no_phase(analysis):
+        return ("Print the lines that the script needs: lockstep instrument SCRIPT.",)
     if len(analysis.steps.members) <= 1:
         return ("Give the recordings of all ranks: put them into one folder and name that.",)
     if analysis.steps.missing_ranks:

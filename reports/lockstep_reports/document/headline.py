@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.outcomes.first_line import first_line
 from lockstep_records.progress.hang_events import rank_words
@@ -24,6 +26,10 @@ SEVERITY_BY_CAUSE: dict[str | None, Severity] = {
     "hang": "hung",
 }
 """Of a failure; of any other cause it is ``failed``."""
+_NO_PHASE = (
+    "Nothing inside the steps was seen: give lockstep.attach(model, optimizer) what the loop "
+    "trains, or enter the phases."
+)
 _ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
 
 
@@ -208,7 +214,15 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
         return Finding("nobody", "Nobody was slow.", evidence)
     if analysis.verdict.cause == "hang":
         return Finding("hung", "The job hangs; which rank holds it up is not recorded.", evidence)
-    return Finding("unknown", "Cannot tell who was slow.", evidence)
+    why = _NO_PHASE if sees_no_phase(analysis) else "Cannot tell who was slow."
+    return Finding("unknown", why, evidence)
+
+
+def sees_no_phase(analysis: StepAnalysis) -> bool:
+    """Whether the ranks recorded steps and in them no phase, as a loop without hooks does."""
+    phases = analysis.steps.phases
+    is_of_ranks = analysis.recording.source_kind == "pages"
+    return is_of_ranks and not any(np.nansum(phases[p]) for p in phases if p != "other")
 
 
 def _busy_host(analysis: StepAnalysis) -> Finding:

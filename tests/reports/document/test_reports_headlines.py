@@ -251,3 +251,14 @@ def test_a_job_that_failed_before_its_first_step_has_a_report(
 )
 def test_a_loss_has_a_word_for_how_bad_it_is(lost_ratio: float, word: str) -> None:
     assert loss_word(lost_ratio) == word
+
+
+def test_steps_in_which_nothing_was_seen_are_the_first_line_with_the_line_that_helps() -> None:
+    steps = SyntheticJob().steps()
+    nothing = np.zeros_like(steps.seconds)
+    phases = dict.fromkeys(steps.phases, nothing) | {"other": steps.seconds}
+    blind = analysed(replace(steps, phases=phases, first_arrival=nothing * np.nan))
+    severity, sentence = headline(blind)
+    assert severity == "unknown"
+    assert sentence.startswith("Nothing inside the steps was seen: give lockstep.attach(model, ")
+    assert "lockstep instrument SCRIPT" in " ".join(step_advice(blind))

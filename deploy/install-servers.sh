@@ -50,6 +50,7 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
     [ "$1" != ci ] || { command -v slurmctld && command -v slurmdbd && command -v mariadbd && command -v munged; } >/dev/null \
         || missing="$missing slurm-wlm slurmdbd mariadb-server munge"
     command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
+    command -v patch >/dev/null || missing="$missing patch"
     command -v tc >/dev/null || [ -x /sbin/tc ] || missing="$missing iproute2"
 fi
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"

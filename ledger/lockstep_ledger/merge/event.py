@@ -86,9 +86,10 @@ class LedgerEvent:
         """What the columns of the store do not hold, as JSON."""
         return _encode({"fields": self.fields, **self.extra})
 
-    def document(self) -> dict[str, Any]:
-        """The event as it was received."""
-        return {
+    @property
+    def letter(self) -> str:
+        """All of it as JSON, so that it can be delivered again."""
+        document = {
             "id": self.id,
             "kind": self.kind,
             "job_id": self.job_id,
@@ -96,14 +97,10 @@ class LedgerEvent:
             "time": self.time_seconds,
             "fields": self.fields,
             **self.extra,
+            "cluster": self.cluster,
+            "node": machine_of(self.node, self.extra),
         }
-
-    @property
-    def letter(self) -> str:
-        """All of it as JSON, so that it can be delivered again."""
-        origin = {"cluster": self.cluster, "node": machine_of(self.node, self.extra)}
-        owner = {} if self.owner is None else {"owner": self.owner}
-        return _encode({**self.document(), **origin, **owner})
+        return _encode(document if self.owner is None else {**document, "owner": self.owner})
 
 
 def machine_of(node: str, body: Mapping[str, Any]) -> str:

@@ -78,7 +78,7 @@ def one_well_one_not() -> Story:
 
 
 def new_pods_after_lost_ends() -> Story:
-    """Both pods vanish without a word; two new ones on the node have their members."""
+    """Both pods vanish without a word; two new ones on the node take over."""
     story = started(Story(), TWO_PODS).after(50)
     started(story, TWO_PODS).after(100)
     return ended(ended(story, ALONE), SECOND)

@@ -141,8 +141,7 @@ def _print_job(job: dict[str, Any]) -> None:
              "culprit_rank")  # fmt: skip
     facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
     click.echo(printable("  ".join(facts)))
-    for source, name, value in job["disagreements"]:
-        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))
+    _print_disagreements(job["disagreements"])
     print_table(
         "Attempts",
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
@@ -180,3 +179,8 @@ def _print_amendments(amendments: list[dict[str, Any]]) -> None:
     rows = [(format_time(each["time"]), *(each[name] for name in names)) for each in amendments]
     if rows:
         print_table("Amendments", ("time (UTC)", *names), rows)
+
+
+def _print_disagreements(disagreements: list[list[Any]]) -> None:
+    for source, name, value in disagreements:
+        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))

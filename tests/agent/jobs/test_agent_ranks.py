@@ -243,16 +243,6 @@ def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) 
     assert values[training.STEPS, (*JOB, "0")] == 1
 
 
-def test_an_agent_that_is_older_than_a_page_says_so_and_what_to_do(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    page = LivePage(root)
-    page.replace_identity(version=99)
-    RanksFixture(root).values()
-    [line] = [each.getMessage() for each in caplog.records if str(page.path) in each.getMessage()]
-    assert "cannot be read: version; this agent is older than it: upgrade the agent" in line
-
-
 def test_no_page_can_speak_for_another_job(root: Path) -> None:
     LivePage(root).step(1)
     other = LivePage(root, job_id="other")

@@ -11,12 +11,18 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_cli.deploy.command import deploy
+from lockstep_cli.deploy.kubernetes import read_settings
 
 from .conftest import eventually
-from .test_kubernetes_lab import GPUS, items, nodes_with_agents, values_of
+from .test_kubernetes_lab import GPUS, OWN, items, nodes_with_agents, values_of
 from .test_kubernetes_objects import LAB, built, write
 
 README = Path(__file__).parents[2] / "README.md"
+_KINDS = (
+    "configmaps,secrets,serviceaccounts,roles,rolebindings,services,persistentvolumeclaims,"
+    "daemonsets,deployments,jobs,certificates.cert-manager.io,issuers.cert-manager.io,"
+    "podmonitors,servicemonitors,prometheusrules,alertmanagerconfigs"
+)
 _SECURITY = "securitycontextconstraints.security.openshift.io"
 # As OpenShift has them: the widest constraint, and the role by which an account may use it.
 _PRIVILEGED: list[dict[str, Any]] = [
@@ -120,23 +126,34 @@ def _kinds(kubectl: Callable[..., str]) -> None:
 
 
 @pytest.mark.usefixtures("kinds")
-def test_the_certificate_is_cert_managers_and_is_refused_by_no_schema(
-    kubectl: Callable[..., str], of_cert_manager: Path
+@pytest.mark.parametrize("name", ["cert-manager", "openshift", "operator"])
+def test_a_variant_with_kinds_of_others_goes_in_by_every_way_and_leaves_nothing(
+    kubectl: Callable[..., str], name: str
 ) -> None:
-    folder = write(of_cert_manager)
-    for way in (("apply", "--server-side", "-k"), ("apply", "-k")):
+    values = values_of(name)
+    folder, namespace = write(values), read_settings(values).namespace
+    for way in (("apply", "--server-side", "-k"), ("apply", "-k"), ("apply", "-k")):
         kubectl(*way, folder)
-        [certificate] = items(kubectl, "certificates.cert-manager.io", "-n=lockstep")
-        [issuer] = items(kubectl, "issuers.cert-manager.io", "-n=lockstep")
+    kubectl("delete", "--wait", "-k", folder)
+    kubectl("create", "namespace", namespace)
+    release = ("lockstep", f"--namespace={namespace}")
+    chart = (release[0], folder, release[1], f"--values={values}")
+    kubectl("helm", "install", *chart)
+    if name == "cert-manager":
+        [certificate] = items(kubectl, "certificates.cert-manager.io", "-A")
+        [issuer] = items(kubectl, "issuers.cert-manager.io", "-A")
         assert certificate["spec"]["issuerRef"]["name"] == issuer["metadata"]["name"]
-        eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
-        kubectl("delete", "--wait", "-k", folder)
-    kubectl("create", "namespace", "lockstep")
-    release = ("lockstep", "--namespace=lockstep")
-    kubectl("helm", "install", release[0], folder, release[1], f"--values={of_cert_manager}")
+        assert f"lockstep-ledger.{namespace}.svc" in certificate["spec"]["dnsNames"]
+    kubectl("helm", "upgrade", *chart, "--set", "cluster=west")
+    kubectl("helm", "rollback", *release, "1")
     kubectl("helm", "uninstall", *release)
-    assert items(kubectl, "certificates.cert-manager.io,issuers.cert-manager.io", "-A") == []
-    kubectl("delete", "--wait", "namespace", "lockstep")
+    left = items(kubectl, _KINDS, f"-n={namespace}")
+    assert {each["metadata"]["name"] for each in left} <= OWN
+    kubectl("delete", "--wait", "namespace", namespace)
+    everywhere = items(kubectl, "clusterroles,clusterrolebindings")
+    assert not {
+        each["metadata"]["name"] for each in everywhere if "lockstep" in str(each["metadata"])
+    }
 
 
 @pytest.mark.usefixtures("kinds")

@@ -63,7 +63,7 @@ $(SERVERS): deploy/install-servers.sh
 install: $(READY) ## Create .venv with the project and everything it needs
 
 kubernetes-lab: ## Build the Kubernetes control plane that tests start, in ~/.cache (Go; half an hour once)
-	tests/labs/kubernetes-lab/build.sh control-plane packagers operator
+	tests/labs/kubernetes-lab/build.sh control-plane packagers operator kinds
 
 LOCK = uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 --generate-hashes
 locks: ## Resolve the packages of the images anew, with hashes (uv)

@@ -49,7 +49,6 @@ PORTS = {
     "lockstep-agent": ("127.0.0.1:9440", "metrics"),
     "lockstep-ledger": ("127.0.0.1:9450", "https"),
 }
-NODE_WAIT = ["--node-wait=5s"]
 PATIENCE_SECONDS = 100.0
 QUIET_SECONDS = 15.0
 
@@ -87,8 +86,6 @@ def start_system(template: Path, kind: str, image: str, access: dict[str, str]) 
     """Starts a pod of Lockstep's own; its process id."""
     shape = template_of(template, kind)
     web = next((each for each in manifests(template) if each["kind"] == "ConfigMap"), {})
-    # Both pods of a job are on this node, which the ledger has as one: it waits for a second.
-    shape["spec"]["containers"][0]["args"] += NODE_WAIT if image == "ledger" else []
     contents = {"lockstep-access": access, "lockstep-agent-web": web.get("data", {})}
     pod = Pod(
         namespace="lockstep", name=f"lockstep-{image}-0", uid=str(uuid.uuid4()),

@@ -87,6 +87,9 @@ def test_two_jobs_in_pods_are_two_and_the_slow_rank_is_paged_once_with_its_pod(
     assert found["killed"]["culprit_rank"] == 1
     assert "SIGKILL" in found["killed"]["reason"]
     assert (found["slow"]["status"], found["slow"]["outcome"]) == ("running", None)
+    for record in (found["killed"], found["slow"]):
+        assert (record["attempts"], record["requeues"]) == (1, 0)
+        assert [each["node"] for each in record["nodes"]] == ["node-1", "node-1/2"]
 
 
 def _check_processes(processes: dict[str, Any]) -> None:

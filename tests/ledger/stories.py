@@ -22,7 +22,10 @@ class Story:
     now: float = BEGIN
     events: list[Document] = field(default_factory=list)
 
-    def add(self, kind: str, node: str | None = "n1", attempt: int = 0, **fields: Any) -> "Story":
+    def add(
+        self, kind: str, node: str | None = "n1", attempt: int = 0, launcher: str | None = None,
+        **fields: Any,
+    ) -> "Story":  # fmt: skip
         document = {
             "id": f"{self.job_id}-{next(_ids)}",
             "kind": kind,
@@ -32,7 +35,9 @@ class Story:
             "fields": fields,
             "cluster": self.cluster,
         }
-        self.events.append(document if node is None else {**document, "node": node})
+        names = {"node": node, "launcher": launcher}
+        stated = {name: value for name, value in names.items() if value is not None}
+        self.events.append({**document, **stated})
         return self
 
     def after(self, seconds: float) -> "Story":

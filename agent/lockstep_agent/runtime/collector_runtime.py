@@ -92,8 +92,12 @@ class CollectorRuntime:
             self._incidents, pages, self.gpus.list_used, options.node, has_used=allocation.has_used
         )
         yield node_events
-        unreported = UnreportedJobs(options.root, num_gpus_of=allocation.num_gpus_of)
-        yield _delivery(options, (unreported, node_events))
+        path = options.state / "spool.sqlite" if options.state and options.ledger else None
+        spool = EventSpool(options.root, path)
+        unreported = UnreportedJobs(
+            options.root, num_gpus_of=allocation.num_gpus_of, launcher_of=spool.launcher_of
+        )
+        yield _delivery(options, spool, (unreported, node_events))
         yield Archive(options.root, options.archive)
 
     def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
@@ -115,15 +119,14 @@ def _duty(options: Options) -> DeliveryDuty | None:
     return DeliveryDuty(roots[0], is_agent=True) if roots else None
 
 
-def _delivery(options: Options, sources: Sequence[EventSource]) -> Delivery:
+def _delivery(options: Options, spool: EventSpool, sources: Sequence[EventSource]) -> Delivery:
     """The delivery of events; without a ledger it keeps nothing."""
     origin = (options.cluster, options.node)
     if options.ledger is None:
-        return Delivery(EventSpool(options.root, None), None, origin)
+        return Delivery(spool, None, origin)
     address = LedgerAddress(
         url=options.ledger, token_file=options.ledger_token, ca_file=options.ledger_ca
     )
-    spool = EventSpool(options.root, options.state and options.state / "spool.sqlite")
     return Delivery(
         spool,
         address,

@@ -54,6 +54,10 @@ _ENVELOPE: dict[str, dict[str, Any]] = {
              "description": "wall clock of the node, seconds since 1970"},
     "node": {"type": ["string", "null"], "maxLength": MAX_NAME,
              "description": "that wrote it; that of the request where it is absent"},
+    "launcher": {"type": ["string", "null"], "maxLength": MAX_NAME,
+                 "description": "which of several launchers of the job on the node, such as pods;"
+                 " absent of the first or only one. Who delivers it from the node states it, never"
+                 " the file"},
     "cluster": {"type": ["string", "null"], "maxLength": MAX_NAME,
                 "description": "that of the request where it is absent"},
     "owner": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_OWNER,
@@ -61,7 +65,7 @@ _ENVELOPE: dict[str, dict[str, Any]] = {
               " never the file"},
     "fields": {"type": "object", "description": "by kind"},
 }  # fmt: skip
-_OPTIONAL = ("version", "node", "cluster", "owner")
+_OPTIONAL = ("version", "node", "launcher", "cluster", "owner")
 _INTRODUCTION = (
     "One line of `ROOT/jobs/JOB_ID/events.jsonl` and one item of a"
     " [delivery](event-delivery.md), checked against [events.schema.json](events.schema.json)."

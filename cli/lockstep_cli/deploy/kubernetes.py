@@ -22,6 +22,11 @@ _OPERATOR = "prometheus-operator"
 _OF_PODS = {"kind": "DaemonSet|Deployment"}
 _CLUSTER = "/spec/template/spec/containers/0/env/0/value"
 _MAX_BYTES = 1 << 20
+_NEEDED = {
+    "cert-manager": "kubectl refuses the certificate until the CRDs of cert-manager are there.",
+    _OPERATOR: "kubectl refuses the monitors until the CRDs of the Prometheus operator are there.",
+    "runtime-class": "No agent starts on GPU nodes until the RuntimeClass nvidia is there.",
+}
 
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +102,9 @@ def deploy_kubernetes(*, settings_file: Path | None, folder: Path, receivers: Pa
     except OSError as error:
         raise click.UsageError(f"--to {folder}: {error.strerror}; name a writable folder") from None
     click.echo(f"kubectl apply --server-side -k {folder}")
+    for name in settings.components:
+        if name in _NEEDED:
+            click.echo(_NEEDED[name])
     if not settings.storage_class and "ledger-postgres" not in settings.components:
         click.echo("The ledger's volume takes the default StorageClass; else set storage_class.")
 

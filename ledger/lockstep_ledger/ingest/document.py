@@ -152,7 +152,7 @@ def _event(
         kind=event.kind,
         cluster=cluster,
         job_id=event.job_id,
-        node=node,
+        node=_source(node, event.launcher),
         attempt=event.attempt,
         time_seconds=event.time + offset_seconds,
         received_seconds=now_seconds,
@@ -166,6 +166,15 @@ def _event(
             "value", f"the event has {len(checked.body)} characters; {_MAX_EVENT_CHARACTERS} fit"
         )
     return checked
+
+
+def _source(node: str, launcher: str | None) -> str:
+    """The node, or one of the launchers that a job has on it; a scheduler has none."""
+    source = f"{node}/{launcher}" if node and launcher else node
+    if not is_printable(source):
+        raise EventError("value", f"node {node!r} with launcher {launcher!r} must have at most 200"
+                         " characters")  # fmt: skip
+    return source
 
 
 def _refused(document: Any, error: EventError, origin: tuple[str, str]) -> RefusedEvent:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,8 @@ class LedgerEvent:
     """One event of a job, checked: texts are printable, the time is finite.
 
     Attributes:
-        node: machine that wrote it; empty for a scheduler's word on the job.
+        node: machine that wrote it, with ``/`` and its launcher where it is not the job's first
+            there; empty for a scheduler's word on the job.
         owner: user id of the job's folder on that node; None of a scheduler and of an import.
         received_seconds: wall clock of the ledger at its arrival.
         extra: members of the document that this version has no name for, passed on unharmed.
@@ -84,9 +86,10 @@ class LedgerEvent:
         """What the columns of the store do not hold, as JSON."""
         return _encode({"fields": self.fields, **self.extra})
 
-    def document(self) -> dict[str, Any]:
-        """The event as it was received."""
-        return {
+    @property
+    def letter(self) -> str:
+        """All of it as JSON, so that it can be delivered again."""
+        document = {
             "id": self.id,
             "kind": self.kind,
             "job_id": self.job_id,
@@ -94,14 +97,16 @@ class LedgerEvent:
             "time": self.time_seconds,
             "fields": self.fields,
             **self.extra,
+            "cluster": self.cluster,
+            "node": machine_of(self.node, self.extra),
         }
+        return _encode(document if self.owner is None else {**document, "owner": self.owner})
 
-    @property
-    def letter(self) -> str:
-        """All of it as JSON, so that it can be delivered again."""
-        origin = {"cluster": self.cluster, "node": self.node}
-        owner = {} if self.owner is None else {"owner": self.owner}
-        return _encode({**self.document(), **origin, **owner})
+
+def machine_of(node: str, body: Mapping[str, Any]) -> str:
+    """The node of an event, without the launcher that its other members name."""
+    launcher = body.get("launcher")
+    return node.removesuffix(f"/{launcher}") if launcher else node
 
 
 def is_printable(text: str) -> bool:

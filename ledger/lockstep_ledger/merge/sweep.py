@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import takewhile
 
-from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.event import LedgerEvent, machine_of
 from lockstep_ledger.merge.growth import count, note
 from lockstep_ledger.merge.precedence import FROM_PAGES, SCHEDULER
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
@@ -200,7 +200,7 @@ def _close(span: Span, event: LedgerEvent) -> None:
         failure_class=event.text("failure_class") or None,
         cause=event.text("cause") or None,
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
-        culprit_node=event.text("culprit_node") or None,
+        culprit_node=event.text("culprit_node") or machine_of(event.node, event.extra) or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == FROM_PAGES,
         exit_code=event.count("exit_code"),

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, select, text
 
 from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
 from lockstep_ledger.merge.effects import Effects
-from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.event import LedgerEvent, machine_of
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.marks import Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.precedence import SCHEDULER
@@ -257,17 +257,18 @@ def _read_incidents(
 ) -> Sequence[NodeEvent]:
     values = {"number": number, "since": since, "until": until}
     return [
-        _incident(row.node, row.time, json.loads(row.body)["fields"])
+        _incident(row.node, row.time, json.loads(row.body))
         for row in connection.execute(_INCIDENTS, values)
     ]
 
 
-def _incident(node: str, time: float, fields: dict[str, Any]) -> NodeEvent:
+def _incident(node: str, time: float, body: dict[str, Any]) -> NodeEvent:
+    fields, machine = body["fields"], machine_of(node, body)
     ranks = fields.get("ranks")
     numbers = tuple(ranks[:256]) if isinstance(ranks, list) else ()
     sign, detail = fields.get("sign"), str(fields.get("detail") or "")[:300]
     return NodeEvent(
-        sign=sign if isinstance(sign, str) else "", node=node or None, ranks=numbers,
+        sign=sign if isinstance(sign, str) else "", node=machine or None, ranks=numbers,
         detail=detail, time=time,
     )  # fmt: skip
 

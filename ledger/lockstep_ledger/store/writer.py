@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from sqlalchemy import Connection, Engine, func, select, update
+from sqlalchemy import Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.effects import Labels
@@ -48,7 +48,9 @@ class StoreWriter:
             derive_all(connection, self.counters, self._state.timeouts, clock())
             self.counters.declare(groups, clock())
             self.counters.save(connection)
-            self._load_numbers(connection)
+            for name, column in (("sequence", events.c.sequence), ("num_jobs", jobs.c.number)):
+                newest = connection.execute(select(func.max(column))).scalar()
+                setattr(self._state, name, newest or 0)
         self.counters.commit()
         # While the ledger was away nobody could report: all waits begin anew.
         self._settle_from_seconds = clock() + self._state.timeouts.node_seconds
@@ -62,10 +64,6 @@ class StoreWriter:
     def sequence(self) -> int:
         """Number of the newest event in the store."""
         return self._state.sequence
-
-    def _load_numbers(self, connection: Connection) -> None:
-        for name, column in (("sequence", events.c.sequence), ("num_jobs", jobs.c.number)):
-            setattr(self._state, name, connection.execute(select(func.max(column))).scalar() or 0)
 
     def write(self, submissions: Sequence[Submission]) -> None:
         """Stores all submissions and fills in what became of them.

@@ -26,8 +26,8 @@ class Chunk:
     lines: list[str]
 
 
-def row_of(line: str, owner: int, job: str) -> tuple[bool, str, int, str]:
-    """The row of a line, stamped with its owner.
+def row_of(line: str, owner: int, job: str, launcher: str | None) -> tuple[bool, str, int, str]:
+    """The row of a line, stamped with its owner and its launcher.
 
     Raises:
         EventError: the line is not an event, or one of another job.
@@ -37,10 +37,12 @@ def row_of(line: str, owner: int, job: str) -> tuple[bool, str, int, str]:
         sentence = f"job_id {document['job_id']!r} must be {job!r}, the folder of the file"
         raise EventError("value", sentence)
     # Of which cluster and node it is, the delivery says.
-    for member in ("cluster", "node", "owner"):
+    for member in ("cluster", "node", "launcher", "owner"):
         document.pop(member, None)
     if owner != NOBODY:
         document["owner"] = owner
+    if launcher is not None:
+        document["launcher"] = launcher
     return document["kind"] in EDGE_KINDS, json.dumps(document, separators=(",", ":")), owner, job
 
 

@@ -5,6 +5,7 @@ two would lose events or send them twice. A file is its user's word on one job: 
 the kernel says, and of which node and cluster the events are, the delivery says.
 """
 
+import itertools
 import logging
 import sqlite3
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from lockstep_records.delivery import refused
 from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines, row_of
+from lockstep_records.delivery.spool_database import open_database
 from lockstep_records.events.bounds import EventError
 from lockstep_records.events.event import FILE_NAME, Event, line_of
 from lockstep_records.file_access.foreign_files import owner_of
@@ -31,15 +33,8 @@ _ROW_BYTES = 120  # of SQLite's own for a row, its job and its place in the inde
 _OWNER_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
 _OWNER_FILES, _LOG_SECONDS = 200, 60.0
 _MAX_LOGGED_JOBS, _FLUSH_BATCH = 1000, 500
-_MODE = 0o600  # events name users and hosts
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS event (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, is_edge INTEGER NOT NULL, text TEXT NOT NULL,
-    owner INTEGER NOT NULL DEFAULT -1, job TEXT NOT NULL DEFAULT '');
-CREATE TABLE IF NOT EXISTS position (
-    job TEXT PRIMARY KEY, inode INTEGER NOT NULL, byte INTEGER NOT NULL);
-"""
-_INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number)"
+_LAUNCHERS = "SELECT job, number FROM launcher WHERE job LIKE ?"
+_FORGET = ("DELETE FROM position WHERE job = ?", "DELETE FROM launcher WHERE job = ?")
 _SIZES = (
     "SELECT owner, job, count(*), sum(length(CAST(text AS BLOB))) FROM event GROUP BY owner, job"
 )
@@ -92,7 +87,7 @@ class EventSpool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._max_bytes, self._clock = root, max_bytes, clock
-        self._database = _open(path)
+        self._database = open_database(path)
         self.dropped = self.refused = self.num_pending = 0
         self._version = -1
         self._measure()
@@ -129,8 +124,9 @@ class EventSpool:
                 for job, inode, byte in self._database.execute("SELECT * FROM position")
             }
             with self._database:
-                gone = [(job,) for job in positions.keys() - folders.keys()]
-                self._database.executemany("DELETE FROM position WHERE job = ?", gone)
+                jobs = {job for (job,) in self._database.execute("SELECT job FROM launcher")}
+                for query in _FORGET:
+                    self._database.executemany(query, [(job,) for job in jobs - folders.keys()])
                 added = self._read_files(folders, positions)
             self._count(added)
             self._drop_excess()
@@ -144,7 +140,8 @@ class EventSpool:
             for event in events:
                 folders = (root / "jobs" / event.job_id for root in list_roots(self._root))
                 users = [each for each in map(_owner_of, folders) if each is not None]
-                added += self._store(((*users, NOBODY)[0], event.job_id), [line_of(event)])
+                key = ((*users, NOBODY)[0], event.job_id)
+                added += self._store(key, [line_of(event)], event.launcher)
         self._count(added)
         self._drop_excess()
 
@@ -191,17 +188,33 @@ class EventSpool:
             if chunk is None:
                 continue
             read_bytes[owner] += sum(map(len, chunk.lines))
-            added += self._store((owner, job), chunk.lines)
+            added += self._store((owner, job), chunk.lines, self.launcher_of(folders[key]))
             position = (key, chunk.inode, chunk.byte)
             self._database.execute("REPLACE INTO position VALUES (?, ?, ?)", position)
         return added
 
-    def _store(self, key: _Key, lines: list[str]) -> list[tuple[_Key, int]]:
+    def launcher_of(self, folder: Path) -> str | None:
+        """Which of the launchers of a job on this node has a folder; None of the first one.
+
+        Pods of one job have a folder each. A number stays with its folder, and is free again once
+        the folder has gone: a pod that takes the place of another is the same launcher.
+        """
+        numbers = dict(self._database.execute(_LAUNCHERS, (f"%/{folder.name}",)))
+        if str(folder) not in numbers:
+            taken = {number for path, number in numbers.items() if Path(path).name == folder.name}
+            numbers[str(folder)] = next(n for n in itertools.count(1) if n not in taken)
+            with self._database:
+                row = (str(folder), numbers[str(folder)])
+                self._database.execute("INSERT INTO launcher VALUES (?, ?)", row)
+        number = numbers[str(folder)]
+        return str(number) if number > 1 else None
+
+    def _store(self, key: _Key, lines: list[str], launcher: str | None) -> list[tuple[_Key, int]]:
         """Adds the lines that are events of the job; key and size of each."""
         rows = []
         for line in lines:
             try:
-                rows.append(row_of(line, *key))
+                rows.append(row_of(line, *key, launcher))
             except EventError as error:
                 self._refuse(key, error)
         insert = "INSERT INTO event (is_edge, text, owner, job) VALUES (?, ?, ?, ?)"
@@ -260,40 +273,3 @@ def _owner_of(folder: Path) -> int | None:
         return owner_of(folder)
     except OSError:
         return None
-
-
-def _open(path: Path | None) -> sqlite3.Connection:
-    """The database at a path; in memory where there is none or it cannot be written."""
-    if path is not None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=_MODE)
-            try:
-                return _connect(str(path))
-            except sqlite3.DatabaseError as error:
-                _log.warning("spool=%s cannot be read and is moved aside: %s", path, error)
-                refused.move_aside(path)
-                return _connect(str(path))
-        except (OSError, sqlite3.Error) as error:
-            _log.warning("spool=%s cannot be written, events wait in memory: %s", path, error)
-    return _connect(":memory:")
-
-
-def _connect(name: str) -> sqlite3.Connection:
-    # A collector's thread is another one after the watchdog gave one up; never two at a time.
-    database = sqlite3.connect(name, timeout=5.0, check_same_thread=False)
-    try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")  # what was taken in outlives a power cut
-        database.execute("PRAGMA auto_vacuum = FULL")
-        database.executescript(_SCHEMA + refused.SCHEMA)
-        columns = {row[1] for row in database.execute("PRAGMA table_info(event)")}
-        for column in ("owner INTEGER NOT NULL DEFAULT -1", "job TEXT NOT NULL DEFAULT ''"):
-            if column.split()[0] not in columns:  # a spool of an earlier version
-                database.execute(f"ALTER TABLE event ADD COLUMN {column}")
-        database.execute(_INDEX)
-        database.execute("SELECT count(*) FROM event").fetchone()
-    except sqlite3.Error:
-        database.close()
-        raise
-    return database

@@ -62,6 +62,7 @@ class UnreportedJobs:
         root: folder that holds ``jobs/``, or several.
         clock: wall clock, seconds since 1970.
         num_gpus_of: GPUs of this node that are allocated to a job; None where unknown.
+        launcher_of: which of a job's launchers on this node has a folder.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class UnreportedJobs:
         root: Roots,
         clock: Callable[[], float] = time.time,
         num_gpus_of: Callable[[str], int | None] = lambda _: None,
+        launcher_of: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        self._root, self._clock, self._num_gpus_of = root, clock, num_gpus_of
+        self._root, self._clock = root, clock
+        self._num_gpus_of, self._launcher_of = num_gpus_of, launcher_of
         self._jobs: dict[Path, _Job] = {}
         self._next_seconds = 0.0
 
@@ -81,12 +84,17 @@ class UnreportedJobs:
             return []
         self._next_seconds = now + POLL_SECONDS
         folders = list_jobs(self._root)
-        self._jobs = {path: self._jobs[path] for path in folders if path in self._jobs}
+        self._jobs = {
+            path: self._jobs.get(path) or _Job(ProgressEvents(path.name, self._clock))
+            for path in folders
+        }
         events: list[Event] = []
-        for folder in folders:
-            job = self._jobs.setdefault(folder, _Job(ProgressEvents(folder.name, self._clock)))
+        for folder, job in self._jobs.items():
             try:
-                events += self._poll(folder, job, now)
+                events += (
+                    replace(event, launcher=self._launcher_of(folder))
+                    for event in self._poll(folder, job, now)
+                )
             except OSError:
                 continue  # the folder is being removed, or is another user's
             except _PAGE_ERRORS as error:  # what its user wrote is its own harm alone
@@ -111,7 +119,7 @@ class UnreportedJobs:
         if not pages:
             return
         has_launcher = any(event.kind in _STARTS for event in written)
-        num_gpus = self._num_gpus_of(folder.name) or job.num_gpus
+        num_gpus = self._num_gpus(folder.name) or job.num_gpus
         job.num_gpus = _none_granted(pages) if num_gpus is None else num_gpus
         if has_launcher:
             moments = moments_of(written, attempt)
@@ -133,6 +141,12 @@ class UnreportedJobs:
         last = replace(moments, over=over)
         yield from job.progress.poll(pages, last, is_last=True)
         yield from self._ends(folder, pages[0], attempt, over)
+
+    def _num_gpus(self, job_id: str) -> int | None:
+        """GPUs of one of the job's pods on this node, which have equally many."""
+        pods = [path for path, job in self._jobs.items() if not job.is_settled]
+        of_node = self._num_gpus_of(job_id)
+        return of_node and of_node // sum(path.name == job_id for path in pods)
 
     def _starts(self, job: _Job, pages: list[Page], attempts: list[Path]) -> Iterator[Event]:
         identity, attempt = pages[0].identity, int(attempts[-1].name)

@@ -33,7 +33,8 @@ _UNFIT = re.compile(rf"[{UNFIT}\ud800-\udfff]")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
 _ENVELOPE = ("id", "kind", "job_id", "attempt", "time", "fields")
-_CHECKED = frozenset({"id", "kind", "job_id", "attempt", "time", "node", "cluster", "owner"})
+_CHECKED = frozenset({"id", "kind", "job_id", "attempt", "time", "node", "launcher",
+                      "cluster", "owner"})  # fmt: skip
 _SPECS = {name: {spec.name: spec for spec in kind.fields} for name, kind in KIND_BY_NAME.items()}
 _MAX_VALUES = 20_000
 _MAX_DIGITS_BOUND = 10**30
@@ -111,7 +112,7 @@ def _check_names(document: dict[str, Any]) -> None:
         raise EventError(
             "value", f"kind {kind!r} is the ledger's own; send a kind of docs/formats/events.md"
         )
-    for name in ("node", "cluster"):
+    for name in ("node", "launcher", "cluster"):
         text = document.get(name)
         if text is not None and not _is_name(text, MAX_NAME):
             raise EventError(

@@ -45,6 +45,7 @@ class Event:
         fields: depend on the kind.
         time: wall clock of the node, seconds since 1970.
         node: that wrote it; None where the source knows no node.
+        launcher: which of a job's launchers on the node; None of the first, or only, one.
         cluster: None where the delivery tells it for all events of a node.
         owner: user id of the job's folder on the node that sent it; None where nobody looked.
     """
@@ -56,6 +57,7 @@ class Event:
     time: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     node: str | None = field(default_factory=node_name)
+    launcher: str | None = None
     cluster: str | None = None
     owner: int | None = None
     version: int = VERSION
@@ -167,6 +169,7 @@ def event_of(document: dict[str, Any]) -> Event:
         time=float(document["time"]),
         id=document["id"],
         node=document.get("node"),
+        launcher=document.get("launcher"),
         cluster=document.get("cluster"),
         owner=document.get("owner"),
         version=version if isinstance(version, int) else VERSION,

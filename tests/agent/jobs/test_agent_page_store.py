@@ -108,6 +108,16 @@ def test_an_unreadable_page_costs_only_itself_in_every_collector(
         assert raised.value.reason == "truncated"
 
 
+def test_an_agent_that_is_older_than_a_page_says_so_and_what_to_do(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = LivePage(root)
+    page.replace_identity(version=99)
+    list(Ranks(PageStore(root, PROC), "n1", 60.0).collect())
+    [line] = [each.getMessage() for each in caplog.records if str(page.path) in each.getMessage()]
+    assert "cannot be read: version; this agent is older than it: upgrade the agent" in line
+
+
 def test_in_one_tick_everybody_gets_the_same_page_and_in_the_next_a_new_one(root: Path) -> None:
     page, clock = LivePage(root), Clock()
     page.step(1)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Build the programs of the Kubernetes lab from their Go modules: a control plane without containers, for tests.
 #
-#   build.sh [control-plane|packagers|operator]...     (default: control-plane)
+#   build.sh [control-plane|packagers|operator|kinds]...     (default: control-plane)
 #
 # control-plane: kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kine (etcd over SQLite), kwok (nodes)
 # packagers:     helm, kustomize
 # operator:      the Prometheus operator and its CRDs
+# kinds:         the CRDs of cert-manager and of OpenShift's SecurityContextConstraints
 #
 # The binaries lie in $LOCKSTEP_KUBERNETES_LAB/bin (default ~/.cache/lockstep-kubernetes-lab/bin). A binary whose
 # version stands beside it is kept. The first build takes about a quarter of an hour on 2 cores.
@@ -13,6 +14,8 @@ set -euo pipefail
 
 KUBERNETES=36.3 # k8s.io/kubernetes v1.36.3; its libraries have the tag v0.36.3
 OPERATOR=v0.85.0
+CERT_MANAGER=v1.18.2
+OPENSHIFT=v0.0.0-20241216151652-de9de05a8e43
 CACHE=${LOCKSTEP_KUBERNETES_LAB:-$HOME/.cache/lockstep-kubernetes-lab}
 BIN=$CACHE/bin
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -mod=mod"
@@ -76,6 +79,24 @@ build_operator() {
   record_version prometheus-operator "$OPERATOR"
 }
 
+copy_kinds() { # the definitions lie in the modules, which nothing is built from
+  local version="$CERT_MANAGER $OPENSHIFT" folder
+  [ "$(cat "$CACHE/kinds/.version" 2>/dev/null)" != "$version" ] || return 0
+  rm -rf "$CACHE/kinds" && mkdir -p "$CACHE/kinds"
+  folder=$(module_folder "github.com/cert-manager/cert-manager@$CERT_MANAGER")/deploy/crds
+  # They are templates of a chart: without its labels and conditions they are objects.
+  sed -e '/{{/d' -e '/# END annotations/d' "$folder/crd-issuers.yaml" >"$CACHE/kinds/issuers.yaml"
+  sed -e '/{{/d' -e '/# END annotations/d' "$folder/crd-certificates.yaml" >"$CACHE/kinds/certificates.yaml"
+  folder=$(module_folder "github.com/openshift/api@$OPENSHIFT")/security/v1/zz_generated.crd-manifests
+  cp "$folder/0000_03_config-operator_01_securitycontextconstraints-Default.crd.yaml" "$CACHE/kinds/securitycontextconstraints.yaml"
+  chmod u+w "$CACHE"/kinds/*
+  echo "$version" >"$CACHE/kinds/.version"
+}
+
+module_folder() { # module_folder MODULE@VERSION
+  (cd / && go mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+}
+
 in_scratch() { # for a subshell: enter a folder that goes with it
   local folder; folder=$(mktemp -d)
   trap 'rm -rf "'"$folder"'"' EXIT
@@ -97,6 +118,7 @@ for part in "${@:-control-plane}"; do
       install_module kustomize sigs.k8s.io/kustomize/kustomize/v5 v5.8.1
       ;;
     operator) build_operator ;;
+    kinds) copy_kinds ;;
     *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
   esac
 done

@@ -33,7 +33,7 @@ class Fact:
     """What an event states, at the true time.
 
     Attributes:
-        node: empty for a scheduler's word.
+        node: with its launcher where a job has several there; empty for a scheduler's word.
         received: when the ledger first heard it.
         order: how many events it had heard before.
     """
@@ -93,7 +93,7 @@ def _fact(arrival: Arrival, order: int) -> Fact:
         job_id=event["job_id"],
         attempt=event["attempt"],
         time=event["time"] + (offset if abs(offset) > CLOCK_SLACK_SECONDS else 0.0),
-        node=event.get("node") or "",
+        node="/".join(filter(None, (event.get("node"), event.get("launcher")))),
         cluster=event.get("cluster") or "",
         owner=event.get("owner"),
         fields=event["fields"],

@@ -20,6 +20,7 @@ _FEEDS: tuple[tuple[tuple[Feed, ...], int], ...] = (
     (("slurm",), 2), (("kubernetes",), 1),
 )  # fmt: skip
 _CAUSES = {"user_failure": ("exception", "gpu_oom"), "infra_failure": ("xid", "gpu_fault")}
+_SHARED = 0.3
 _SIZES = (1, 1, 1, 2, 2, 2, 3, 4, 8)
 
 
@@ -141,6 +142,9 @@ class _Maker:
         rng = self.rng
         num_nodes, gpus = rng.choice(_SIZES), rng.choice([1, 2, 4, 8])
         nodes = [f"n{index}-{number}" for number in range(num_nodes)]
+        if random.Random(f"{self.seed} pods {index}").random() < _SHARED:
+            # Two launchers on each node, such as pods of one job.
+            nodes = [f"n{index}-{number // 2}{'/2' * (number % 2)}" for number in range(num_nodes)]
         job.words = {**job.words, "num_nodes": num_nodes, "num_gpus": num_nodes * gpus}
         num_runs = rng.choices([0, 1, 2, 3, 5], [1, 10, 6, 3, 1])[0]
         if num_runs == 0 and job.scheduler is None:
@@ -237,7 +241,9 @@ class _Maker:
             node: str, time: float, kind: str, attempt: int, fields: Mapping[str, Any]
         ) -> None:
             event = {"kind": kind, "job_id": job_id, "attempt": attempt, "fields": dict(fields)}
-            self._add(node, time, self._offset(node), {**event, "node": node, "owner": 1001})
+            node, _, launcher = node.partition("/")
+            origin = {"node": node, "owner": 1001, **({"launcher": launcher} if launcher else {})}
+            self._add(node, time, self._offset(node), {**event, **origin})
 
         return write
 

@@ -62,6 +62,7 @@ BRANCHES: Mapping[str, _Reaches] = {
     "node: a start without an end, bounded": lambda job: any(
         span.end is None and span.bound is not None for span in job.node_spans
     ),
+    "node: several launchers": lambda job: any("/" in span.node for span in job.node_spans),
     "node: an end without a start": lambda job: any(not s.has_start for s in job.node_spans),
     "run: of the scheduler alone": _runs(lambda job, i: not job.runs[i].spans),
     "run: of nodes alone": _runs(lambda job, i: job.runs[i].scheduler is None),

@@ -10,9 +10,13 @@ from .truth import Message
 def word(
     number: int, node: str, seconds: float, kind: str, attempt: int = 0, **fields: Any
 ) -> Message:
-    """An event some seconds after BASE_SECONDS, of ``small`` or of the ``job_id`` among fields."""
+    """An event some seconds after BASE_SECONDS, of ``small`` or of the ``job_id`` among fields.
+
+    A node may be ``NODE/LAUNCHER``.
+    """
     time = BASE_SECONDS + seconds
     job_id = fields.pop("job_id", "small")
+    node, _, launcher = node.partition("/")
     event: Mapping[str, Any] = {
         "version": 1,
         "id": f"small-{number}",
@@ -24,6 +28,8 @@ def word(
         "cluster": CLUSTER,
         "fields": fields,
     }
+    if launcher:
+        event = {**event, "launcher": launcher}
     if "owner" in fields:
         event = {**event, "owner": fields["owner"]}
     return Message(sender=node or "scheduler", clock_offset=0.0, true_time=time, event=event)
@@ -46,6 +52,13 @@ SMALL_JOBS: dict[str, tuple[Message, ...]] = {
         word(1, "b", 11, "job_started", num_nodes=2, num_gpus=8),
         word(2, "b", 400, "goodput", rank_seconds={"productive": 1200.0}, num_ranks=4, num_gpus=4),
         word(3, "a", 500, "job_finished", **_FAILED),
+    ),
+    "two launchers of a node": (
+        word(0, "a", 10, "job_started", num_nodes=2, num_gpus=8),
+        word(1, "a/2", 11, "job_started", num_nodes=2, num_gpus=8),
+        word(2, "a", 400, "goodput", rank_seconds={"productive": 1200.0}, num_ranks=4, num_gpus=4),
+        word(3, "a/2", 500, "job_finished", **_FAILED),
+        word(4, "a", 501, "job_finished", outcome="succeeded"),
     ),
     "requeue on another node": (
         word(0, "a", 10, "job_started", 0, nproc_per_node=8),

@@ -59,7 +59,8 @@ class Ranks:
             return
         self._reasons.update(pages.unreadable.values())
         for path, reason in pages.unreadable.items():
-            self._pages.guard.log(job, f"page {path} cannot be read: {reason}")
+            remedy = "; this agent is older than it: upgrade the agent" * (reason == "version")
+            self._pages.guard.log(job, f"page {path} cannot be read: {reason}{remedy}")
             break  # one line a minute
         if pages.pages:
             reads = MAX_READS - self._spool_reads[job.owner]

@@ -91,7 +91,8 @@ class ApiServer:
     def _load(self) -> client.ApiClient:
         found = client.Configuration()
         try:
-            if self._kubeconfig is None and self._context is None and _is_in_pod():
+            is_in_pod = Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
+            if self._kubeconfig is None and self._context is None and is_in_pod:
                 _load_account(client_configuration=found)
             else:
                 file = None if self._kubeconfig is None else str(self._kubeconfig)
@@ -181,10 +182,6 @@ class ApiServer:
                     yield _decode(line)
         finally:
             answer.close()
-
-
-def _is_in_pod() -> bool:
-    return Path(config.incluster_config.SERVICE_TOKEN_FILENAME).exists()
 
 
 def _message_of(text: str) -> str:

@@ -1,0 +1,200 @@
+"""Several launchers of one job on one node: members of one attempt, as if each had a node."""
+
+import itertools
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from lockstep_ledger.merge.record import Record
+from lockstep_ledger.store.recount import Waits, differences
+
+from ..stories import Story
+from .replay import PATIENCE, Replay
+
+Member = tuple[str, str | None]
+ALONE, SECOND, THIRD = ("n1", None), ("n1", "2"), ("n1", "3")
+TWO_PODS: tuple[Member, ...] = (ALONE, SECOND)
+FOUR_PODS: tuple[Member, ...] = (ALONE, SECOND, ("n2", None), ("n2", "2"))
+WAITS = Waits(node_seconds=PATIENCE.node_seconds, requeue_seconds=PATIENCE.requeue_seconds)
+KILLED: dict[str, Any] = {"failure_class": "infra", "cause": "killed", "culprit_ranks": [5]}
+PEER: dict[str, Any] = {"failure_class": "unknown", "cause": "peer_failure"}
+
+
+def started(
+    story: Story, members: tuple[Member, ...], attempt: int = 0, num_nodes: int | None = None
+) -> Story:
+    """Launchers that begin within seconds, with four GPUs each."""
+    for node, launcher in members:
+        words = {"num_nodes": num_nodes or len(members), "nproc_per_node": 4}
+        story.add("job_started", node, attempt, launcher, **words)
+        story.add("attempt_started", node, attempt, launcher, num_gpus=4).after(1)
+    return story
+
+
+def ended(story: Story, member: Member, outcome: str = "succeeded", attempt: int = 0,
+          **fields: Any) -> Story:  # fmt: skip
+    node, launcher = member
+    for kind in ("attempt_ended", "job_finished"):
+        story.add(kind, node, attempt, launcher, outcome=outcome, **fields)
+    return story
+
+
+def recounted(replay: Replay) -> Record:
+    """The job, which the recount in SQL gives too."""
+    assert differences(replay.engine, WAITS) == []
+    return replay.job
+
+
+def healthy(members: tuple[Member, ...]) -> Story:
+    story = started(Story(), members).after(100)
+    for member in members:
+        ended(story, member)
+    return story
+
+
+def restarted_in_place() -> Story:
+    """A rank of the second pod fails; both launchers start their ranks again."""
+    story = started(Story(), TWO_PODS).after(50)
+    story.add("attempt_ended", "n1", 0, "2", outcome="failed", **KILLED)
+    story.add("attempt_ended", "n1", 0, None, outcome="failed", **PEER).after(10)
+    for node, launcher in TWO_PODS:
+        story.add("attempt_started", node, 1, launcher, num_gpus=4)
+    story.after(40)
+    for member in TWO_PODS:
+        ended(story, member, attempt=1)
+    return story
+
+
+def killed() -> Story:
+    story = ended(started(Story(), TWO_PODS).after(50), SECOND, "failed", **KILLED)
+    return ended(story.after(2), ALONE, "failed", **PEER)
+
+
+def one_well_one_not() -> Story:
+    story = ended(started(Story(), TWO_PODS).after(50), ALONE)
+    return ended(story.after(2), SECOND, "failed", **KILLED)
+
+
+def new_pods_after_lost_ends() -> Story:
+    """Both pods vanish without a word; two new ones on the node take over."""
+    story = started(Story(), TWO_PODS).after(50)
+    started(story, TWO_PODS).after(100)
+    return ended(ended(story, ALONE), SECOND)
+
+
+HISTORIES = {
+    "healthy": healthy(TWO_PODS),
+    "four": healthy(FOUR_PODS),
+    "restarted": restarted_in_place(),
+    "killed": killed(),
+    "one well": one_well_one_not(),
+    "ends lost": new_pods_after_lost_ends(),
+}
+
+
+def test_two_pods_on_a_node_are_two_members_of_one_attempt() -> None:
+    job = recounted(Replay(healthy(TWO_PODS)))
+    assert (job.status, job.outcome) == ("finished", "succeeded")
+    assert (job.attempts, job.requeues, len(job.runs), job.machines) == (1, 0, 1, 2)
+    # From each start to each end, 101.5 s in the mean, with 4 GPUs.
+    assert job.gpu_seconds == (102 + 101) * 4
+
+
+def test_the_node_wait_is_for_both_pods() -> None:
+    story = ended(started(Story(), TWO_PODS).after(50), ALONE)
+    replay = Replay(story)
+    assert (replay.job.status, replay.finished()) == ("ended", {})
+    assert replay.job.settle_at == story.now + PATIENCE.node_seconds
+    late = ended(Story(now=story.now + 30), SECOND)
+    assert (replay.apply(late).job.status, replay.job.outcome) == ("finished", "succeeded")
+
+
+def test_a_pod_without_an_end_is_named_with_its_node() -> None:
+    replay = Replay(ended(started(Story(), TWO_PODS).after(50), ALONE)).settle(1)
+    job = recounted(replay)
+    assert (job.outcome, job.cause, job.silent_nodes) == ("unknown", "node_silent", ["n1/2"])
+
+
+def test_a_restart_of_the_ranks_of_both_is_one_more_attempt() -> None:
+    job = recounted(Replay(restarted_in_place()))
+    assert (job.attempts, job.requeues, job.outcome) == (2, 0, "succeeded")
+    assert job.goodput["recovery"] == 10 * 8
+
+
+def test_a_new_launcher_in_the_place_of_one_is_an_attempt() -> None:
+    # The second pod's container starts again while the first pod's launcher goes on.
+    story = started(Story(), TWO_PODS).after(50)
+    before = recounted(Replay(story)).attempts
+    started(story, (SECOND,), num_nodes=2).after(50)
+    assert recounted(Replay(ended(ended(story, ALONE), SECOND))).attempts == before + 1
+
+
+@pytest.mark.parametrize(("story", "rank"), [(killed(), 5), (one_well_one_not(), 5)])
+def test_the_pod_that_failed_decides_and_its_node_is_to_blame(story: Story, rank: int) -> None:
+    job = recounted(Replay(story))
+    assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "killed")
+    assert (job.culprit_node, job.culprit_rank) == ("n1", rank)
+
+
+def test_one_node_of_two_with_both_pods_is_complete() -> None:
+    # The job has two nodes; the scheduler put both pods on the first.
+    job = recounted(Replay(healthy(TWO_PODS)))
+    assert (job.expected_nodes, job.silent_nodes) == (2, [])
+
+
+def test_four_launchers_on_two_nodes_are_four_members() -> None:
+    job = recounted(Replay(healthy(FOUR_PODS)))
+    assert (job.attempts, job.machines, job.machine_gpus) == (1, 4, 16)
+    assert job.gpu_seconds == (104 + 103 + 102 + 101) * 4
+
+
+def test_a_new_pod_after_a_lost_end_is_another_run_of_the_same_member() -> None:
+    story = started(Story(), (ALONE,)).after(50)
+    job = recounted(Replay(ended(started(story, (ALONE,)).after(100), ALONE)))
+    assert (job.outcome, job.attempts, job.silent_nodes) == ("succeeded", 2, [])
+    both = recounted(Replay(new_pods_after_lost_ends()))
+    assert (both.outcome, both.attempts, both.silent_nodes) == ("succeeded", 2, [])
+
+
+def test_an_event_without_a_launcher_is_the_nodes_as_ever() -> None:
+    # What an agent of before writes of two pods: one node, whose second start is another run.
+    story = started(Story(), (ALONE, ALONE), num_nodes=2).after(100)
+    job = recounted(Replay(ended(story, ALONE)).settle(1))
+    assert (job.attempts, job.requeues) == (2, 1)
+
+
+def test_an_incident_of_the_node_makes_no_member_of_it() -> None:
+    story = started(Story(), (SECOND, THIRD)).after(10)
+    story.add("node_event", "n1", 0, sign="xid", detail="79 GPU has fallen off the bus").after(10)
+    for member in (SECOND, THIRD):
+        ended(story, member, "failed", failure_class="unknown", cause="exit")
+    job = recounted(Replay(story))
+    assert (job.machines, job.failure_class, job.culprit_node) == (2, "infra", "n1")
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_several_launchers_of_a_node_are_as_several_nodes(name: str) -> None:
+    apart = Story()
+    for event in HISTORIES[name].events:
+        launcher = event.get("launcher")
+        node = event["node"] if launcher is None else f"{event['node']}/{launcher}"
+        apart.events.append({k: v for k, v in event.items() if k != "launcher"} | {"node": node})
+    apart.now = HISTORIES[name].now
+    of_launchers, of_nodes = Replay(HISTORIES[name]).job, Replay(apart).job
+    of_nodes.culprit_node = of_launchers.culprit_node
+    assert msgspec.to_builtins(of_launchers) == msgspec.to_builtins(of_nodes)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_record_is_a_function_of_the_set_of_events(name: str) -> None:
+    story = HISTORIES[name]
+    expected = msgspec.to_builtins(Replay(story).job)
+    rng = random.Random(name)
+    few = itertools.permutations(story.events)
+    orders = [tuple(reversed(story.events)), *(rng.sample(story.events, len(story.events))
+              for _ in range(20)), *itertools.islice(few, 1, 20)]  # fmt: skip
+    for order in orders:
+        shuffled = Replay(Story(now=story.now, events=[*order]))
+        assert msgspec.to_builtins(recounted(shuffled)) == expected

@@ -31,7 +31,7 @@ build_kubernetes_lab() {
         echo "missing: go, to compile Kubernetes' control plane; the tests that need it will be skipped" >&2
         return
     fi
-    "$(dirname "$0")/../tests/labs/kubernetes-lab/build.sh" control-plane packagers >&2 \
+    "$(dirname "$0")/../tests/labs/kubernetes-lab/build.sh" control-plane packagers kinds >&2 \
         || echo "could not build Kubernetes' control plane; the tests that need it will be skipped" >&2
 }
 

@@ -42,8 +42,12 @@ _PERSISTENT = 0.85
 _PROBABILITY = FALSE_ALARM_PROBABILITY / 2
 
 
-def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
+def judge_own_times(
+    steps: Steps, *, is_independent: bool = False
+) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
+
+    Of ranks that nobody waits for, each loses its own time: the job loses its share of that.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
     step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
@@ -60,7 +64,10 @@ def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
     stretches += _recurrent(steps, levels.excess, threshold, stretches)
-    accused, saved = _who_costs(steps, levels, stretches)
+    if is_independent:
+        accused, saved = stretches, _own_losses(steps, levels, stretches)
+    else:
+        accused, saved = _who_costs(steps, levels, stretches)
     doubts = _doubts(levels.excess, stretches)
     if accused:
         episodes = [_episode(steps, levels, stretch, saved) for stretch in accused]
@@ -122,6 +129,20 @@ def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
     return late
 
 
+def _own_losses(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> Matrix:
+    """What the slow ranks take longer than usual, over the number of ranks: seconds."""
+    longer = np.fmax(0.0, steps.seconds - levels.seconds * levels.common)
+    return np.where(_accused(steps, levels, stretches), longer / len(steps.members), 0.0)
+
+
+def _accused(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> Flags:
+    """The late cells of the stretches [ranks, steps]."""
+    accused: Flags = np.zeros(steps.seconds.shape, bool)
+    for stretch in stretches:
+        accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
+    return accused
+
+
 def _who_costs(
     steps: Steps, levels: Levels, stretches: Sequence[Stretch]
 ) -> tuple[list[Stretch], Matrix]:
@@ -129,9 +150,7 @@ def _who_costs(
     remaining = list(stretches)
     usual = levels.seconds * levels.common
     while True:
-        accused: Flags = np.zeros(steps.seconds.shape, bool)
-        for stretch in remaining:
-            accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
+        accused = _accused(steps, levels, remaining)
         # No longer than usual; what is shorter stays.
         repaired = np.where(accused, np.fmin(steps.seconds, usual), steps.seconds)
         saved = saved_by_repair(steps.seconds, repaired)

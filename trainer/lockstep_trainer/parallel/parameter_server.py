@@ -1,0 +1,128 @@
+"""Parameter server: each rank trains by itself, and keeps one part of the parameters for all ranks.
+
+After a step a rank sends to every keeper, by torch's RPC, how the step changed its part, and goes
+on with what the keeper answers: the sum of all updates so far. It waits for answers and for no
+other rank's step. The run ends when the first rank has done its steps: what a slow rank has not
+done by then is lost, and nobody waits for it.
+"""
+
+import atexit
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import rpc
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+import lockstep
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import World
+from lockstep_trainer.model.gpt import GPT
+from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+
+_SERVING_THREADS = 2
+
+
+def parameter_server(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
+    """The model on every rank, with an exchange of parameters after each step."""
+    del layout
+    compile_blocks(gpt, config)
+    return _ServedModel(gpt, config, world)
+
+
+class _Part:
+    """The part of the parameters that this rank keeps; other ranks call it by RPC."""
+
+    def __init__(self) -> None:
+        self.values = torch.zeros(0)
+        self._updates = self._furthest_step = 0
+        self._lock = threading.Lock()
+
+    def update(self, change: Tensor, step: int) -> tuple[Tensor, int, int]:
+        """Adds what a step of some rank changed.
+
+        Returns:
+            The values now, the updates that are in them, and the furthest step of any rank.
+        """
+        with self._lock:
+            self.values += change
+            self._updates += 1
+            self._furthest_step = max(self._furthest_step, step)
+            return self.values.clone(), self._updates, self._furthest_step
+
+
+_own_part = _Part()
+
+
+def _update(change: Tensor, step: int) -> tuple[Tensor, int, int]:
+    # RPC calls functions by name, in the process of the keeper.
+    return _own_part.update(change, step)
+
+
+class _ServedModel(SingleStageModel):
+    def __init__(self, gpt: GPT, config: TrainConfig, world: World) -> None:
+        super().__init__(gpt, config)
+        self._config, self._world = config, world
+        self._pulled: Tensor | None = None  # parameters by the last answers, flat
+        self._last_updates = [0] * world.size  # in them, by keeper
+
+    @torch.no_grad()
+    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
+        """See ``ParallelModel``; gives the last step of the run as soon as any rank has done it."""
+        parameters, size = [*self.module.parameters()], self._world.size
+        trained = parameters_to_vector(parameters)
+        if self._pulled is None:
+            self._pulled = trained
+            _own_part.values = trained.cpu().tensor_split(size)[self._world.rank].clone()
+            _start_serving(self._world, self._config.timeout)
+            monitor.synced(staleness_steps=0)
+            return step
+        # A part of it, as with averaged gradients: size ranks would go size times as far.
+        change = (trained - self._pulled).cpu() / size
+        with monitor.phase("sync"):
+            answers = self._push(change.tensor_split(size), step)
+        # Its own update is in the answer, and is not one that it lacked.
+        updates = [answer[1] for answer in answers]
+        pairs = zip(updates, self._last_updates, strict=True)
+        staleness_steps = max(now - before - 1 for now, before in pairs)
+        self._last_updates = updates
+        self._pulled = torch.cat([answer[0] for answer in answers]).to(trained.device)
+        vector_to_parameters(self._pulled.clone(), parameters)
+        monitor.synced(staleness_steps=staleness_steps)
+        furthest_step = max(answer[2] for answer in answers)
+        return step if furthest_step < self._config.steps else self._config.steps
+
+    def _push(self, changes: tuple[Tensor, ...], step: int) -> list[Any]:
+        """The answers of all keepers, by rank."""
+        futures = {
+            keeper: rpc.rpc_async(_name(keeper), _update, args=(change, step))
+            for keeper, change in enumerate(changes)
+            if keeper != self._world.rank
+        }
+        own = _update(changes[self._world.rank], step)
+        return [futures[n].wait() if n in futures else own for n in range(self._world.size)]
+
+
+def _name(rank: int) -> str:
+    return f"rank-{rank}"
+
+
+def _start_serving(world: World, timeout_seconds: float) -> None:
+    """Joins the RPC of all ranks, which call this together."""
+    if world.size == 1:
+        return
+    assert world.store is not None
+    options = rpc.TensorPipeRpcBackendOptions(
+        num_worker_threads=_SERVING_THREADS, rpc_timeout=timeout_seconds
+    )
+    # As init_rpc does, on our store: that of torchrun still holds the names of an earlier attempt.
+    private: Any = rpc
+    private.dist_autograd._init(world.rank)  # noqa: SLF001  # see above
+    store, name = PrefixStore("rpc", world.store), _name(world.rank)
+    tensorpipe = private.BackendType.TENSORPIPE
+    private._init_rpc_backend(tensorpipe, store, name, world.rank, world.size, options)  # noqa: SLF001  # above
+    # After the last barrier of all ranks: none calls another any more.
+    atexit.register(rpc.shutdown, graceful=False)

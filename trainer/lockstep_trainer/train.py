@@ -1,5 +1,6 @@
 """The training loop, to be read top to bottom: a GPT on real text, by several ranks in lockstep."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,7 +74,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
     stopped_after: int | None = None
     # Before the end nobody waits for a worker of a parameter server, an evaluation neither.
     eval_every = 0 if STRATEGIES[config.strategy].is_independent else config.eval_every
-    model.exchange(done, monitor)
+    exchange = partial(model.exchange, monitor=monitor)
+    exchange(done)
     progress.start()
     for step, x, y in monitor.prepare(faulty):
         learning_rate = learning_rate_at(step, config)
@@ -87,7 +89,7 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
         optimizer.zero_grad()
         # Parameters, where the ranks train asynchronously. The first worker of a parameter server
         # that is through ends the run of all.
-        reached = model.exchange(step, monitor)
+        reached = exchange(step)
 
         # No .item() here: the monitor copies GPU tensors without a wait and reads them later.
         # Each rank reports what it has seen; sums leave out the ranks that see the same as another.

@@ -47,7 +47,7 @@ def judge_own_times(
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
 
-    Of ranks that nobody waits for, each loses its own time: the job loses its share of that.
+    Of ranks that nobody waits for, what repairs would save is not measured here.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
     step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
@@ -64,9 +64,8 @@ def judge_own_times(
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
     stretches += _recurrent(steps, levels.excess, threshold, stretches)
-    if is_independent:
-        accused, saved = stretches, _own_losses(steps, levels, stretches)
-    else:
+    accused, saved = stretches, np.zeros_like(steps.seconds)
+    if not is_independent:
         accused, saved = _who_costs(steps, levels, stretches)
     doubts = _doubts(levels.excess, stretches)
     if accused:
@@ -129,20 +128,6 @@ def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
     return late
 
 
-def _own_losses(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> Matrix:
-    """What the slow ranks take longer than usual, over the number of ranks: seconds."""
-    longer = np.fmax(0.0, steps.seconds - levels.seconds * levels.common)
-    return np.where(_accused(steps, levels, stretches), longer / len(steps.members), 0.0)
-
-
-def _accused(steps: Steps, levels: Levels, stretches: Sequence[Stretch]) -> Flags:
-    """The late cells of the stretches [ranks, steps]."""
-    accused: Flags = np.zeros(steps.seconds.shape, bool)
-    for stretch in stretches:
-        accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
-    return accused
-
-
 def _who_costs(
     steps: Steps, levels: Levels, stretches: Sequence[Stretch]
 ) -> tuple[list[Stretch], Matrix]:
@@ -150,7 +135,9 @@ def _who_costs(
     remaining = list(stretches)
     usual = levels.seconds * levels.common
     while True:
-        accused = _accused(steps, levels, remaining)
+        accused: Flags = np.zeros(steps.seconds.shape, bool)
+        for stretch in remaining:
+            accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
         # No longer than usual; what is shorter stays.
         repaired = np.where(accused, np.fmin(steps.seconds, usual), steps.seconds)
         saved = saved_by_repair(steps.seconds, repaired)

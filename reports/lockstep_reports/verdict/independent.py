@@ -8,7 +8,6 @@ machine slows its ranks at once.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,24 +26,14 @@ _MIN_SLOTS = 60
 _MAX_NAMED = 8
 
 
-class _Paces(NamedTuple):
-    """Paces by the clock: of ``steps`` a column is a slot, its seconds what a step took there.
-
-    Its number is the furthest step of any rank; ``updates`` are those of each rank [ranks, slots].
-    """
-
-    steps: Steps
-    updates: Matrix
-
-
 def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
-    paces = _measure_paces(steps, rows)
-    verdict, found = judge_own_times(paces.steps, is_independent=True)
-    episodes = tuple(_count_updates(steps, paces, episode) for episode in found)
+    paces, updates = _measure_paces(steps, rows)
+    verdict, found = judge_own_times(paces, is_independent=True)
+    episodes = tuple(_count_updates(steps, paces, updates, episode) for episode in found)
     costliest = sorted(episodes, key=rank_by_cost)
     of_slots = {line for episode in found for line in episode.evidence}
     evidence = (
@@ -57,35 +46,37 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     return replace(verdict, ranks=ranks, phase=phase, evidence=evidence), episodes
 
 
-def _measure_paces(steps: Steps, rows: Sequence[int]) -> _Paces:
-    """Paces without planned work and without waits for a core, which other processes have."""
-    apart = np.sum([np.nan_to_num(steps.phases[name]) for name in PLANNED_PHASES], axis=0)
-    apart += 0.0 if steps.run_queue is None else np.nan_to_num(steps.run_queue)
-    known = [np.flatnonzero(~np.isnan(steps.seconds[row])) for row in rows]
-    ends = steps.start + steps.seconds
-    clocks = [
-        np.append(steps.start[row, columns[0]], ends[row, columns])
-        for row, columns in zip(rows, known, strict=True)
-    ]
-    edges = _choose_edges(clocks)
-    updates, seconds, numbers = np.full((3, len(rows), len(edges)), np.nan)
-    for at, (row, columns) in enumerate(zip(rows, known, strict=True)):
-        own_seconds = (steps.seconds - apart)[row, columns].cumsum()
-        for course, values in (
-            (updates, np.arange(1.0, len(columns) + 1)),
-            (seconds, own_seconds),
-            (numbers, steps.numbers[columns]),
-        ):
-            reached = np.append(0.0, values)
-            course[at] = np.interp(edges, clocks[at], reached, left=np.nan, right=np.nan)
-    made = np.diff(updates, axis=1)
-    paced = replace(
-        steps,
-        members=tuple(steps.members[row] for row in rows),
-        numbers=np.ceil(nan_stats.highest(numbers, axis=0)[1:]).astype(np.int64),
-        seconds=np.diff(seconds, axis=1) / made,
+def _measure_paces(steps: Steps, rows: Sequence[int]) -> tuple[Steps, Matrix]:
+    """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
+
+    The number of a slot is the furthest step of any rank. Planned work is left out, and so are
+    waits for a core, which other processes had.
+    """
+    courses = [_course(steps, row) for row in rows]
+    edges = _choose_edges([course[0] for course in courses])
+    at_edges = np.array(
+        [
+            [np.interp(edges, clock, values, left=np.nan, right=np.nan) for values in sums]
+            for clock, *sums in courses
+        ]
     )
-    return _Paces(paced, made)
+    updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
+    furthest = np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0))
+    members = tuple(steps.members[row] for row in rows)
+    numbers = furthest.astype(np.int64)
+    return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
+
+
+def _course(steps: Steps, row: int) -> Matrix:
+    """Clock, updates, seconds of own work and step of a rank at each end of a step [4, ends]."""
+    columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
+    begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
+    own = seconds - np.sum([steps.phases[name][row, columns] for name in PLANNED_PHASES], axis=0)
+    if steps.run_queue is not None:
+        own -= np.nan_to_num(steps.run_queue[row, columns])
+    counts = np.arange(1.0, len(columns) + 1)
+    ends = np.stack([begins + seconds, counts, own.cumsum(), steps.numbers[columns]])
+    return np.column_stack([[begins[0], 0, 0, 0], ends])
 
 
 def _choose_edges(clocks: Sequence[Matrix]) -> Matrix:
@@ -96,38 +87,34 @@ def _choose_edges(clocks: Sequence[Matrix]) -> Matrix:
     return np.linspace(begin, end, min(most, max(_MIN_SLOTS, int((end - begin) / slowest))) + 1)
 
 
-def _count_updates(steps: Steps, paces: _Paces, episode: Episode) -> Episode:
-    """The episode on the steps, with its phase and the updates that its rank did not make."""
+def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode) -> Episode:
+    """The episode on the steps, with its phase and the updates that its rank lost."""
     (rank,), slots = episode.ranks, episode.columns
-    row = paces.steps.ranks.index(rank)
-    inside, made = paces.steps.seconds[row, slots], np.nan_to_num(paces.updates[row, slots])
-    outside = np.delete(paces.steps.seconds[row], slots)
+    row = paces.ranks.index(rank)
+    inside, counts = paces.seconds[row, slots], np.nan_to_num(updates[row, slots])
+    outside = np.delete(paces.seconds[row], slots)
     if np.count_nonzero(~np.isnan(outside)) < WINDOW_STEPS:
-        outside = np.delete(paces.steps.seconds[:, slots], row, axis=0)
-    spent, usual = float(np.nansum(inside * made)), float(nan_stats.median(outside) * made.sum())
-    lost, slowdown = max(0.0, spent - usual), spent / usual
+        outside = np.delete(paces.seconds[:, slots], row, axis=0)
+    spent, count = float(np.nansum(inside * counts)), float(counts.sum())
+    usual = float(nan_stats.median(outside)) * count
     first, last = np.searchsorted(steps.numbers, (episode.start_step, episode.end_step + 1))
-    columns = slice(int(first), int(last))
-    phase, seconds = slow_phase(
-        steps,
-        [steps.ranks.index(rank)],
-        columns,
-        episode.late_seconds,
-        (*OWN_WORK_PHASES, "sync"),
-    )
+    columns, names = slice(int(first), int(last)), (*OWN_WORK_PHASES, "sync")
+    rows = [steps.ranks.index(rank)]
+    phase, seconds = slow_phase(steps, rows, columns, episode.late_seconds, names)
     why = (
-        f"Rank {rank} took {slowdown:.2f} times its usual time while the furthest rank went from "
-        f"step {episode.start_step} to {episode.end_step}, and made {round(made.sum()):,} updates "
-        f"instead of {round(slowdown * made.sum()):,}. What is lost is its own: no other rank "
+        f"Rank {rank} took {spent / usual:.2f} times its usual time while the furthest rank went "
+        f"from step {episode.start_step} to {episode.end_step}, and made {round(count):,} updates "
+        f"instead of {round(count * spent / usual):,}. What is lost is its own: no other rank "
         "waited for it."
     )
+    # Of a rank's time the job loses its part of all ranks' time.
+    lost_seconds = max(0.0, spent - usual) / len(steps.members)
     return replace(
         episode,
         columns=columns,
         phase=phase,
         phase_seconds=seconds,
-        # The job loses of a rank's time its part of the ranks.
-        lost_by_step=np.full(last - first, lost / len(steps.members) / max(1, last - first)),
+        lost_by_step=np.full(last - first, lost_seconds / max(1, last - first)),
         evidence=(why,),
     )
 

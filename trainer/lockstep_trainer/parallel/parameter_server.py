@@ -6,8 +6,8 @@ other rank's step. The run ends when the first rank has done its steps: what a s
 done by then is lost, and nobody waits for it.
 """
 
-import atexit
 import threading
+import warnings
 from typing import Any
 
 import torch
@@ -83,7 +83,11 @@ class _ServedModel(SingleStageModel):
         # A part of it, as with averaged gradients: size ranks would go size times as far.
         change = (trained - self._pulled).cpu() / size
         with monitor.phase("sync"):
-            answers = self._push(change.tensor_split(size), step)
+            futures = [
+                rpc.rpc_async(str(keeper), _update, args=(part, step))
+                for keeper, part in enumerate(change.tensor_split(size))
+            ]
+            answers = [future.wait() for future in futures]
         # Its own update is in the answer, and is not one that it lacked.
         updates = [answer[1] for answer in answers]
         pairs = zip(updates, self._last_updates, strict=True)
@@ -95,25 +99,9 @@ class _ServedModel(SingleStageModel):
         furthest_step = max(answer[2] for answer in answers)
         return step if furthest_step < self._config.steps else self._config.steps
 
-    def _push(self, changes: tuple[Tensor, ...], step: int) -> list[Any]:
-        """The answers of all keepers, by rank."""
-        futures = {
-            keeper: rpc.rpc_async(_name(keeper), _update, args=(change, step))
-            for keeper, change in enumerate(changes)
-            if keeper != self._world.rank
-        }
-        own = _update(changes[self._world.rank], step)
-        return [futures[n].wait() if n in futures else own for n in range(self._world.size)]
-
-
-def _name(rank: int) -> str:
-    return f"rank-{rank}"
-
 
 def _start_serving(world: World, timeout_seconds: float) -> None:
     """Joins the RPC of all ranks, which call this together."""
-    if world.size == 1:
-        return
     assert world.store is not None
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=_SERVING_THREADS, rpc_timeout=timeout_seconds
@@ -121,8 +109,10 @@ def _start_serving(world: World, timeout_seconds: float) -> None:
     # As init_rpc does, on our store: that of torchrun still holds the names of an earlier attempt.
     private: Any = rpc
     private.dist_autograd._init(world.rank)  # noqa: SLF001  # see above
-    store, name = PrefixStore("rpc", world.store), _name(world.rank)
+    store, name = PrefixStore("rpc", world.store), str(world.rank)
     tensorpipe = private.BackendType.TENSORPIPE
-    private._init_rpc_backend(tensorpipe, store, name, world.rank, world.size, options)  # noqa: SLF001  # above
-    # After the last barrier of all ranks: none calls another any more.
-    atexit.register(rpc.shutdown, graceful=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is old-fashioned in how it joins
+        private._init_rpc_backend(  # noqa: SLF001  # see above
+            tensorpipe, store, name, world.rank, world.size, options
+        )

@@ -14,8 +14,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.wording import plural
 
 _SUMS = ("seconds", "tokens", "sequence_squares", "host_bound", "run_queue", "blocked")
-_FLAGS = ("not_finite", "hung")
-_OF_LAST_STEP = ("first_arrival", "last_arrival", "loss", "by_device")
+_HIGHEST = ("first_arrival", "last_arrival", "not_finite", "hung", "by_device")
 
 
 def as_shared(steps: Steps) -> Steps:
@@ -39,10 +38,8 @@ def _sum_rounds(steps: Steps, ends: Integers) -> Steps:
         return None if values is None else reduce.reduceat(values[:, covered], starts, axis=1)
 
     changed: dict[str, Any] = {name: reduced(getattr(steps, name), np.add) for name in _SUMS}
-    changed |= {name: reduced(getattr(steps, name), np.maximum) for name in _FLAGS}
-    for name in _OF_LAST_STEP:
-        values = getattr(steps, name)
-        changed[name] = None if values is None else values[:, ends]
+    # Of a round only its last step has arrivals; fmax passes over what is unknown.
+    changed |= {name: reduced(getattr(steps, name), np.fmax) for name in _HIGHEST}
     round_steps = int(np.median(ends - starts + 1))
     note = (
         f"All ranks meet in rounds, every {plural(round_steps, 'step')}: a step of this report is "
@@ -54,6 +51,7 @@ def _sum_rounds(steps: Steps, ends: Integers) -> Steps:
         numbers=steps.numbers[ends],
         phases={name: reduced(values, np.add) for name, values in steps.phases.items()},
         start=steps.start[:, starts],
+        loss=steps.loss[:, ends],
         notes=(*steps.notes, note),
         round_steps=round_steps,
     )

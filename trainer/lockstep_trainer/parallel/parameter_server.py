@@ -34,32 +34,24 @@ def parameter_server(gpt: GPT, config: TrainConfig, world: World, layout: Layout
 
 
 class _Part:
-    """The part of the parameters that this rank keeps; other ranks call it by RPC."""
+    """The part of the parameters that this rank keeps."""
 
-    def __init__(self) -> None:
-        self.values = torch.zeros(0)
-        self._updates = self._furthest_step = 0
-        self._lock = threading.Lock()
-
-    def update(self, change: Tensor, step: int) -> tuple[Tensor, int, int]:
-        """Adds what a step of some rank changed.
-
-        Returns:
-            The values now, the updates that are in them, and the furthest step of any rank.
-        """
-        with self._lock:
-            self.values += change
-            self._updates += 1
-            self._furthest_step = max(self._furthest_step, step)
-            return self.values.clone(), self._updates, self._furthest_step
-
-
-_own_part = _Part()
+    values = torch.zeros(0)
+    updates = furthest_step = 0
+    lock = threading.Lock()
 
 
 def _update(change: Tensor, step: int) -> tuple[Tensor, int, int]:
-    # RPC calls functions by name, in the process of the keeper.
-    return _own_part.update(change, step)
+    """Adds what a step of some rank changed; RPC calls it in the process of the keeper.
+
+    Returns:
+        The values now, the updates that are in them, and the furthest step of any rank.
+    """
+    with _Part.lock:
+        _Part.values += change
+        _Part.updates += 1
+        _Part.furthest_step = max(_Part.furthest_step, step)
+        return _Part.values.clone(), _Part.updates, _Part.furthest_step
 
 
 class _ServedModel(SingleStageModel):
@@ -76,7 +68,7 @@ class _ServedModel(SingleStageModel):
         trained = parameters_to_vector(parameters)
         if self._pulled is None:
             self._pulled = trained
-            _own_part.values = trained.cpu().tensor_split(size)[self._world.rank].clone()
+            _Part.values = trained.cpu().tensor_split(size)[self._world.rank].clone()
             _start_serving(self._world, self._config.timeout)
             monitor.synced(staleness_steps=0)
             return step

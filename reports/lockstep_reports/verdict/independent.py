@@ -24,6 +24,7 @@ from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unk
 # it then fills a window of the search.
 _MIN_SLOTS = 60
 _MAX_NAMED = 8
+_MAX_QUEUED_SHARE = 0.9
 
 
 def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
@@ -31,8 +32,12 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
-    paces, updates = _measure_paces(steps, rows)
-    verdict, found = judge_own_times(paces, is_independent=True)
+    # Own work first: the wait for a server has the noise of all machines in it.
+    for left_out in ((*PLANNED_PHASES, "sync"), PLANNED_PHASES):
+        paces, updates = _measure_paces(steps, rows, left_out)
+        verdict, found = judge_own_times(paces, is_independent=True)
+        if found:
+            break
     episodes = tuple(_count_updates(steps, paces, updates, episode) for episode in found)
     costliest = sorted(episodes, key=rank_by_cost)
     of_slots = {line for episode in found for line in episode.evidence}
@@ -46,13 +51,15 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     return replace(verdict, ranks=ranks, phase=phase, evidence=evidence), episodes
 
 
-def _measure_paces(steps: Steps, rows: Sequence[int]) -> tuple[Steps, Matrix]:
+def _measure_paces(
+    steps: Steps, rows: Sequence[int], left_out: Sequence[str]
+) -> tuple[Steps, Matrix]:
     """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
 
-    The number of a slot is the furthest step of any rank. Planned work is left out, and so are
+    The number of a slot is the furthest step of any rank. Some phases are left out, and so are
     waits for a core, which other processes had.
     """
-    courses = [_course(steps, row) for row in rows]
+    courses = [_course(steps, row, left_out) for row in rows]
     edges = _choose_edges([course[0] for course in courses])
     at_edges = np.array(
         [
@@ -67,13 +74,14 @@ def _measure_paces(steps: Steps, rows: Sequence[int]) -> tuple[Steps, Matrix]:
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
 
 
-def _course(steps: Steps, row: int) -> Matrix:
-    """Clock, updates, seconds of own work and step of a rank at each end of a step [4, ends]."""
+def _course(steps: Steps, row: int, left_out: Sequence[str]) -> Matrix:
+    """Clock, updates, seconds and step of a rank at each end of a step [4, ends]."""
     columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
     begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
-    own = seconds - np.sum([steps.phases[name][row, columns] for name in PLANNED_PHASES], axis=0)
+    own = seconds - np.sum([steps.phases[name][row, columns] for name in left_out], axis=0)
     if steps.run_queue is not None:
-        own -= np.nan_to_num(steps.run_queue[row, columns])
+        # Some of the waits were in phases that are left out.
+        own -= np.minimum(np.nan_to_num(steps.run_queue[row, columns]), _MAX_QUEUED_SHARE * own)
     counts = np.arange(1.0, len(columns) + 1)
     ends = np.stack([begins + seconds, counts, own.cumsum(), steps.numbers[columns]])
     return np.column_stack([[begins[0], 0, 0, 0], ends])
@@ -92,29 +100,39 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
     (rank,), slots = episode.ranks, episode.columns
     row = paces.ranks.index(rank)
     inside, counts = paces.seconds[row, slots], np.nan_to_num(updates[row, slots])
-    outside = np.delete(paces.seconds[row], slots)
-    if np.count_nonzero(~np.isnan(outside)) < WINDOW_STEPS:
-        outside = np.delete(paces.seconds[:, slots], row, axis=0)
+    others, outside = np.delete(paces.seconds, row, axis=0), np.delete(paces.seconds[row], slots)
+    usual_ratio = 1.0
+    if np.count_nonzero(~np.isnan(outside)) >= WINDOW_STEPS:
+        others_outside = nan_stats.median(np.delete(others, slots, axis=1))
+        usual_ratio = float(nan_stats.median(outside) / others_outside)
     spent, count = float(np.nansum(inside * counts)), float(counts.sum())
-    usual = float(nan_stats.median(outside)) * count
+    # Against the others at the same time: a rank does not lose what slows all of them.
+    usual = usual_ratio * float(nan_stats.median(others[:, slots])) * count
+    lost_seconds = max(0.0, spent - usual)
+    # Of a rank's time the job loses its part of all ranks' time.
+    of_job = lost_seconds / len(steps.members)
+    slot_seconds = np.ptp(steps.start[np.isfinite(steps.start)]) / updates.shape[1]
+    total = max(spent, float(slot_seconds) * np.count_nonzero(counts))
+    slowdown = total / (total - lost_seconds)
     first, last = np.searchsorted(steps.numbers, (episode.start_step, episode.end_step + 1))
     columns, names = slice(int(first), int(last)), (*OWN_WORK_PHASES, "sync")
     rows = [steps.ranks.index(rank)]
     phase, seconds = slow_phase(steps, rows, columns, episode.late_seconds, names)
     why = (
-        f"Rank {rank} took {spent / usual:.2f} times its usual time while the furthest rank went "
+        f"Rank {rank} took {slowdown:.2f} times its usual time while the furthest rank went "
         f"from step {episode.start_step} to {episode.end_step}, and made {round(count):,} updates "
-        f"instead of {round(count * spent / usual):,}. What is lost is its own: no other rank "
+        f"instead of {round(count * slowdown):,}. What is lost is its own: no other rank "
         "waited for it."
     )
-    # Of a rank's time the job loses its part of all ranks' time.
-    lost_seconds = max(0.0, spent - usual) / len(steps.members)
     return replace(
         episode,
         columns=columns,
         phase=phase,
         phase_seconds=seconds,
-        lost_by_step=np.full(last - first, lost_seconds / max(1, last - first)),
+        # Of a rank's time the job loses its part of all ranks' time.
+        lost_by_step=np.full(
+            last - first, lost_seconds / len(steps.members) / max(1, last - first)
+        ),
         evidence=(why,),
     )
 

@@ -17,6 +17,7 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
+from lockstep_reports.verdict.busy_host import is_crowded
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 
@@ -38,6 +39,8 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
+    if verdict.kind == "workload" and is_crowded(steps):
+        verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
     episodes = tuple(_count_updates(steps, paces, updates, episode) for episode in found)
     costliest = sorted(episodes, key=rank_by_cost)
     of_slots = {line for episode in found for line in episode.evidence}
@@ -129,10 +132,7 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
         columns=columns,
         phase=phase,
         phase_seconds=seconds,
-        # Of a rank's time the job loses its part of all ranks' time.
-        lost_by_step=np.full(
-            last - first, lost_seconds / len(steps.members) / max(1, last - first)
-        ),
+        lost_by_step=np.full(last - first, of_job / max(1, last - first)),
         evidence=(why,),
     )
 

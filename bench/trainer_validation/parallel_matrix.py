@@ -77,6 +77,8 @@ CASES = tuple(
         ("fsdp x tp", 4, "--strategy hybrid --fsdp 2 --tp 2 --batch 4"),
         ("dp x pp", 4, "--strategy hybrid --dp 2 --pp 2 --batch 4 --schedule interleaved"),
         ("pp x tp", 4, "--strategy hybrid --pp 2 --tp 2 --batch 8"),
+        # Of several ranks it is another algorithm: only alone it equals one process.
+        ("local sgd", 1, "--strategy local-sgd --round-steps 3 --batch 4 --accumulate 2"),
         ("dp x pp x tp", 8, "--strategy hybrid --dp 2 --pp 2 --tp 2 --batch 4"),
     )
 )

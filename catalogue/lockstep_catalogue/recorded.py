@@ -44,7 +44,8 @@ STEP_MEAN = Recorded(
 LATENESS = Recorded(
     name="cluster_job_id_node_pp_rank:lockstep_train_lateness_seconds:per_step",
     labels=_PLACED_RANK,
-    help="Seconds per step that the rank waits less than the rank of its group that waits most.",
+    help="Seconds per step that the rank waits less than the rank of its group that waits most; "
+    "absent where ranks exchange parameters independently of each other.",
 )
 LATENESS_RATIO = Recorded(
     name="cluster_job_id_node_pp_rank:lockstep_train_lateness:ratio",

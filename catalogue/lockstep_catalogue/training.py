@@ -1,4 +1,7 @@
-"""Metrics of a training job: at most twelve series per rank, all others summed by the agent."""
+"""Metrics of a training job: twelve series per rank at most, fifteen where it is asynchronous.
+
+All others are summed by the agent.
+"""
 
 from typing import Any
 
@@ -206,6 +209,37 @@ COLLECTIVE_SECONDS = _metric(
 )
 
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
+
+# Three more of each rank that trains asynchronously: it shares parameters, and not every gradient.
+
+EXCHANGE = Label(
+    name="exchange",
+    help="how ranks share parameters: in rounds of all, or each independent of the others",
+    values=("round", "independent"),
+)
+
+SYNC_ROUNDS = Metric(
+    name="lockstep_train_sync_rounds_total",
+    labels=(*_OF_RANK, EXCHANGE),
+    help="Times that the rank took over shared parameters; absent where each step averages "
+    "gradients.",
+    source=_PAGE,
+)
+STALENESS = Metric(
+    name="lockstep_train_parameter_staleness_steps",
+    labels=_OF_RANK,
+    help="Updates that the rank's last exchange of parameters found missing: of other ranks, or in "
+    "rounds of all its own since the round before.",
+    source=_PAGE,
+)
+LAST_SYNC = Metric(
+    name="lockstep_train_last_sync_timestamp_seconds",
+    labels=_OF_RANK,
+    help="Wall clock at which the rank last took over shared parameters: their age is the time "
+    "since.",
+    source=_PAGE,
+)
+ASYNCHRONOUS_RANK_METRICS = (SYNC_ROUNDS, STALENESS, LAST_SYNC)
 
 # Metrics of a job's state: goodput, anomalies, memory, checkpoints and replicas. All ranks of a
 # node are summed, so that none of these costs a series per rank.

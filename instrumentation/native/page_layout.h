@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "12d01a21"
+#define PAGE_LAYOUT "a830e469"
 
 #include <stdint.h>
 
@@ -102,9 +102,14 @@ typedef struct {
     double run_queue_seconds;
     uint64_t loader_workers;
     uint64_t batches_ahead;
+    int64_t sync_rounds;
+    int64_t independent_rounds;
+    int64_t synced_ns;
+    int64_t staleness_steps;
+    int64_t staleness_sum;
     uint64_t checksum;
 } Periodic;
-_Static_assert(sizeof(Periodic) == 1424, "Periodic has gaps");
+_Static_assert(sizeof(Periodic) == 1464, "Periodic has gaps");
 enum {
     PERIODIC_HAS_PROCESS_SECONDS = 1,
     PERIODIC_HAS_STEP_BEFORE = 2,
@@ -126,6 +131,11 @@ enum {
     PERIODIC_HAS_RUN_QUEUE_SECONDS = 131072,
     PERIODIC_HAS_LOADER_WORKERS = 262144,
     PERIODIC_HAS_BATCHES_AHEAD = 524288,
+    PERIODIC_HAS_SYNC_ROUNDS = 1048576,
+    PERIODIC_HAS_INDEPENDENT_ROUNDS = 2097152,
+    PERIODIC_HAS_SYNCED_NS = 4194304,
+    PERIODIC_HAS_STALENESS_STEPS = 8388608,
+    PERIODIC_HAS_STALENESS_SUM = 16777216,
 };
 
 /* One step. Phases are contiguous, so their seconds add up to the step. */

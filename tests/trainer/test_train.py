@@ -28,12 +28,12 @@ def _unmonitored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP", "off")
 
 
-def test_the_loop_file_is_short_and_seven_of_its_lines_are_ours() -> None:
+def test_the_loop_file_is_short_and_eight_of_its_lines_are_ours() -> None:
     lines = inspect.getsource(loop).splitlines()
     ours = [line for line in lines if "monitor" in line or line == "import lockstep"]
     only_ours = [line for line in ours if not line.lstrip().startswith(("for ", "#"))]
     assert len(lines) < 150
-    assert len(only_ours) <= 7
+    assert len(only_ours) <= 8
 
 
 def test_a_resumed_run_ends_with_the_very_bits_of_an_uninterrupted_one(

@@ -11,7 +11,7 @@ from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.faults.plan import check_faults
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.model.gpt import VOCABULARY
-from lockstep_trainer.parallel import layout_of
+from lockstep_trainer.parallel import STRATEGIES, layout_of
 
 
 def check_run(
@@ -30,6 +30,11 @@ def check_run(
     """
     layout = layout_of(config, world_size)
     _check_divisible(config, layout)
+    if STRATEGIES[config.strategy].is_independent and config.checkpoint_dir is not None:
+        raise ValueError(
+            f"--checkpoint-dir {config.checkpoint_dir} does not fit --strategy {config.strategy}, "
+            "whose ranks have no step in common; leave it out, or take local-sgd"
+        )
     check_faults(config, layout)
     corpus = read_data(config.data, checksums=checksums)
     batches_of(config, corpus, layout, rank=0, done=0)

@@ -1,5 +1,6 @@
 """The training loop, to be read top to bottom: a GPT on real text, by several ranks in lockstep."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,14 +16,19 @@ from lockstep_trainer.faults.inject import inject
 from lockstep_trainer.layout.world import World, process_group
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
-from lockstep_trainer.parallel import layout_of, parallelize
+from lockstep_trainer.parallel import STRATEGIES, layout_of, parallelize
 from lockstep_trainer.progress import Progress, Summary, Work, finite
 
 
 def train(config: TrainConfig, world: World) -> Summary:
     """Trains to the last step and returns the result; every rank gets the same loss."""
     with process_group(world, timeout_seconds=config.timeout, threads=config.threads) as joined:
-        preemption = Preemption(joined, every=config.stop_check_every, last=config.steps)
+        preemption = Preemption(
+            joined,
+            every=config.stop_check_every,
+            last=config.steps,
+            same_step=not STRATEGIES[config.strategy].is_independent,
+        )
         with handle_sigterm(preemption, config.grace):
             return _train(config, joined, preemption)
 
@@ -66,6 +72,10 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
     faulty = inject(config, world, model.parts, optimizer, prefetched)
     held_out: dict[int, float] = {}
     stopped_after: int | None = None
+    # Before the end nobody waits for a worker of a parameter server, an evaluation neither.
+    eval_every = 0 if STRATEGIES[config.strategy].is_independent else config.eval_every
+    exchange = partial(model.exchange, monitor=monitor)
+    exchange(done)
     progress.start()
     for step, x, y in monitor.prepare(faulty):
         learning_rate = learning_rate_at(step, config)
@@ -77,6 +87,9 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
         norm = model.clip(config.clip)  # a collective where parameters are sharded
         optimizer.step()
         optimizer.zero_grad()
+        # Parameters, where the ranks train asynchronously. The first worker of a parameter server
+        # that is through ends the run of all.
+        reached = exchange(step)
 
         # No .item() here: the monitor copies GPU tensors without a wait and reads them later.
         # Each rank reports what it has seen; sums leave out the ranks that see the same as another.
@@ -98,10 +111,12 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
             break
 
         # Evaluation: when due, on text that is never trained on. Sync point: it returns a float.
-        if config.due(step, config.eval_every):
+        if config.due(reached, eval_every):
             with monitor.phase("eval"):
-                held_out[step] = held_out_loss(model, corpus.held_out, config, world, layout)
-            progress.say(f"step {step} held-out loss {held_out[step]:.4f} nats per byte")
+                held_out[reached] = held_out_loss(model, corpus.held_out, config, world, layout)
+            progress.say(f"step {reached} held-out loss {held_out[reached]:.4f} nats per byte")
+        if reached > step:
+            break
 
     # ---------------------------------------------------------------------------------------------
     # Result. The page says that the loop has ended: what fails from here on is only the leaving.

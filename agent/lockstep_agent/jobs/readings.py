@@ -107,6 +107,14 @@ def _rank_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading
     for phase in STEP_PHASES:
         seconds = _sum_item(pages, "phase_seconds", phase)
         yield Reading(metrics.PHASE_SECONDS, (*labels, phase), seconds)
+    rounds, independent = (
+        sum(page.periodic[field] or 0 for page in pages)
+        for field in ("sync_rounds", "independent_rounds")
+    )
+    counts = (rounds - independent, independent)
+    for exchange, count in zip(metrics.EXCHANGE.values, counts, strict=True):
+        if count:
+            yield Reading(metrics.SYNC_ROUNDS, (*labels, exchange), count)
 
 
 def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Reading]:
@@ -126,6 +134,9 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
     yield Reading(metrics.RANK_INFO, (*labels, *identity), 1)
     yield Reading(metrics.LAST_PROGRESS, labels, page.progress_wall_seconds)
     yield Reading(metrics.RANK_WAITING, labels, 1 if is_waiting else 0)
+    yield from _if_present(metrics.STALENESS, labels, page.periodic["staleness_steps"])
+    if (synced_ns := page.periodic["synced_ns"]) is not None:
+        yield Reading(metrics.LAST_SYNC, labels, page.wall_seconds(synced_ns))
 
 
 def _node_totals(

@@ -7,7 +7,7 @@ the others' its synchronisation is (straggler theory: docs/decisions/0002-latene
 A group is what does the same work and ends together: the ranks of one pipeline stage, or all ranks
 of a job without stages. All its ranks have the same step, so that the difference of their waiting,
 of every kind, is the difference of their own work. Stages differ by design, and are compared with
-themselves over time only.
+themselves over time only. Ranks that train independently of each other have no lateness.
 """
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
@@ -91,7 +91,13 @@ def _phase_per_step(rules: Parameters) -> str:
     return f"{live}\nor\n{of_minutes}\nor\n{longest}"
 
 
-_SYNC = by("sum", select(recorded.PHASE_PER_STEP, eq(PHASE, "sync")), *_PLACED_RANK)
+# Who exchanges parameters with a server waits for no other rank: a short wait says nothing there,
+# and a slow rank costs its own updates alone.
+_INDEPENDENT = select(training.SYNC_ROUNDS, eq(training.EXCHANGE, "independent"))
+_SYNC = (
+    f"({by('sum', select(recorded.PHASE_PER_STEP, eq(PHASE, 'sync')), *_PLACED_RANK)}"
+    f" unless {_ON_JOB} {_INDEPENDENT})"
+)
 _OF_NODE = (*_JOB, NODE)
 _OWN = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
 _OWN_OF_STAGES = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))

@@ -154,6 +154,10 @@ class LiveMonitor:
         """Sets what MFU is computed from; FLOPs a token and FLOP/s of the device."""
         self._blocks.describe(flops_per_token=flops_per_token, peak_flops=peak_flops)
 
+    def synced(self, staleness_steps: int | None = None) -> None:
+        """Counts that the rank took over shared parameters, and by how much its own were stale."""
+        self._state.reports.synced(staleness_steps)
+
     def suspend(self) -> None:
         """Writes no rows until ``resume``; called at the end of a step."""
         self.recorder.stop()

@@ -60,6 +60,15 @@ class Monitor(LoopCalls, Protocol):
             ValueError: one of them is not a positive number.
         """
 
+    def synced(self, staleness_steps: int | None = None) -> None:
+        """Counts that the rank took over shared parameters, where not every step shares gradients.
+
+        Args:
+            staleness_steps: updates of other ranks that its last update lacked, where it waits for
+                none of them, as with a parameter server. None where all ranks meet in a round, as
+                in local SGD: then its own steps since the round before.
+        """
+
     def fail(self, error: Exception) -> None:
         """Counts an error of the recorder, logs it once and turns the monitor off."""
 

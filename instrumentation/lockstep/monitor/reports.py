@@ -15,10 +15,11 @@ from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
 from lockstep.recorder.phases import FLAG
-from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
+from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
 _FINGERPRINTS = PERIODIC.word("fingerprints")
+_STEPS = SLOT.word("steps")
 _LATE, _DROPPED = PERIODIC.word("late_losses"), PERIODIC.word("device_dropped")
 
 
@@ -40,6 +41,7 @@ class PageReports:
     ) -> None:
         self._page, self._periodic, self._traces = page, periodic, traces
         self._callbacks, self.parts = callbacks, parts
+        self._num_rounds = self._num_independent = self._staleness_sum = self._synced_steps = 0
 
     @part_of("forks")
     def fork(self) -> None:
@@ -127,6 +129,27 @@ class PageReports:
         """Counts a restore that is over by its outcome."""
         write_restored(self._page, restoring, nanoseconds * 1e-9, failed=failed)
         self._periodic.commit(time.monotonic_ns())
+
+    @part_of("loop_numbers")
+    def synced(self, staleness_steps: int | None) -> None:
+        """Counts that the rank took over shared parameters; ``lockstep.Monitor`` says what of."""
+        now_ns, steps = time.monotonic_ns(), self._page.words[_STEPS]
+        if staleness_steps is None:
+            staleness_steps = steps - self._synced_steps
+        else:
+            self._num_independent += 1
+        # A server that began anew counts its updates from 0: then the rank lacks none of them.
+        staleness_steps = max(0, int(staleness_steps))
+        self._synced_steps = steps
+        self._num_rounds += 1
+        self._staleness_sum += staleness_steps
+        slots = self._periodic.slots
+        slots.know("sync_rounds", self._num_rounds)
+        slots.know("independent_rounds", self._num_independent)
+        slots.know("synced_ns", now_ns)
+        slots.know("staleness_steps", staleness_steps)
+        slots.know("staleness_sum", self._staleness_sum)
+        self._periodic.commit(now_ns)
 
     @part_of("blocks")
     def description(self, name: str, value: float) -> None:

@@ -221,15 +221,14 @@ PERIODIC = Section(
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
-    Field(
-        "run_queue_seconds",
-        "d",
-        "seconds the loop's threads waited for a core",
-        optional=True,
-        since=5,
-    ),
+    Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True, since=5),
     Field("loader_workers", "Q", "processes that fetch for the loop", optional=True, since=6),
     Field("batches_ahead", "Q", "in the making and ready there, at most", optional=True, since=6),
+    Field("sync_rounds", "q", "takings over of shared parameters", optional=True, since=7),
+    Field("independent_rounds", "q", "of them without other ranks", optional=True, since=7),
+    Field("synced_ns", "q", "monotonic time of the last of them", optional=True, since=7),
+    Field("staleness_steps", "q", "updates that the last one lacked", optional=True, since=7),
+    Field("staleness_sum", "q", "the same, summed over all of them", optional=True, since=7),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 

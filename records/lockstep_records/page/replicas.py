@@ -30,8 +30,13 @@ class Comparison:
 
 
 def fingerprints_of(page: Page) -> Mapping[int, Fingerprint]:
-    """Fingerprint of (parameters, gradients) by step; at most the newest few."""
+    """Fingerprint of (parameters, gradients) by step; at most the newest few.
+
+    None of ranks that share parameters only now and then: they differ in between.
+    """
     periodic = page.periodic
+    if periodic["sync_rounds"]:
+        return {}
     count = min(periodic["fingerprints"], FINGERPRINTS)
     pairs = zip(periodic["fingerprint_parameters"], periodic["fingerprint_gradients"], strict=True)
     return dict(list(zip(periodic["fingerprint_step"], pairs, strict=True))[:count])

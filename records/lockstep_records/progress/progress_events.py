@@ -218,7 +218,10 @@ def _separate_waits(
     for page in pages:
         mesh = dict(page.identity["mesh"])
         part = tuple(sorted((axis, at) for axis, at in mesh.items() if axis not in _REPLICA_AXES))
-        groups.setdefault(part, []).append(int(page.identity["rank"]))
+        rank = int(page.identity["rank"])
+        if page.periodic["independent_rounds"]:
+            part = (("rank", rank),)  # it waits for no other
+        groups.setdefault(part, []).append(rank)
     for ranks in groups.values():
         least_ns = min(spent_by_rank[rank]["communication"] for rank in ranks)
         for rank in ranks:

@@ -142,7 +142,8 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         ranks=summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
-        goodput=goodput(steps, episodes, standstills),
+        # Nobody waits for a rank that trains by itself.
+        goodput=goodput(steps, () if steps.is_independent else episodes, standstills),
         times=ends.measure_times(recording, alignment),
         endings=summarize_endings(steps, recording.events),
         price_per_gpu_hour=price_per_gpu_hour,

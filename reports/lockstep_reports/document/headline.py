@@ -153,6 +153,8 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         if costliest.stood_still_seconds is not None:
             was = "was slow, for its process stood still again and again"
         where = _name_nodes(analysis, costliest)
+        if analysis.steps.is_independent and lost is not None:
+            share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"
         yield Finding("slow", f"{culprits(costliest)} {was}{where}{share}.")
 
 

@@ -33,11 +33,17 @@ def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     until = f"step {costliest.end_step}{_bracket(end)}"
     if costliest.ongoing:
         until = "the last recorded step"
+    span = f"From step {costliest.start_step}{_bracket(begin, ' UTC')} to {until} it"
+    if analysis.steps.is_independent:
+        own = duration(costliest.lost_seconds * len(analysis.steps.members))
+        return (f"{span} lost {own} of its own time.", *analysis.verdict.evidence[-2:])
     sentence = (
-        f"From step {costliest.start_step}{_bracket(begin, ' UTC')} to {until} it cost "
-        f"{duration(costliest.lost_seconds)} of wall time, "
+        f"{span} cost {duration(costliest.lost_seconds)} of wall time, "
         f"{percent(analysis.lost_step_ratio(costliest))} of each step."
     )
+    if analysis.steps.round_steps:
+        sentence = sentence.replace("each step", "each round")
+        sentence += " The others waited for it at the end of the rounds only."
     num_others = len(analysis.episodes) - 1
     if not num_others:
         return (sentence,)
@@ -159,6 +165,8 @@ def _loss_cards(analysis: StepAnalysis) -> list[Card]:
     label = "lost"
     if any(episode.busy_host for episode in analysis.episodes):
         label = "lost, to busy hosts too" if analysis.accused_episode else "lost to busy hosts"
+    if analysis.steps.is_independent:
+        return [Card(percent(cost.lost_ratio), "of the updates lost", "no other rank waited")]
     figures = [
         Card(duration(cost.lost_seconds), label, f"{percent(cost.lost_ratio)} of the run"),
         Card(duration(cost.lost_gpu_seconds), "over all ranks", plural(num_ranks, "rank")),

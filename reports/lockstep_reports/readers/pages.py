@@ -15,6 +15,7 @@ from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
+from lockstep_reports.recording.rounds import as_shared
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps
 from lockstep_reports.wording import plural
 
@@ -116,7 +117,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         run_queue=run_queue,
         blocked=None if clock == "device" else blocked,
     )
-    return steps, tuple(rank.page for rank in ranks)
+    return as_shared(steps), tuple(rank.page for rank in ranks)
 
 
 def _newest_numbers(ranks: list[_Rank], max_cells: int, notes: list[str]) -> NDArray[np.int64]:
@@ -180,6 +181,9 @@ def _member(rank: _Rank) -> Member:
         allocator_retries=page.periodic["allocator_retries"] or 0,
         loader_workers=page.periodic.get("loader_workers") or 0,
         batches_ahead=page.periodic.get("batches_ahead") or 0,
+        sync_rounds=(num_rounds := page.periodic.get("sync_rounds") or 0),
+        independent_rounds=page.periodic.get("independent_rounds") or 0,
+        staleness_steps=page.periodic["staleness_sum"] / num_rounds if num_rounds else None,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
         # Without a lock the pid tells the process, which on a copy is another machine's.

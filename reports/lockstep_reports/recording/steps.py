@@ -33,6 +33,9 @@ class Member:
         is_running: whether its process holds the lock of its page; None without a lock.
         loader_workers: processes that fetch for it; 0 where there are none or unknown.
         batches_ahead: batches that these have in the making and ready at most.
+        sync_rounds: times that it took over shared parameters; 0 where steps average gradients.
+        independent_rounds: of them those in which it waited for no other rank.
+        staleness_steps: mean over them of the updates that it lacked; None without any.
     """
 
     rank: int
@@ -52,6 +55,9 @@ class Member:
     is_running: bool | None = None
     loader_workers: int = 0
     batches_ahead: int = 0
+    sync_rounds: int = 0
+    independent_rounds: int = 0
+    staleness_steps: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -120,6 +126,8 @@ class Steps:
             [ranks, steps]; None where the source has none.
         blocked: time of own work in which it neither had a core nor was ready to run, in the same
             way.
+        is_independent: whether ranks wait for no other, as workers of a parameter server.
+        round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
 
     job_id: str
@@ -147,6 +155,8 @@ class Steps:
     hung: Matrix | None = None
     run_queue: Matrix | None = None
     blocked: Matrix | None = None
+    is_independent: bool = False
+    round_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in ("start", "first_arrival", "last_arrival", "loss"):
@@ -188,14 +198,14 @@ class Steps:
 
     @property
     def sync(self) -> Matrix:
-        """Exposed synchronisation: seconds, [ranks, steps]; NaN where the rank had none."""
+        """Waits for other ranks: seconds, [ranks, steps]; NaN where the rank had none."""
         return self.sync_of(slice(None))
 
     def sync_of(self, columns: slice) -> Matrix:
         """``sync`` for some of the steps."""
         seconds = self.phases["sync"][:, columns]
         took_part = ~np.isnan(self.last_arrival[:, columns]) | (seconds > 0)
-        return np.where(took_part, seconds, np.nan)
+        return np.where(took_part & (not self.is_independent), seconds, np.nan)
 
 
 def timed_steps(

@@ -5,21 +5,24 @@ job would have gained had it come as early as the second-latest. No clock is com
 and DDP's logger use the same sign; tools that take the longest collective name the victims).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
 
 # What a step must lose to count, as a share of the median step.
 MIN_EFFECT_RATIO = 0.05
-_PLANNED_PHASES = ("checkpoint", "eval")
+PLANNED_PHASES = ("checkpoint", "eval")
 # A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
 # half of the margin or more is the reason, and the step says nothing about the rank.
 _PLANNED_SHARE = 0.5
+# Share of the lateness that a phase must exceed the others' by, to be named for it.
+_MIN_PHASE_SHARE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -91,6 +94,28 @@ def excess(values: Matrix, rows: list[int]) -> Matrix:
     return beyond
 
 
+def slow_phase(
+    steps: Steps,
+    rows: list[int],
+    columns: slice | Integers,
+    late_seconds: float,
+    names: Sequence[str] = OWN_WORK_PHASES,
+) -> tuple[str | None, float | None]:
+    """The phase of some rows that is most beyond the others', and by how many seconds a step.
+
+    It must explain a share of the median lateness, else both are None.
+    """
+    # Medians, so that a single pause in another phase does not outweigh what is steady.
+    beyond = {
+        name: float(nan_stats.median(excess(steps.phases[name][:, columns], rows)))
+        for name in names
+    }
+    phase = max(beyond, key=lambda name: np.nan_to_num(beyond[name], nan=-np.inf))
+    if not beyond[phase] >= _MIN_PHASE_SHARE * late_seconds:
+        return None, None
+    return phase, beyond[phase]
+
+
 def _margin_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Matrix | None:
     if len(steps.nodes) <= 1:
         return None
@@ -129,7 +154,7 @@ def smallest_of_others(values: Matrix) -> Matrix:
 
 def _planned(steps: Steps) -> Matrix:
     """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
-    own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in _PLANNED_PHASES], axis=0)
+    own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in PLANNED_PHASES], axis=0)
     beyond: Matrix = own - own.min(axis=0, initial=np.inf)
     # A loop may write its checkpoint in the step that it delays, or after the last collective of
     # the step before.

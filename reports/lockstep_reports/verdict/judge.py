@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
-from lockstep_reports.search.score import Scores, excess, last_share, score
+from lockstep_reports.search.score import Scores, excess, last_share, score, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
@@ -24,6 +23,7 @@ from lockstep_reports.verdict.busy_host import (
 )
 from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.hang import judge_hang
+from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
 from lockstep_reports.verdict.stood_still import stood_still_seconds
@@ -31,12 +31,11 @@ from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, r
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
 
-# Share of the lateness that a phase must exceed the others' by, to be named for it.
-_MIN_PHASE_SHARE = 0.25
 # Share of the costliest episode's loss; an episode that lost less names nobody.
 _MIN_SHARE_OF_COSTLIEST = 0.1
 _MIN_EXPLAINED_SHARE = 0.5  # of the lost time; less leaves room for another cause of equal size
-# A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
+# A profiler trace holds few collectives, a Prometheus few slots of time, and a job that meets in
+# rounds few of them. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
 _SHORT_WINDOW_STEPS = 5
 
@@ -175,7 +174,8 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
 def _episode(steps: Steps, suspect: Suspect) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
-    phase, phase_seconds = _slow_phase(steps, suspect, late_seconds)
+    late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
+    phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
     stood_still = stood_still_seconds(steps, suspect)
     if stood_still is not None:
         phase = phase_seconds = None
@@ -202,36 +202,18 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
     return with_fetched_ahead(steps, episode)
 
 
-def _slow_phase(
-    steps: Steps, suspect: Suspect, late_seconds: float
-) -> tuple[str | None, float | None]:
-    """The phase of own work that is most beyond the others', and by how many seconds.
-
-    It must explain a share of the median lateness, else both are None.
-    """
-    columns = np.arange(suspect.stretch.first, suspect.stretch.last + 1)[suspect.late]
-    rows = list(suspect.rows)
-    # Medians, so that a single pause in another phase does not outweigh what is steady.
-    beyond = {
-        phase: float(nan_stats.median(excess(steps.phases[phase][:, columns], rows)))
-        for phase in OWN_WORK_PHASES
-    }
-    phase = max(beyond, key=lambda name: np.nan_to_num(beyond[name], nan=-np.inf))
-    if not beyond[phase] >= _MIN_PHASE_SHARE * late_seconds:
-        return None, None
-    return phase, beyond[phase]
-
-
 def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict and its episodes."""
     if recording.flight_recorder_log is not None:
         return judge_hang(recording.flight_recorder_log), ()
     if recording.own_times:
         return judge_own_times(recording.steps)
+    if recording.steps.is_independent:
+        return judge_independent(recording.steps)
     if recording.collectives is not None:
         return _judge_collectives(recording.steps, recording.collectives), ()
-    are_means = recording.steps.stands_for is not None
-    return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_means else WINDOW_STEPS)
+    are_few = recording.steps.stands_for is not None or recording.steps.round_steps
+    return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_few else WINDOW_STEPS)
 
 
 def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:

@@ -42,8 +42,12 @@ _PERSISTENT = 0.85
 _PROBABILITY = FALSE_ALARM_PROBABILITY / 2
 
 
-def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
+def judge_own_times(
+    steps: Steps, *, is_independent: bool = False
+) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
+
+    Of ranks that nobody waits for, what repairs would save is not measured here.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
     step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
@@ -60,7 +64,9 @@ def judge_own_times(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
     stretches += _recurrent(steps, levels.excess, threshold, stretches)
-    accused, saved = _who_costs(steps, levels, stretches)
+    accused, saved = stretches, np.zeros_like(steps.seconds)
+    if not is_independent:
+        accused, saved = _who_costs(steps, levels, stretches)
     doubts = _doubts(levels.excess, stretches)
     if accused:
         episodes = [_episode(steps, levels, stretch, saved) for stretch in accused]

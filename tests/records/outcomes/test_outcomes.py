@@ -38,6 +38,9 @@ TIMEOUT = (
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"
 )
+RPC_CLOSED = (
+    "RuntimeError: eof (this error originated at tensorpipe/transport/shm/connection_impl.cc:259)"
+)
 BUG = 'Traceback (most recent call last):\n  File "m.py", line 3\nTypeError: forward() got 3'
 MISSING = (
     'Traceback (most recent call last):\n  File "loader.py", line 3, in read_shard\n'
@@ -69,6 +72,7 @@ def lines(text: str, ranks: range) -> dict[str, str]:
 
 
 CASES = [
+    case("failed", "unknown", "peer_failure", (), ranks=ends(1, 1, each=RPC_CLOSED)),
     case("succeeded", None, "success", (), ranks=ends(0, 0)),
     case("succeeded", None, "success", (), ranks=ends(0, 0, each=OOM)),
     case("failed", "user", "gpu_oom", (3,), ranks=ends(-6, -6, -6, 1, r3=OOM, **lines(TIMEOUT, range(3)))),

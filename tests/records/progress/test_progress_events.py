@@ -169,6 +169,18 @@ def test_communication_beyond_that_of_the_last_replica_is_waiting_for_it(memory:
     assert spent["communication"] == pytest.approx(6.0, abs=0.2)
 
 
+def test_who_exchanges_parameters_with_a_server_waits_for_no_replica(memory: Path) -> None:
+    ranks = Ranks(memory, num_ranks=3)
+    for rank, seconds in enumerate((5.0, 2.0, 4.0)):
+        ranks.spend(rank, sync=seconds)
+    pages = pages_of(ranks.folder)
+    for page in pages:
+        page.periodic["independent_rounds"] = 7
+    spent = goodput_fields(pages, Moments(), time.time(), time.monotonic_ns())["rank_seconds"]
+    assert "straggler_wait" not in spent
+    assert spent["communication"] == pytest.approx(11.0, abs=0.2)
+
+
 def test_waiting_in_a_hang_that_a_time_out_ends_is_the_hangs(memory: Path) -> None:
     ranks = Ranks(memory)
     ranks.spend(0, forward=1.0, sync=25.0)

@@ -29,11 +29,13 @@ class Preemption:
     Args:
         every: steps between two checks.
         last: last step of the run, after which it ends anyway.
+        same_step: whether a step needs all ranks; else each stops after its own.
     """
 
-    def __init__(self, world: World, *, every: int, last: int) -> None:
+    def __init__(self, world: World, *, every: int, last: int, same_step: bool = True) -> None:
         assert world.store is not None
         self._store, self._every, self._last = world.store, every, last
+        self._same_step = same_step
         self._requested = threading.Event()
         self._has_written = False
 
@@ -50,7 +52,8 @@ class Preemption:
         """Whether all ranks stop after this step; every rank has to call it after each step."""
         is_check = step % self._every == 0 and step != self._last
         # Below, not equal: a rank may check this step before another one writes its number.
-        agreed = is_check and self._store.check([_KEY]) and int(self._store.get(_KEY)) < step
+        agreed = is_check and self._store.check([_KEY])
+        agreed = agreed and (not self._same_step or int(self._store.get(_KEY)) < step)
         if agreed:
             self._requested.set()
         elif self.is_requested and not self._has_written:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import click
 
+from lockstep_records.shared.options import FiniteRange
 from lockstep_trainer.flags import POSITIVE, SIZE, flag
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
@@ -22,8 +23,8 @@ class Parallelism:
     strategy: str = flag(
         "ddp",
         click.STRING,
-        "Parallelism strategy: ddp, fsdp2, pp, tp, ep, or hybrid, which combines pp, dp, fsdp "
-        "and tp.",
+        "Parallelism strategy: ddp, fsdp2, pp, tp, ep, hybrid, which combines pp, dp, fsdp and tp, "
+        "or asynchronous: local-sgd or parameter-server.",
     )
     dp: int | None = flag(
         None, POSITIVE, "Data-parallel replicas of the model; default: what the other axes leave."
@@ -46,6 +47,15 @@ class Parallelism:
     )
     accumulate: int = flag(
         1, SIZE, "Batches whose gradients are accumulated before an optimizer step."
+    )
+    round_steps: int = flag(
+        16, POSITIVE, "With local-sgd, steps of a rank from one round of all to the next."
+    )
+    outer_learning_rate: float = flag(
+        1.0, FiniteRange(0, min_open=True), "With local-sgd, of a round's mean change; DiLoCo: 0.7."
+    )
+    outer_momentum: float = flag(
+        0.0, FiniteRange(0, 1, max_open=True), "With local-sgd, Nesterov's; DiLoCo: 0.9."
     )
     keep_gathered: bool = flag(
         False, click.BOOL, "With fsdp2, keep gathered parameters from the forward to the backward."

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from torch._C._distributed_c10d import (  # torch.distributed offers them, untyp
     PrefixStore,
     Store,
 )
+from torch.distributed import rpc
 from torch.distributed.rendezvous import rendezvous
 
 
@@ -116,6 +118,9 @@ def process_group(world: World, *, timeout_seconds: float, threads: int) -> Iter
     # gloo's threads while it holds the GIL, and one of them may wait for the GIL.
     gc.collect()
     dist.barrier()  # gloo may abort a rank that destroys the group after a peer has left
+    api: Any = rpc.api
+    if api._is_current_rpc_agent_set():  # noqa: SLF001  # torch offers no other way
+        rpc.shutdown()  # waits for all ranks, which would see its pipes break
     dist.destroy_process_group()
 
 

@@ -11,7 +11,9 @@ from lockstep_trainer.parallel.ddp import data_parallel
 from lockstep_trainer.parallel.experts import expert_parallel
 from lockstep_trainer.parallel.fsdp2 import fully_sharded
 from lockstep_trainer.parallel.hybrid import hybrid
+from lockstep_trainer.parallel.local_sgd import local_sgd
 from lockstep_trainer.parallel.parallel_model import ParallelModel
+from lockstep_trainer.parallel.parameter_server import parameter_server
 from lockstep_trainer.parallel.pipeline import pipelined
 from lockstep_trainer.parallel.tensor import tensor_parallel
 
@@ -19,10 +21,16 @@ Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelMod
 
 
 class Strategy(NamedTuple):
-    """One strategy: its function and its mesh axes, first the one that fills the world."""
+    """One strategy.
+
+    Attributes:
+        axes: of its mesh, first the one that fills the world.
+        is_independent: whether each rank does its own steps and no other waits for them.
+    """
 
     parallelize: Parallelize
     axes: tuple[str, ...]
+    is_independent: bool = False
 
 
 STRATEGIES = {
@@ -32,6 +40,8 @@ STRATEGIES = {
     "tp": Strategy(tensor_parallel, ("tp",)),
     "ep": Strategy(expert_parallel, ("ep", "dp")),
     "hybrid": Strategy(hybrid, ("dp", "fsdp", "pp", "tp")),
+    "local-sgd": Strategy(local_sgd, ("dp",)),
+    "parameter-server": Strategy(parameter_server, ("dp",), is_independent=True),
 }
 
 

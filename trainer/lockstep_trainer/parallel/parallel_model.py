@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 
+import lockstep
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.clip import clip_gradients
@@ -50,6 +51,15 @@ class ParallelModel(Protocol):
 
     def clip(self, max_norm: float) -> Tensor:
         """Clips gradients to a norm over the whole model; returns the norm before clipping."""
+
+    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
+        """Exchanges parameters with the other ranks, where not every step averages gradients.
+
+        The first call comes before the first step, on the parameters that the run begins with.
+
+        Returns:
+            The step that the job has reached; that of the rank, where all do the same steps.
+        """
 
 
 class SingleStageModel:
@@ -99,6 +109,11 @@ class SingleStageModel:
     def clip(self, max_norm: float) -> Tensor:
         """See ``ParallelModel``."""
         return clip_gradients(self.module.parameters(), max_norm)
+
+    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
+        """See ``ParallelModel``."""
+        del monitor
+        return step
 
 
 def compute_in(device: torch.device, *, bfloat16: bool) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
 )
 
+import lockstep
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
@@ -94,6 +95,11 @@ class PipelinedModel:
     def clip(self, max_norm: float) -> Tensor:
         """See ``ParallelModel``; the norm is over all stages."""
         return clip_gradients(self.module.parameters(), max_norm, stages=self.stages)
+
+    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
+        """See ``ParallelModel``."""
+        del monitor
+        return step
 
 
 def _build_schedule(

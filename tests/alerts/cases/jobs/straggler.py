@@ -1,12 +1,14 @@
 from collections.abc import Mapping
 
 from lockstep_alerts.conditions.jobs.straggler import Straggler, StragglerNode, _Late
+from lockstep_catalogue import training
 
 from ..case import Case, proves
 from ..synthetic import (
     BY_DEVICE,
     HEALTHY,
     JOB,
+    NUM_RANKS,
     ONE_NODE,
     STAGES,
     TWO_CLOCKS,
@@ -21,6 +23,7 @@ from ..synthetic import (
     moving,
     present,
     ranks_late,
+    samples,
     stepping,
     training_job,
 )
@@ -70,6 +73,8 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
         Case("stages of one rank are uneven", job(late, STAGES)),
         Case("one rank late by devices", job(late, BY_DEVICE), on_n1),
         Case("late by another clock than the others", job(late, TWO_CLOCKS)),
+        Case("a slow worker of a parameter server", [*series, *_exchanges(timing, "independent")]),
+        Case("late at the rounds of local SGD", [*series, *_exchanges(timing, "round")], on_n1),
         _standstill(timing),
         Case("it has more data", all_of_it, None, seconds),
         Case("more data explains half of it", half, on_n1, seconds),
@@ -85,12 +90,22 @@ def straggler_node(condition: StragglerNode, timing: Timing) -> list[Case]:
     def job(extra: _Extra, places: tuple[Placement, ...] = TWO_NODES) -> list[Samples]:
         return _straggling(timing, extra, places)
 
+    served = [*job(whole_node), *_exchanges(timing, "independent")]
     return [
         Case("all ranks of a node late", job(whole_node), culprit),
+        Case("a node of slow workers of a parameter server", served),
         Case("all stages of a node late", job(whole_node, TWO_REPLICAS), culprit),
         Case("less late than that", job(slightly)),
         Case("one of its ranks late", job({_LATE_RANK: _above(condition)})),
         Case("all ranks are alike", job({})),
+    ]
+
+
+def _exchanges(timing: Timing, exchange: str) -> list[Samples]:
+    """Ranks that take over shared parameters once a second."""
+    return [
+        samples(training.SYNC_ROUNDS, timing.counts(1), rank=str(rank), exchange=exchange, **JOB)
+        for rank in range(NUM_RANKS)
     ]
 
 

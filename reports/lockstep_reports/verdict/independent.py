@@ -1,0 +1,145 @@
+"""Judges ranks that train independently, such as the workers of a parameter server.
+
+No rank waits for another one, so nobody is late: a slow rank makes fewer updates than it could, by
+parameters that are staler, and what it costs is the updates that it does not make. Its n-th step is
+at another time than the n-th of the others, so paces are compared by the clock: what slows a
+machine slows its ranks at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import PLANNED_PHASES, slow_phase
+from lockstep_reports.search.stretches import WINDOW_STEPS
+from lockstep_reports.verdict.busy_host import is_crowded
+from lockstep_reports.verdict.own_times import judge_own_times
+from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
+
+# A slot of the clock holds a step of the slowest rank, or a 60th of the run: a fault of a third of
+# it then fills a window of the search.
+_MIN_SLOTS = 60
+_MAX_NAMED = 8
+_MAX_QUEUED_SHARE = 0.9
+
+
+def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict, and the episodes by what each rank lost of its own time."""
+    rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
+    if len(rows) <= 1:
+        return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
+    # Own work first: the wait for a server has the noise of all machines in it.
+    for left_out in ((*PLANNED_PHASES, "sync"), PLANNED_PHASES):
+        paces, updates = _measure_paces(steps, rows, left_out)
+        verdict, found = judge_own_times(paces, is_independent=True)
+        if found:
+            break
+    if verdict.kind == "workload" and is_crowded(steps):
+        verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
+    episodes = tuple(_count_updates(steps, paces, updates, episode) for episode in found)
+    costliest = sorted(episodes, key=rank_by_cost)
+    of_slots = {line for episode in found for line in episode.evidence}
+    evidence = (
+        *(line for episode in costliest[:_MAX_NAMED] for line in episode.evidence),
+        *(line for line in verdict.evidence if line not in of_slots),
+        _write_staleness(steps),
+    )
+    ranks = tuple(dict.fromkeys(episode.ranks[0] for episode in costliest))
+    phase = costliest[0].phase if costliest else None
+    return replace(verdict, ranks=ranks, phase=phase, evidence=evidence), episodes
+
+
+def _measure_paces(
+    steps: Steps, rows: Sequence[int], left_out: Sequence[str]
+) -> tuple[Steps, Matrix]:
+    """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
+
+    The number of a slot is the furthest step of any rank. Some phases are left out, and so are
+    waits for a core, which other processes had.
+    """
+    courses = [_course(steps, row, left_out) for row in rows]
+    edges = _choose_edges([course[0] for course in courses])
+    at_edges = np.array(
+        [
+            [np.interp(edges, clock, values, left=np.nan, right=np.nan) for values in sums]
+            for clock, *sums in courses
+        ]
+    )
+    updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
+    furthest = np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0))
+    members = tuple(steps.members[row] for row in rows)
+    numbers = furthest.astype(np.int64)
+    return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
+
+
+def _course(steps: Steps, row: int, left_out: Sequence[str]) -> Matrix:
+    """Clock, updates, seconds and step of a rank at each end of a step [4, ends]."""
+    columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
+    begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
+    own = seconds - np.sum([steps.phases[name][row, columns] for name in left_out], axis=0)
+    if steps.run_queue is not None:
+        # Some of the waits were in phases that are left out.
+        own -= np.minimum(np.nan_to_num(steps.run_queue[row, columns]), _MAX_QUEUED_SHARE * own)
+    counts = np.arange(1.0, len(columns) + 1)
+    ends = np.stack([begins + seconds, counts, own.cumsum(), steps.numbers[columns]])
+    return np.column_stack([[begins[0], 0, 0, 0], ends])
+
+
+def _choose_edges(clocks: Sequence[Matrix]) -> Matrix:
+    """Wall clock at the edges of the slots, by each rank's begin and ends of steps."""
+    begin, end = min(clock[0] for clock in clocks), max(clock[-1] for clock in clocks)
+    slowest = max((clock[-1] - clock[0]) / (len(clock) - 1) for clock in clocks)
+    most = max(len(clock) for clock in clocks) - 1
+    return np.linspace(begin, end, min(most, max(_MIN_SLOTS, int((end - begin) / slowest))) + 1)
+
+
+def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode) -> Episode:
+    """The episode on the steps, with its phase and the updates that its rank lost."""
+    (rank,), slots = episode.ranks, episode.columns
+    row = paces.ranks.index(rank)
+    inside, counts = paces.seconds[row, slots], np.nan_to_num(updates[row, slots])
+    others, outside = np.delete(paces.seconds, row, axis=0), np.delete(paces.seconds[row], slots)
+    usual_ratio = 1.0
+    if np.count_nonzero(~np.isnan(outside)) >= WINDOW_STEPS:
+        others_outside = nan_stats.median(np.delete(others, slots, axis=1))
+        usual_ratio = float(nan_stats.median(outside) / others_outside)
+    spent, count = float(np.nansum(inside * counts)), float(counts.sum())
+    # Against the others at the same time: a rank does not lose what slows all of them.
+    usual = usual_ratio * float(nan_stats.median(others[:, slots])) * count
+    lost_seconds = max(0.0, spent - usual)
+    # Of a rank's time the job loses its part of all ranks' time.
+    of_job = lost_seconds / len(steps.members)
+    slot_seconds = np.ptp(steps.start[np.isfinite(steps.start)]) / updates.shape[1]
+    total = max(spent, float(slot_seconds) * np.count_nonzero(counts))
+    slowdown = total / (total - lost_seconds)
+    first, last = np.searchsorted(steps.numbers, (episode.start_step, episode.end_step + 1))
+    columns, names = slice(int(first), int(last)), (*OWN_WORK_PHASES, "sync")
+    rows = [steps.ranks.index(rank)]
+    phase, seconds = slow_phase(steps, rows, columns, episode.late_seconds, names)
+    why = (
+        f"Rank {rank} took {slowdown:.2f} times its usual time while the furthest rank went "
+        f"from step {episode.start_step} to {episode.end_step}, and made {round(count):,} updates "
+        f"instead of {round(count * slowdown):,}. What is lost is its own: no other rank "
+        "waited for it."
+    )
+    return replace(
+        episode,
+        columns=columns,
+        phase=phase,
+        phase_seconds=seconds,
+        lost_by_step=np.full(last - first, of_job / max(1, last - first)),
+        evidence=(why,),
+    )
+
+
+def _write_staleness(steps: Steps) -> str:
+    """How stale the parameters were by which the stalest ranks made their updates."""
+    stale = {member.rank: member.staleness_steps or 0.0 for member in steps.members}
+    stalest = sorted(stale, key=lambda rank: -stale[rank])[:_MAX_NAMED]
+    means = ", ".join(f"rank {rank} {stale[rank]:.1f}" for rank in stalest)
+    return f"Updates of others that an update lacked on the mean (staleness in steps): {means}."

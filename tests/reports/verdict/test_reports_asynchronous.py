@@ -1,0 +1,213 @@
+"""Asynchronous training: a slow rank costs its own updates, or the others' time at a round only."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.document.steps import document_steps
+from lockstep_reports.recording.rounds import as_shared
+from lockstep_reports.recording.steps import Member, Steps
+
+from ..matrices import matrix
+from ..synthetic_job import Array, Slow, SyntheticJob, published, recording_of
+
+_WORK = {"data": 0.004, "forward": 0.03, "backward": 0.05, "optimizer": 0.006}
+_EXCHANGE_SECONDS = 0.01
+_ACCUSES_OF_WAITING = ("kept all others waiting", "the others waited", "of wall time", "came last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedJob:
+    """Workers of a parameter server, until the first has done its steps or a time is over.
+
+    Attributes:
+        slow: a rank, the phase and the seconds that it takes longer from a step on.
+        ends_at: the step after which a rank is dead, by rank.
+    """
+
+    workers: int = 4
+    num_steps: int = 200
+    slow: tuple[int, str, float, int] | None = None
+    ends_at: tuple[tuple[int, int], ...] = ()
+    seed: int = 0
+
+    def steps(self) -> Steps:
+        draw, shape = np.random.default_rng(self.seed), (self.workers, self.num_steps)
+        phases = {name: np.zeros(shape) for name in STEP_PHASES}
+        for name, usual in _WORK.items():
+            phases[name] += usual * draw.lognormal(0, 0.05, shape)
+        phases["sync"] += _EXCHANGE_SECONDS * draw.lognormal(0, 0.3, shape)
+        if self.slow is not None:
+            rank, phase, longer, first = self.slow
+            phases[phase][rank, first:] += longer
+        seconds = np.sum(list(phases.values()), axis=0)
+        ends = seconds.cumsum(axis=1)
+        dead = np.zeros(shape, bool)
+        for rank, last in self.ends_at:
+            dead[rank, last:] = True
+        over = ends > ends[:, -1].min() + 1e-9
+        phases = {name: np.where(dead | over, np.nan, values) for name, values in phases.items()}
+        seconds = np.where(dead | over, np.nan, seconds)
+        return as_shared(
+            Steps(
+                job_id="served",
+                attempt=0,
+                world_size=self.workers,
+                members=_workers(seconds),
+                numbers=np.arange(1, self.num_steps + 1),
+                seconds=seconds,
+                phases=phases,
+                start=1.79e9 + ends - seconds,
+            )
+        )
+
+
+def _workers(seconds: Array) -> tuple[Member, ...]:
+    rates = np.count_nonzero(~np.isnan(seconds), axis=1)
+    return tuple(
+        Member(
+            rank=rank,
+            node="n0",
+            sync_rounds=int(own),
+            independent_rounds=int(own),
+            # Between two exchanges of its own, each other worker makes so many.
+            staleness_steps=float((rates.sum() - own) / own),
+        )
+        for rank, own in enumerate(rates)
+    )
+
+
+def in_rounds(job: SyntheticJob, every: int) -> Steps:
+    """A synchronous job as one that meets only every so many steps."""
+    steps = job.steps()
+    phases = {name: values.copy() for name, values in steps.phases.items()}
+    own = np.sum([values for name, values in phases.items() if name != "sync"], axis=0)
+    last = np.full_like(steps.last_arrival, np.nan)
+    phases["sync"][:] = 0.0
+    for end in range(every - 1, job.num_steps, every):
+        arrival = own[:, end - every + 1 : end + 1].sum(axis=1)
+        phases["sync"][:, end] = arrival.max() + 0.01 - arrival
+        last[:, end] = steps.last_arrival[:, end]
+    return replace(
+        steps,
+        phases=phases,
+        seconds=np.sum(list(phases.values()), axis=0),
+        first_arrival=last,
+        last_arrival=last,
+        members=tuple(replace(m, sync_rounds=job.num_steps // every) for m in steps.members),
+    )
+
+
+def judged(steps: Steps) -> StepAnalysis:
+    return analyse(recording_of(steps))
+
+
+def text_of(analysis: StepAnalysis) -> str:
+    document = document_steps(analysis)
+    return " ".join([document.headline, document.story, *analysis.verdict.evidence])
+
+
+@pytest.mark.parametrize("seed", matrix(range(40), 8))
+def test_healthy_workers_of_a_server_name_nobody(seed: int) -> None:
+    analysis = judged(ServedJob(seed=seed).steps())
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
+
+
+@pytest.mark.parametrize("first", [0, 60])
+@pytest.mark.parametrize("phase", ["data", "forward", "backward", "sync"])
+def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
+    phase: str, first: int
+) -> None:
+    steps = ServedJob(slow=(2, phase, 0.1, first)).steps()
+    analysis = judged(steps)
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("rank", (2,))
+    assert analysis.verdict.phase == phase
+    updates = np.count_nonzero(~np.isnan(steps.seconds), axis=1)
+    lost = (updates.max() - updates[2]) / (4 * updates.max())
+    assert analysis.accused_lost_ratio == pytest.approx(lost, rel=0.1)
+    text = text_of(analysis)
+    assert "updates are lost" in text
+    assert f"(staleness in steps): rank 2 {steps.members[2].staleness_steps:.1f}" in text
+
+
+def test_nobody_is_charged_for_waiting_on_a_slow_worker_of_a_server() -> None:
+    analysis = judged(ServedJob(slow=(1, "forward", 0.2, 20)).steps())
+    assert analysis.verdict.ranks == (1,)
+    assert analysis.goodput.seconds["straggler_wait"] == 0
+    assert [words for words in _ACCUSES_OF_WAITING if words in text_of(analysis)] == []
+    # What it cost is the time of one rank, and not of four.
+    own_seconds = 0.2 * np.count_nonzero(~np.isnan(analysis.steps.seconds[1, 20:]))
+    assert analysis.cost.lost_gpu_seconds == pytest.approx(own_seconds, rel=0.1)
+    assert published(analysis)["verdict"]["ranks"] == [1]
+
+
+def test_a_worker_of_a_server_that_dies_is_not_slow() -> None:
+    analysis = judged(ServedJob(ends_at=((3, 90),)).steps())
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
+
+
+def test_two_slow_workers_of_a_server_are_named_the_slower_first() -> None:
+    job = ServedJob(workers=6, slow=(4, "forward", 0.06, 0)).steps()
+    seconds, forward = job.seconds.copy(), job.phases["forward"].copy()
+    seconds[1, 50:] += 0.2
+    forward[1, 50:] += 0.2
+    analysis = judged(replace(job, seconds=seconds, phases=job.phases | {"forward": forward}))
+    assert analysis.verdict.ranks == (1, 4)
+
+
+@pytest.mark.parametrize("every", [4, 8])
+def test_healthy_ranks_that_meet_in_rounds_name_nobody(every: int) -> None:
+    for seed in range(6):
+        analysis = judged(as_shared(in_rounds(SyntheticJob(num_steps=240, seed=seed), every)))
+        assert analysis.verdict.kind == "nobody", seed
+        assert len(analysis.steps.numbers) == 240 // every
+
+
+@pytest.mark.parametrize("phase", ["data", "forward", "backward"])
+def test_a_slow_rank_makes_the_others_wait_at_the_rounds_and_is_named_with_its_phase(
+    phase: str,
+) -> None:
+    slow = Slow(rank=1, phase=phase, seconds=0.03, from_step=80)
+    job = SyntheticJob(num_steps=240, slow=(slow,), jitter=0.01)
+    analysis = judged(as_shared(in_rounds(job, 8)))
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("rank", (1,))
+    assert analysis.verdict.phase == phase
+    [episode] = analysis.episodes
+    assert abs(episode.start_step - 87) <= 8
+    assert episode.lost_seconds == pytest.approx(0.03 * 160, rel=0.1)
+    assert "at the end of the rounds only" in text_of(analysis)
+
+
+def test_a_rank_that_makes_up_within_the_round_costs_nobody_anything() -> None:
+    steps = in_rounds(SyntheticJob(num_steps=240, jitter=0.01), 8)
+    forward = steps.phases["forward"].copy()
+    forward[2, 3::8] += 0.05
+    forward[2, 4::8] -= 0.02
+    forward[2, 5::8] -= 0.02
+    forward[2, 6::8] -= 0.01
+    analysis = judged(as_shared(replace(steps, phases=steps.phases | {"forward": forward})))
+    assert analysis.verdict.kind == "nobody"
+
+
+def test_a_rank_that_joins_no_round_any_more_is_missed_and_not_called_slow() -> None:
+    steps = in_rounds(SyntheticJob(num_steps=244, jitter=0.01), 8)
+    gone = {name: values.copy() for name, values in steps.phases.items()}
+    seconds, last = steps.seconds.copy(), steps.last_arrival.copy()
+    for values in (*gone.values(), seconds, last):
+        values[3, 100:] = np.nan
+    analysis = judged(as_shared(replace(steps, phases=gone, seconds=seconds, last_arrival=last)))
+    # Four steps after the last round are no round.
+    assert int(analysis.steps.numbers[-1]) == 239
+    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("unknown", ())
+    assert "rank 3: 18 of 30 are missing" in text_of(analysis)
+
+
+def test_a_synchronous_job_is_left_as_it_is() -> None:
+    steps = SyntheticJob().steps()
+    assert as_shared(steps) is steps
+    # Also with a word of shared parameters, where all steps meet.
+    counted = replace(steps, members=tuple(replace(m, sync_rounds=9) for m in steps.members))
+    assert as_shared(counted) is counted

@@ -5,48 +5,16 @@ All others are summed by the agent.
 
 from typing import Any
 
-from lockstep_catalogue.labels import (
-    ANOMALY,
-    ATTEMPT,
-    CLOCK,
-    CLUSTER,
-    CONTAINER,
-    GOODPUT,
-    JOB_CLASS,
-    JOB_ID,
-    KIND,
-    LOCAL_RANK,
-    MEMORY,
-    MESH,
-    NAMESPACE,
-    NODE,
-    OUTCOME,
-    PHASE,
-    POD,
-    PROJECT,
-    QUEUE,
-    RANK,
-    RESTORE_OUTCOME,
-    STATE,
-    STEP_PHASES,
-    TROUBLE,
-    UUID,
-    WHERE,
-    WORLD_SIZE,
-    WRITING,
-)
+from lockstep_catalogue import labels
 from lockstep_catalogue.metric import Label, Metric, Stability
 
-_OF_RANK = (CLUSTER, JOB_ID, RANK)
-_OF_NODE = (CLUSTER, JOB_ID, NODE)
+_OF_RANK = (labels.CLUSTER, labels.JOB_ID, labels.RANK)
+_OF_NODE = (labels.CLUSTER, labels.JOB_ID, labels.NODE)
 _PAGE = "rank page"
 
 
-def _metric(
-    name: str, help_text: str, *labels: Label, source: str = _PAGE, **settings: Any
-) -> Metric:
-    labels = (*_OF_NODE, *labels)
-    return Metric(name=name, labels=labels, help=help_text, source=source, **settings)
+def _metric(name: str, help_text: str, *by: Label, source: str = _PAGE, **settings: Any) -> Metric:
+    return Metric(name=name, labels=(*_OF_NODE, *by), help=help_text, source=source, **settings)
 
 
 # Identity lies in one info series: as labels of each series it would multiply them by every job.
@@ -54,17 +22,17 @@ RANK_INFO = Metric(
     name="lockstep_train_rank_info",
     labels=(
         *_OF_RANK,
-        PROJECT,
-        NODE,
-        LOCAL_RANK,
-        WORLD_SIZE,
-        ATTEMPT,
-        UUID,
-        NAMESPACE,
-        POD,
-        CONTAINER,
-        CLOCK,
-        *MESH,
+        labels.PROJECT,
+        labels.NODE,
+        labels.LOCAL_RANK,
+        labels.WORLD_SIZE,
+        labels.ATTEMPT,
+        labels.UUID,
+        labels.NAMESPACE,
+        labels.POD,
+        labels.CONTAINER,
+        labels.CLOCK,
+        *labels.MESH,
     ),
     help="Identity of a rank in its newest attempt, always 1; join on cluster, job_id, rank.",
     source=_PAGE,
@@ -79,7 +47,7 @@ STEPS = Metric(
 )
 PHASE_SECONDS = Metric(
     name="lockstep_train_phase_seconds_total",
-    labels=(*_OF_RANK, PHASE),
+    labels=(*_OF_RANK, labels.PHASE),
     help="Seconds of the rank's completed steps by phase; sync lasts from arrival to completion.",
     source=_PAGE,
     stability=Stability.STABLE,
@@ -102,14 +70,14 @@ RANK_WAITING = Metric(
 JOB_INFO = _metric(
     "lockstep_train_job_info",
     "Project, queue and class of the job on this node, always 1.",
-    PROJECT,
-    QUEUE,
-    JOB_CLASS,
+    labels.PROJECT,
+    labels.QUEUE,
+    labels.JOB_CLASS,
 )
 RANKS = _metric(
     "lockstep_train_ranks",
     "Number of ranks on the node by state; gone is a process that ended without a last phase.",
-    STATE,
+    labels.STATE,
     source=f"{_PAGE} and /proc",
 )
 STEP = _metric(
@@ -185,7 +153,7 @@ LEARNING_RATE = _metric(
 CHECKPOINTS = _metric(
     "lockstep_train_checkpoints_total",
     "Attempts to write a checkpoint by outcome; each counts once per node.",
-    OUTCOME,
+    labels.OUTCOME,
     stability=Stability.STABLE,
 )
 LAST_CHECKPOINT = _metric(
@@ -195,17 +163,17 @@ LAST_CHECKPOINT = _metric(
 COLLECTIVES = _metric(
     "lockstep_train_collectives_total",
     "Completed collectives by kind; sum over the node's ranks.",
-    KIND,
+    labels.KIND,
 )
 COLLECTIVE_BYTES = _metric(
     "lockstep_train_collective_bytes_total",
     "Bytes passed to collectives by kind; sum over the node's ranks.",
-    KIND,
+    labels.KIND,
 )
 COLLECTIVE_SECONDS = _metric(
     "lockstep_train_collective_seconds_total",
     "Seconds from a rank's arrival at a collective to its end; sum over the node's ranks.",
-    KIND,
+    labels.KIND,
 )
 
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
@@ -253,7 +221,7 @@ RUN_QUEUE_SECONDS = _metric(
 GOODPUT_SECONDS = _metric(
     "lockstep_train_goodput_seconds_total",
     "Seconds by goodput state, up to each rank's last step; sum over the node's ranks.",
-    GOODPUT,
+    labels.GOODPUT,
 )
 MODEL_FLOPS = _metric(
     "lockstep_train_model_flops_total",
@@ -266,24 +234,24 @@ PEAK_FLOPS = _metric(
 NONFINITE_VALUES = _metric(
     "lockstep_train_nonfinite_values_total",
     "Losses, gradient norms and parameters found NaN or infinite; sum over the node's ranks.",
-    WHERE,
+    labels.WHERE,
     page_field="nonfinite",
 )
 ANOMALIES = _metric(
     "lockstep_train_loss_anomalies_total",
     "Spikes and divergences of the loss that began; sum over the node's ranks.",
-    ANOMALY,
+    labels.ANOMALY,
     page_field="anomalies",
 )
 ANOMALOUS = _metric(
     "lockstep_train_loss_anomalous_ranks",
     "Ranks of the node whose loss spikes or diverges now.",
-    ANOMALY,
+    labels.ANOMALY,
 )
 MEMORY_BYTES = _metric(
     "lockstep_train_memory_bytes",
     "Bytes of memory of the node's rank that uses most.",
-    MEMORY,
+    labels.MEMORY,
 )
 ALLOCATOR_RETRIES = _metric(
     "lockstep_train_allocator_retries_total",
@@ -308,7 +276,7 @@ COLLECTION_SECONDS = _metric(
 CHECKPOINT_SECONDS = _metric(
     "lockstep_train_checkpoint_seconds",
     "Seconds that steps waited for a checkpoint, and that its write took; once per node.",
-    WRITING,
+    labels.WRITING,
     buckets=(0.1, 0.5, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0),
 )
 CHECKPOINT_BYTES = _metric(
@@ -323,12 +291,12 @@ CHECKPOINTS_VERIFIED = _metric(
 SLOWEST_WRITER = _metric(
     "lockstep_train_checkpoint_slowest_writer_seconds",
     "Seconds that the node's slowest rank took to write the newest checkpoint.",
-    RANK,
+    labels.RANK,
 )
 RESTORES = _metric(
     "lockstep_train_restores_total",
     "Restores of a checkpoint by outcome; each counts once per node.",
-    RESTORE_OUTCOME,
+    labels.RESTORE_OUTCOME,
 )
 PASSED_OVER = _metric(
     "lockstep_train_checkpoints_passed_over_total",
@@ -359,7 +327,7 @@ MEASURED_SECONDS = _metric(
 TROUBLES = _metric(
     "lockstep_train_troubles_total",
     "Problems around the monitor by kind, none of which stops training; sum over the node's ranks.",
-    TROUBLE,
+    labels.TROUBLE,
     page_field="troubles",
 )
 
@@ -369,7 +337,7 @@ TROUBLES = _metric(
 PHASE_AT_HANG = Label(
     name="hang_phase",
     help="phase that the rank is in; gone when its process has ended",
-    values=("init", *STEP_PHASES, "restore", "gone"),
+    values=("init", *labels.STEP_PHASES, "restore", "gone"),
 )
 
 ATTEMPT_NUMBER = _metric(
@@ -387,32 +355,32 @@ HUNG_RANKS = _metric(
 HANG_FIRST = _metric(
     "lockstep_train_hang_first_seconds",
     "Seconds without progress of the hung rank of the node that stopped first.",
-    RANK,
+    labels.RANK,
     PHASE_AT_HANG,
     source="rank page and /proc",
 )
 HANG_MISSING = _metric(
     "lockstep_train_hang_missing_info",
     "Ranks of the node that the others wait for in a hang, always 1; at most eight.",
-    RANK,
+    labels.RANK,
     PHASE_AT_HANG,
     source="rank page and /proc",
 )
 BUS_BYTES = _metric(
     "lockstep_train_collective_bus_bytes_total",
     "Bytes of collectives on the bus, by the factors of nccl-tests; sum over the node's ranks.",
-    KIND,
+    labels.KIND,
 )
 BUS_RATE = _metric(
     "lockstep_train_collective_bus_bytes_per_second",
     "Bus bytes per exposed second of the rank that waited least in the last poll.",
-    KIND,
+    labels.KIND,
     source="rank page, between two polls",
 )
 HOST_BOUND_SECONDS = _metric(
     "lockstep_train_host_bound_seconds_total",
     "Seconds in which GPU streams were idle because the host was late, by the host's phase.",
-    PHASE,
+    labels.PHASE,
 )
 DEVICE_STEPS = _metric(
     "lockstep_train_device_steps_total",
@@ -442,7 +410,7 @@ LOAD = Label(
 HEAVIEST_LOAD = _metric(
     "lockstep_train_heaviest_load",
     "Mean load per step of the node's heaviest rank, over its newest 64 steps.",
-    RANK,
+    labels.RANK,
     LOAD,
 )
 MEDIAN_LOAD = _metric(
@@ -453,7 +421,7 @@ MEDIAN_LOAD = _metric(
 OUT_OF_MEMORY_RANK = _metric(
     "lockstep_train_rank_out_of_memory_total",
     "Failed allocations per rank, of at most eight ranks of the node that had some.",
-    RANK,
+    labels.RANK,
 )
 FINGERPRINT = _metric(
     "lockstep_train_fingerprint",
@@ -508,7 +476,7 @@ PART = Label(
 
 FAILED_PARTS = Metric(
     name="lockstep_train_failed_part_ranks",
-    labels=(CLUSTER, JOB_ID, NODE, PART),
+    labels=(labels.CLUSTER, labels.JOB_ID, labels.NODE, PART),
     help="Ranks of the node whose monitor disabled a part after an error in it; absent at 0.",
     source="rank page",
 )

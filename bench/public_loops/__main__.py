@@ -27,7 +27,7 @@ from public_loops.cell import load, run_loop
 from public_loops.judging import Judged, judge_run
 from public_loops.plan import FAULTS, LOOPS
 
-_MAX_SECONDS = 300.0
+_MAX_SECONDS = 160.0
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -37,13 +37,15 @@ def in_own_process(work: Callable[[Path], Any]) -> Any:
 
     def write() -> None:
         os.setsid()
-        (folder / "result").write_text(json.dumps(work(folder)))
+        try:
+            (folder / "result").write_text(json.dumps(work(folder)))
+        finally:
+            os.killpg(0, signal.SIGKILL)  # whatever it leaves behind
 
     process = _FORK.Process(target=write)
     process.start()
     process.join(_MAX_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # whatever it left behind
+    process.kill()
     process.join()
     result = folder / "result"
     answer = json.loads(result.read_text()) if result.exists() else None
@@ -58,7 +60,7 @@ def judge_cell(name: str, fault: str, keep: Path | None = None) -> Judged:
         judged = judge_run(name, fault, run_loop(name, fault, folder), folder)
         if keep is not None and not judged.is_right:
             copy = keep / f"{name}-{fault}".replace(" ", "-")
-            shutil.copytree(folder, copy, dirs_exist_ok=True)
+            shutil.copytree(folder / "jobs", copy, ignore=shutil.ignore_patterns("*.sock"))
         return asdict(judged)
 
     answer = in_own_process(work)

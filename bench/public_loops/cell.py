@@ -29,7 +29,7 @@ from public_loops.plan import (
 )
 
 JOB_ID = "loop"
-_MAX_SECONDS = 150.0
+_MAX_SECONDS = 100.0
 _POLL_SECONDS = 0.002
 _BENCH = Path(__file__).parents[1]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import lockstep
 
 EPOCHS, STEPS_PER_EPOCH, VALIDATION_STEPS = 2, 90, 6
-VOCABULARY, WIDTH, BPTT, BATCH, CLIP, RATE = 200, 64, 20, 8, 0.25, 1.0
+VOCABULARY, WIDTH, BPTT, BATCH, CLIP, RATE = 400, 128, 24, 16, 0.25, 1.0
 State = tuple[Tensor, Tensor]
 
 

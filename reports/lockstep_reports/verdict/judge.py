@@ -10,9 +10,10 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, excess, last_share, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
+from lockstep_reports.search.suspects import Suspect, find_stopped, find_suspects, place_ends
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
     busy_host_verdict,
@@ -107,6 +108,10 @@ def judge(
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
+    known = {rank for e in episodes if e.stood_still_seconds is not None for rank in e.ranks}
+    stopped = _stopped(steps, scores, window_steps, known)
+    named = {rank for episode in stopped for rank in episode.ranks}
+    episodes = stopped + [episode for episode in episodes if not named & {*episode.ranks}]
     if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -121,6 +126,16 @@ def judge(
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
     return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
+
+
+def _stopped(steps: Steps, scores: Scores, window_steps: int, known: set[int]) -> list[Episode]:
+    """Episodes of processes that stood still again and again, beside the ranks that are known."""
+    run_seconds = float(np.nansum(scores.step_seconds))
+    found = find_stopped(steps, scores, window_steps)
+    found = [suspect for suspect in found if not known & {steps.ranks[r] for r in suspect.rows}]
+    suspects = drop_hiccups(found, run_seconds, len(steps.members), window_steps)
+    episodes = (_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers)))
+    return [episode for episode in episodes if episode.stood_still_seconds is not None]
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:

@@ -8,12 +8,15 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import excess
 from lockstep_reports.search.suspects import Suspect
 
 # Share of the longer work that must be such time: less leaves a cause of equal size.
 _MIN_BLOCKED_SHARE = 0.5
+# Of such time in a step, which a phase that slept lasted at least: clocks differ by less.
+_LASTED_SHARE = 0.9
 
 
 def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
@@ -28,6 +31,22 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
         return None
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     # Nearer to the phases' usual shares than to one phase alone.
+    limits = (1 + usual / usual.sum()) / 2
     most = int(np.argmax(longer))
-    is_spread = longer[most] / longer.sum() <= (1 + usual[most] / usual.sum()) / 2
-    return blocked if is_spread else None
+    is_spread = longer[most] / longer.sum() <= limits[most]
+    lasted = _lasted_shares(phases[:, rows], steps.blocked[rows, columns])
+    return blocked if is_spread or (lasted <= limits).all() else None
+
+
+def _lasted_shares(phases: Matrix, blocked: Matrix) -> Matrix:
+    """Share of the time without a core, by phase, that the phase could have lasted [phases].
+
+    Other processes may lengthen any phase, so that no longer one says where the time was spent; a
+    phase that slept lasted for all of it in each step.
+
+    Args:
+        phases: seconds, [phases, ranks, steps].
+        blocked: seconds without a core or a wait for one, [ranks, steps].
+    """
+    lasts = phases >= _LASTED_SHARE * blocked
+    return np.nansum(np.where(lasts, blocked, 0.0), axis=(1, 2)) / np.nansum(blocked)

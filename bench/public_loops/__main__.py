@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=bench python -m public_loops [LOOP ...] [--fault FAULT] [--busy 2] [--pairs 5]``: each
 loop healthy, with its slow rank stopped for a fifth of the time, slow in the loader's fetch or in
-the forward by half a step, killed, and with an exception, all from 40 % of its steps on.
+the forward by half a step, killed, and with an exception, all from 30 % of its steps on.
 """
 
 import contextlib

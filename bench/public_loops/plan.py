@@ -10,7 +10,7 @@ ENDS = {"killed": "killed", "raised": "exception"}
 SLOWER_BY = 0.5
 """Of the loop's usual step on this machine, by which a step of the slow rank takes longer."""
 STOPPED_SECONDS, STOP_EVERY_SECONDS = 0.04, 0.2
-FROM_SHARE = 0.4
+FROM_SHARE = 0.3
 """Of the steps, after which the fault begins."""
 SETTLING_STEPS = 10
 """That do not count for the usual step."""
@@ -50,43 +50,43 @@ LOOPS: dict[str, Loop] = {
         steps=160, fetch="CharDataset.__getitem__", workers=1, forward="GPT.forward",
         ranks=4, slow_rank=2,
     ),
-    "ddp_torchrun": Loop(steps=300, fetch="ToyDataset.__getitem__", forward="Net.forward"),
+    "ddp_torchrun": Loop(steps=600, fetch="ToyDataset.__getitem__", forward="Net.forward"),
     "ddp_spawn": Loop(
-        steps=300, fetch="ToyDataset.__getitem__", forward="Net.forward", starts_ranks=True
+        steps=600, fetch="ToyDataset.__getitem__", forward="Net.forward", starts_ranks=True
     ),
     "fsdp2": Loop(steps=160, fetch="make_batch", forward="Transformer.forward"),
     "fsdp2_tensor_parallel": Loop(
         steps=150, fetch="make_batch", forward="Model.forward", ranks=4, slow_rank=2
     ),
     "imagenet": Loop(
-        steps=180, fetch="Images.__getitem__", workers=2, forward="ResNet.forward", slow_rank=0
+        steps=300, fetch="Images.__getitem__", workers=2, forward="ResNet.forward", slow_rank=0
     ),
-    "word_language_model": Loop(steps=180, fetch="get_batch", forward="RNNModel.forward"),
+    "word_language_model": Loop(steps=240, fetch="get_batch", forward="RNNModel.forward"),
     "dcgan": Loop(
-        steps=160, fetch="Pictures.__getitem__", workers=2, forward="Generator.forward"
+        steps=300, fetch="Pictures.__getitem__", workers=2, forward="Generator.forward"
     ),
     "train_function": Loop(
-        steps=200, fetch="Fashion.__getitem__", forward="Classifier.forward",
+        steps=500, fetch="Fashion.__getitem__", forward="Classifier.forward",
         ranks=3, slow_rank=2, starts_ranks=True,
     ),
     "engine": Loop(
-        steps=160, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
+        steps=400, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
     ),
     "torchtitan_like": Loop(
         steps=150, fetch="Text.next_sample", fetches=8, forward="Llama.forward", forwards=2,
         slow_rank=0,
     ),
-    "lightning_fit": Loop(steps=140, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
+    "lightning_fit": Loop(steps=300, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
     "hf_trainer": Loop(
-        steps=120, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
+        steps=240, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
     ),
     "join_uneven": Loop(
-        steps=160, fetch="Inputs.read", forward="Net.forward", ranks=3, slow_rank=1
+        steps=400, fetch="Inputs.read", forward="Net.forward", ranks=3, slow_rank=1
     ),
     "compiled": Loop(
-        steps=200, fetch="Batches.read", forward="Net.forward", is_compiled=True
+        steps=400, fetch="Batches.read", forward="Net.forward", is_compiled=True
     ),
     "parameter_server": Loop(
-        steps=150, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
+        steps=300, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
     ),
 }  # fmt: skip

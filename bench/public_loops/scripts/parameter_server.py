@@ -6,6 +6,7 @@ torchrun --nproc-per-node 4 parameter_server.py
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.distributed import rpc
 
 import lockstep
 
-STEPS, BATCH, WIDTH, SERVER = 150, 32, 192, "ps"
+STEPS, BATCH, WIDTH, SERVER = 300, 32, 192, "ps"
 
 
 class Net(nn.Module):
@@ -48,40 +49,42 @@ class ParameterServer:
         torch.manual_seed(0)
         self.model, self.lock = Net(), threading.Lock()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
+        self.num_updates, self.seen_by_worker = 0, dict[int, int]()
 
-    def get_parameters(self) -> list[Tensor]:
-        """The newest parameters."""
-        return [parameter.detach() for parameter in self.model.parameters()]
-
-    def apply(self, gradients: list[Tensor]) -> None:
-        """Steps by one worker's gradients."""
+    def exchange(self, worker: int, gradients: list[Tensor] | None) -> tuple[list[Tensor], int]:
+        """Steps by one worker's gradients; newest parameters, and updates it did not know of."""
         with self.lock:
-            for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            self.optimizer.step()
+            staleness = self.num_updates - self.seen_by_worker.get(worker, self.num_updates)
+            if gradients is not None:
+                for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
+                    parameter.grad = gradient
+                self.optimizer.step()
+                self.num_updates += 1
+            self.seen_by_worker[worker] = self.num_updates
+            return [parameter.detach() for parameter in self.model.parameters()], staleness
 
 
 _SERVERS: list[ParameterServer] = []
 
 
-def push_and_pull(gradients: list[Tensor] | None) -> list[Tensor]:
-    """Runs on the server: applies gradients and returns the newest parameters."""
-    if gradients is not None:
-        _SERVERS[0].apply(gradients)
-    return _SERVERS[0].get_parameters()
+def push_and_pull(worker: int, gradients: list[Tensor] | None) -> tuple[list[Tensor], int]:
+    """Runs on the server."""
+    return _SERVERS[0].exchange(worker, gradients)
 
 
-def train_worker() -> None:
-    """A worker's loop: pull, compute, push."""
+def train_worker(rank: int) -> None:
+    """A worker's loop: push and pull, compute."""
     model = Net()
-    monitor = lockstep.attach(model)
+    monitor: Any = lockstep.attach(model)
     gradients = None
     for batch in monitor.prepare(Batches()):
         with monitor.phase("sync"):
-            newest = rpc.rpc_sync(SERVER, push_and_pull, (gradients,))
+            newest, staleness = rpc.rpc_sync(SERVER, push_and_pull, (rank, gradients))
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), newest, strict=True):
                 parameter.copy_(value)
+        if hasattr(monitor, "synced"):
+            monitor.synced(staleness_steps=staleness)
         model.zero_grad()
         loss = nn.functional.mse_loss(model(batch), batch)
         loss.backward()
@@ -98,7 +101,7 @@ def main() -> None:
     name = SERVER if rank == 0 else f"worker{rank}"
     rpc.init_rpc(name, rank=rank, world_size=world_size)
     if rank:
-        train_worker()
+        train_worker(rank)
     rpc.shutdown()
 
 

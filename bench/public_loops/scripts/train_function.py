@@ -101,7 +101,7 @@ def run_worker(
 
 def main() -> None:
     """The driver."""
-    config = {"lr": 1e-2, "epochs": 4, "batch_size": 32, "num_workers": 3}
+    config = {"lr": 1e-2, "epochs": 10, "batch_size": 32, "num_workers": 3}
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]

@@ -52,6 +52,7 @@ class Search:
         always: whether being late from the beginning may count.
         changed: whether being late in one part of the recording may count.
         recurrent: whether being late now and then may count.
+        scattered: whether late steps of healthy units lie in any unit and any step alike.
         num_candidates: number of units that the recording itself chose the searched ones from;
             0 when they were given beforehand.
     """
@@ -64,6 +65,7 @@ class Search:
     always: bool = True
     changed: bool = True
     recurrent: bool = False
+    scattered: bool = False
     num_candidates: float = 0.0
 
 
@@ -197,6 +199,11 @@ def _chance(
             chance = _chance_of_change(stretch, inside, late, margin, search)
         else:
             chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
+        if search.scattered:
+            # Of all late steps, so many lie in this part of this unit.
+            share = (last + 1 - stretch.first) / late.size
+            trials = np.count_nonzero(late) * search.weight
+            chance = min(chance, tail_bound(stretch.num_late * search.weight, trials, share))
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
         # The same for the hits of a stretch among those of all steps: a part of them proves less.

@@ -153,6 +153,7 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
         false_alarm_probability=FALSE_ALARM_PROBABILITY * _SHARE_OF_STOPS,
         always=False,
         recurrent=True,
+        scattered=True,
     )
     found = _suspects(single_ranks(steps), values, search)
     return _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))

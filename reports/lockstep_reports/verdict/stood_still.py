@@ -15,8 +15,9 @@ from lockstep_reports.search.suspects import Suspect
 
 # Share of the longer work that must be such time: less leaves a cause of equal size.
 _MIN_BLOCKED_SHARE = 0.5
-# Of such time in a step, which a phase that slept lasted at least: clocks differ by less.
-_LASTED_SHARE = 0.9
+# Of such time in a step, which a phase that slept lasted at least: clocks differ by less. And of
+# all such time, which one phase may have lasted for where it fell into several.
+_LASTED_SHARE, _MAX_SHARE_OF_ONE_PHASE = 0.9, 0.9
 
 
 def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
@@ -31,11 +32,10 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
         return None
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     # Nearer to the phases' usual shares than to one phase alone.
-    limits = (1 + usual / usual.sum()) / 2
     most = int(np.argmax(longer))
-    is_spread = longer[most] / longer.sum() <= limits[most]
+    is_spread = longer[most] / longer.sum() <= (1 + usual[most] / usual.sum()) / 2
     lasted = _lasted_shares(phases[:, rows], steps.blocked[rows, columns])
-    return blocked if is_spread or (lasted <= limits).all() else None
+    return blocked if is_spread or lasted.max() <= _MAX_SHARE_OF_ONE_PHASE else None
 
 
 def _lasted_shares(phases: Matrix, blocked: Matrix) -> Matrix:

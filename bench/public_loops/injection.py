@@ -52,7 +52,8 @@ class Injection:
         """Puts the fault into a script that is not yet running."""
         on_forward: Callable[[Any], None] = self._on_forward
         if self._loop.is_compiled:
-            on_forward = torch.compiler.disable(on_forward)
+            disable: Any = torch.compiler.disable
+            on_forward = disable(on_forward)
         _call_before(module, self._loop.forward, on_forward)
         if self._fault == "slow fetch":
             _call_before(module, self._loop.fetch, self._on_fetch)
@@ -127,7 +128,7 @@ def _call_before(module: ModuleType, point: str, before: Callable[[Any], None]) 
         before: called with the object, or with None.
     """
     owner_name, _, attribute = point.rpartition(".")
-    owner = getattr(module, owner_name) if owner_name else module
+    owner: Any = getattr(module, owner_name) if owner_name else module
     original = getattr(owner, attribute)
 
     @functools.wraps(original)

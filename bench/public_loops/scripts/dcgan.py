@@ -98,7 +98,7 @@ def main() -> None:
             for net in (Generator(), Discriminator())]  # fmt: skip
     optimizers = [torch.optim.Adam(n.parameters(), lr=2e-4, betas=(0.5, 0.999)) for n in nets]
     data = Pictures(STEPS_PER_EPOCH * RANKS * BATCH)
-    sampler = DistributedSampler(data)
+    sampler: DistributedSampler[Tensor] = DistributedSampler(data)
     loader = DataLoader(data, batch_size=BATCH, num_workers=WORKERS, sampler=sampler)
     monitor = lockstep.attach(nets, optimizers)
     for epoch in range(EPOCHS):

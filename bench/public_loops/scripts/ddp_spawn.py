@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, multiprocessing, nn
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -94,9 +95,7 @@ def main() -> None:
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    multiprocessing.start_processes(
-        train_rank, (RANKS, port), nprocs=RANKS, start_method=START_METHOD
-    )
+    start_processes(train_rank, (RANKS, port), nprocs=RANKS, start_method=START_METHOD)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ class Block(nn.Module):
         q, k, v = (part.view(shape).transpose(1, 2) for part in parts)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
+        out: Tensor = x + self.down(functional.gelu(self.up(self.norm_2(x))))
+        return out
 
 
 class GPT(nn.Module):

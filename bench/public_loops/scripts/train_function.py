@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, multiprocessing, nn
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
@@ -41,7 +42,8 @@ class Fashion(TensorDataset):
         super().__init__(torch.rand(size, 784), torch.randint(10, (size,)))
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
-        return super().__getitem__(index)
+        sample: tuple[Tensor, ...] = super().__getitem__(index)
+        return sample
 
 
 class Classifier(nn.Module):
@@ -105,7 +107,7 @@ def main() -> None:
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    multiprocessing.start_processes(
+    start_processes(
         run_worker,
         (train_func, config, port),
         nprocs=config["num_workers"],

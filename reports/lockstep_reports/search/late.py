@@ -199,18 +199,33 @@ def _chance(
             chance = _chance_of_change(stretch, inside, late, margin, search)
         else:
             chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
-        if search.scattered:
-            # Of all late steps, so many lie in this part of this unit.
-            share = (last + 1 - stretch.first) / late.size
-            trials = np.count_nonzero(late) * search.weight
-            chance = min(chance, tail_bound(stretch.num_late * search.weight, trials, share))
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
         # The same for the hits of a stretch among those of all steps: a part of them proves less.
         trials = np.count_nonzero(any_late) * search.weight
         chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
         chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
+    if search.scattered:
+        chances.append(_chance_of_scatter(stretch, late, search.weight))
     return min(chances)
+
+
+def _chance_of_scatter(stretch: Stretch, late: Flags, weight: float) -> float:
+    """Whether of the late steps of all units [units, steps] too many are those of the stretch.
+
+    Null hypothesis: each lies in any unit and any step alike. A stretch begins at one of them,
+    which proves nothing then, and ends at another one or with the run.
+    """
+    count, (_, num_steps) = np.count_nonzero(late), late.shape
+    chances = [
+        count**chosen
+        * tail_bound((stretch.num_late - chosen) * weight, (count - chosen) * weight, share)
+        for chosen, share in (
+            (1, (num_steps - stretch.first) / late.size),
+            (2, stretch.num_known / late.size),
+        )
+    ]
+    return 2 * min(chances)
 
 
 def _chance_of_always(stretch: Stretch, search: Search) -> float:

@@ -24,7 +24,7 @@ from lockstep_reports.search.units import Units, gapped_sets, groups, single_ran
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
 # fault soonest. The sum is 1; the kinds of units and the two references (latest other rank,
 # median of the others) share one budget undivided, so the true sum of bounds is several times it.
-_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES, _SHARE_OF_STOPS = 0.1, 0.1, 0.7, 0.1
+_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES, _SHARE_OF_STOPS = 0.1, 0.1, 0.6, 0.2
 # A rank's usual is its lower quartile, so that up to three steps in four may be slow.
 _USUAL_QUANTILE = 0.25
 # Share of the longer work that must show as waiting of the others (decision 9).

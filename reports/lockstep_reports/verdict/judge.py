@@ -108,10 +108,7 @@ def judge(
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
-    known = {rank for e in episodes if e.stood_still_seconds is not None for rank in e.ranks}
-    stopped = _stopped(steps, scores, window_steps, known)
-    named = {rank for episode in stopped for rank in episode.ranks}
-    episodes = stopped + [episode for episode in episodes if not named & {*episode.ranks}]
+    episodes = _with_stopped(steps, scores, episodes, window_steps)
     if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -128,14 +125,23 @@ def judge(
     return Verdict(kind="nobody", evidence=(*why_nobody(steps, scores), *hiccups)), ()
 
 
-def _stopped(steps: Steps, scores: Scores, window_steps: int, known: set[int]) -> list[Episode]:
-    """Episodes of processes that stood still again and again, beside the ranks that are known."""
+def _with_stopped(
+    steps: Steps, scores: Scores, episodes: list[Episode], window_steps: int
+) -> list[Episode]:
+    """The episodes, and in their place those of processes that stood still again and again.
+
+    An episode stays that knows of as much such time.
+    """
     run_seconds = float(np.nansum(scores.step_seconds))
     found = find_stopped(steps, scores, window_steps)
-    found = [suspect for suspect in found if not known & {steps.ranks[r] for r in suspect.rows}]
     suspects = drop_hiccups(found, run_seconds, len(steps.members), window_steps)
-    episodes = (_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers)))
-    return [episode for episode in episodes if episode.stood_still_seconds is not None]
+    for suspect in suspects:
+        stopped = _episode(steps, suspect)  # noise does not stand still, so the ends are its own
+        rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
+        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
+        if known_seconds < (stopped.stood_still_seconds or 0.0):
+            episodes = [e for e in episodes if e not in rivals] + [stopped]
+    return episodes
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:

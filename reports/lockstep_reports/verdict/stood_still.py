@@ -28,7 +28,10 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
     longer = np.array([np.nansum(excess(phase, rows)) for phase in phases])
     blocked = float(np.nansum(excess(steps.blocked[:, columns], rows)))
-    if not blocked >= _MIN_BLOCKED_SHARE * longer.sum() > 0:
+    waits = np.zeros_like(steps.blocked) if steps.run_queue is None else steps.run_queue
+    # What other processes took is not the rank's.
+    waited = max(0.0, float(np.nansum(excess(waits[:, columns], rows))))
+    if not blocked >= _MIN_BLOCKED_SHARE * (longer.sum() - waited) or not longer.sum() > 0:
         return None
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     # Nearer to the phases' usual shares than to one phase alone.
@@ -49,4 +52,5 @@ def _lasted_shares(phases: Matrix, blocked: Matrix) -> Matrix:
         blocked: seconds without a core or a wait for one, [ranks, steps].
     """
     lasts = phases >= _LASTED_SHARE * blocked
-    return np.nansum(np.where(lasts, blocked, 0.0), axis=(1, 2)) / np.nansum(blocked)
+    shares: Matrix = np.nansum(np.where(lasts, blocked, 0.0), axis=(1, 2)) / np.nansum(blocked)
+    return shares

@@ -31,12 +31,13 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     waits = np.zeros_like(steps.blocked) if steps.run_queue is None else steps.run_queue
     # What other processes took is not the rank's.
     waited = max(0.0, float(np.nansum(excess(waits[:, columns], rows))))
-    if not blocked >= _MIN_BLOCKED_SHARE * (longer.sum() - waited) or not longer.sum() > 0:
+    unexplained = max(longer.sum() - waited, float(suspect.cost.sum()))
+    if not blocked >= _MIN_BLOCKED_SHARE * unexplained > 0:
         return None
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     # Nearer to the phases' usual shares than to one phase alone.
     most = int(np.argmax(longer))
-    is_spread = longer[most] / longer.sum() <= (1 + usual[most] / usual.sum()) / 2
+    is_spread = 0 < longer[most] <= (1 + usual[most] / usual.sum()) / 2 * longer.sum()
     lasted = _lasted_shares(phases[:, rows], steps.blocked[rows, columns])
     return blocked if is_spread or lasted.max() <= _MAX_SHARE_OF_ONE_PHASE else None
 

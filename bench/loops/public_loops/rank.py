@@ -1,6 +1,6 @@
 """Runs a script with a fault in it: one rank under a launcher, or the script that starts ranks.
 
-lockstep run --nproc-per-node 2 bench/public_loops/rank.py nanogpt killed
+lockstep run --nproc-per-node 2 bench/loops/public_loops/rank.py nanogpt killed
 """
 
 import importlib

@@ -1,8 +1,8 @@
 """Prints whom reports name in loops as other people write them, and what the monitor costs there.
 
-``PYTHONPATH=bench python -m public_loops [LOOP ...] [--fault FAULT] [--busy 2] [--pairs 5]``: each
-loop healthy, with its slow rank stopped for a fifth of the time, slow in the loader's fetch or in
-the forward by half a step, killed, and with an exception, all from 30 % of its steps on.
+``PYTHONPATH=bench/loops python -m public_loops [LOOP ...] [--fault FAULT] [--busy 2] [--pairs 5]``:
+each loop healthy, with its slow rank stopped for a fifth of the time, slow in the loader's fetch or
+in the forward by half a step, killed, and with an exception, all from 30 % of its steps on.
 """
 
 import contextlib

@@ -135,8 +135,8 @@ def _run_rank(module: ModuleType, loop: Loop, rank: int, port: int, folder: Path
     torch.set_num_threads(1)
     if not loop.starts_ranks:
         world = {"WORLD_SIZE": loop.ranks, "LOCAL_WORLD_SIZE": loop.ranks}
-        place = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "MASTER_PORT": port}
-        os.environ |= {name: str(value) for name, value in {**world, **place}.items()}
+        position = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in {**world, **position}.items()}
         os.environ |= {"MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "loop"}
     module.main()
 

@@ -5,9 +5,9 @@ torchrun --nproc-per-node 2 fsdp2.py
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
@@ -69,7 +69,7 @@ def main() -> None:
         optimizer.zero_grad()
         monitor.step(loss=loss.detach(), tokens=batch.numel())
         if step == SAVE_AT:
-            dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=f"checkpoint-{step}")
+            save({"model": get_model_state_dict(model)}, checkpoint_id=f"checkpoint-{step}")
     monitor.close()
     dist.destroy_process_group()
 

@@ -83,8 +83,8 @@ def main() -> None:
         enable_model_summary=False,
     )
     data, held_out = Samples(4 * STEPS * RANKS * BATCH), HeldOut(8 * RANKS * BATCH)
-    loaders = (DataLoader(each, batch_size=BATCH) for each in (data, held_out))
-    trainer.fit(LitAutoEncoder(), *loaders)
+    loader, held_out_loader = (DataLoader(each, batch_size=BATCH) for each in (data, held_out))
+    trainer.fit(LitAutoEncoder(), loader, held_out_loader)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,12 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     most = int(np.argmax(longer))
     is_spread = 0 < longer[most] <= (1 + usual[most] / usual.sum()) / 2 * longer.sum()
     lasted = _lasted_shares(phases[:, rows], steps.blocked[rows, columns])
-    return blocked if is_spread or lasted.max() <= _MAX_SHARE_OF_ONE_PHASE else None
+    # A phase that is usually much shorter, and lasts for all of it, slept itself.
+    usual_seconds, a_stop_seconds = usual / phases.shape[2], blocked / max(1, suspect.late.sum())
+    lasts = lasted > _MAX_SHARE_OF_ONE_PHASE
+    if (lasts & (usual_seconds < a_stop_seconds / 4)).any():
+        return None
+    return blocked if is_spread or not lasts.any() else None
 
 
 def _lasted_shares(phases: Matrix, blocked: Matrix) -> Matrix:

@@ -44,7 +44,8 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     lasts = lasted > _MAX_SHARE_OF_ONE_PHASE
     if (lasts & (usual_seconds < a_stop_seconds / 4)).any():
         return None
-    return blocked if is_spread or not lasts.any() else None
+    is_one_phase = lasts.any() or longer[most] > _MAX_SHARE_OF_ONE_PHASE * longer.sum()
+    return blocked if is_spread or not is_one_phase else None
 
 
 def _lasted_shares(phases: Matrix, blocked: Matrix) -> Matrix:

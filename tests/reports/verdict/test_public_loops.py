@@ -26,11 +26,11 @@ def run_bench(*arguments: str) -> str:
 
 @pytest.mark.distributed
 @pytest.mark.timeout(220)
-def test_a_slow_fetch_and_a_mistake_are_found_in_loops_of_other_people() -> None:
+def test_a_slow_fetch_and_a_mistake_are_found_in_a_loop_of_other_people() -> None:
     printed = run_bench(
         "fsdp2", "word_language_model", "--fault", "slow fetch", "--fault", "raised"
     )
-    assert "4 of 4 right" in printed, printed
+    assert "2 of 2 right" in printed, printed
 
 
 @pytest.mark.exhaustive

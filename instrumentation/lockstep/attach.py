@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,8 +85,11 @@ def _attach_now(
     if isinstance(monitor, Exception):
         return _log_reason(monitor)
     watch(monitor)
-    # A loop that forgets close() would look like one that was killed.
+    # A loop that forgets close() would look like one that was killed. A process of multiprocessing
+    # that was forked runs nothing of atexit, and one that was spawned has lost its exception then.
     atexit.register(_close_at_exit, monitor)
+    if parent_process() is not None:
+        Finalize(None, _close_at_exit, (monitor,), exitpriority=0)
     return monitor
 
 

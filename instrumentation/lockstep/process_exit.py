@@ -9,6 +9,8 @@ import os
 import sys
 import time
 import traceback
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 
@@ -65,6 +67,19 @@ def record_last_error(page: Path, parts: Parts) -> None:
         passed_on(kind, error, stack)
 
     sys.excepthook = hook
+    if parent_process() is not None:
+        # Before the monitor is closed, at priority 0.
+        Finalize(None, parts.run, ("last_error", _record_error_of_child, page), exitpriority=1)
+
+
+def _record_error_of_child(page: Path) -> None:
+    """Records what ends a process of multiprocessing, which never reaches ``sys.excepthook``."""
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit):  # torch's spawn exits while it handles the loop's exception
+        error = error.__context__ if error.code else None
+    if isinstance(error, Exception):
+        sys.last_value = error
+        _write(page, error, error.__traceback__)
 
 
 def _write(page: Path, error: BaseException, stack: TracebackType | None) -> None:

@@ -79,6 +79,7 @@ TRUTHS = {
     "stale_file_handle": failed("nobody", "io_error", "infra"),
     "time_limit": Truth("time_limit", "nobody", "time_limit"),
     "torchelastic_sigterm": CANCELLED,
+    "torchrun_summary_only": failed("rank", "exit", "unknown", 1),
     "wrong_world_size": failed("workload", "wrong_topology", "user"),
     "xid_in_kernel_log": failed("rank", "xid", "infra", 4),
 }

@@ -111,3 +111,18 @@ def test_the_noise_of_a_healthy_table_is_measured_as_it_was_made(correlation: fl
     assert noise is not None
     assert noise.correlation == pytest.approx(correlation, abs=0.05)
     assert noise.deviation == pytest.approx(0.02, rel=0.2)
+
+
+@pytest.mark.parametrize("seed", matrix(range(30), 4))
+@pytest.mark.parametrize("num_steps", [80, 120, 250])
+def test_slow_workers_of_unequal_strength_are_all_named_the_strongest_first(
+    num_steps: int, seed: int
+) -> None:
+    factors = {7: 1.8, 2: 1.5, 5: 1.25}
+    first = num_steps // 2
+    faults = tuple(
+        Fault(worker=worker, first=first, steps=num_steps - first, factor=factor)
+        for worker, factor in factors.items()
+    )
+    verdict, _ = judged(WorkerTable(num_steps=num_steps, levels=0.02, faults=faults, seed=seed))
+    assert verdict.ranks == tuple(factors)

@@ -1,0 +1,76 @@
+"""Holds what a report says of a run against the fault that was in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
+from lockstep_reports.recording.recording import Recording
+from public_loops.cell import JOB_ID, Run
+from public_loops.plan import ENDS, LOOPS, SLOW_PHASE
+
+_MIN_TOLERANCE_STEPS, _TOLERANCE_RATIO = 5, 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Whether a report is right.
+
+    Attributes:
+        words: what it says, shortly.
+        onset_error: steps from the fault's begin to that of the episode; None without.
+    """
+
+    is_right: bool
+    words: str
+    onset_error: int | None = None
+
+
+def judge_run(name: str, fault: str, run: Run, folder: Path) -> Judged:
+    """Reads the job in a folder and judges the report."""
+    if run.error:
+        return Judged(is_right=False, words=f"cannot be run: {run.error[:120]}")
+    recording = read_source(str(folder / "jobs" / JOB_ID), ReadOptions())
+    assert isinstance(recording, Recording)
+    if fault in ENDS:
+        return _judge_end(name, fault, recording)
+    analysis = analyse(recording)
+    if fault == "healthy":
+        return Judged(is_right=analysis.verdict.kind == "nobody", words=_words(analysis))
+    return _judge_slow(name, fault, run, analysis)
+
+
+def _judge_end(name: str, fault: str, recording: Recording) -> Judged:
+    """Outcome, cause and rank; where no launcher watched a kill, that nobody else is blamed."""
+    end = recording.end
+    found = end.get("outcome"), end.get("cause"), end.get("culprit_ranks")
+    words = " ".join(map(str, found)) if end else "no end"
+    expected = "failed", ENDS[fault], [LOOPS[name].slow_rank]
+    unwatched = LOOPS[name].starts_ranks and fault == "killed" and not end
+    return Judged(is_right=found == expected or unwatched, words=words)
+
+
+def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judged:
+    """Rank, phase or that its process stood still, and onset."""
+    verdict, slow_rank = analysis.verdict, LOOPS[name].slow_rank
+    steps = analysis.steps
+    begins = [e.start_step for e in analysis.episodes if slow_rank in e.ranks and not e.busy_host]
+    start = steps.start[steps.ranks.index(slow_rank)]
+    before = np.flatnonzero(start <= run.struck)
+    error = min(begins) - int(steps.numbers[before[-1]]) if begins and len(before) else None
+    is_named = verdict.ranks == (slow_rank,) and verdict.phase == SLOW_PHASE[fault]
+    if fault == "stopped":
+        is_named = is_named and verdict.cause == "process_stopped"
+    tolerance = max(_MIN_TOLERANCE_STEPS, _TOLERANCE_RATIO * len(steps.numbers))
+    is_right = is_named and error is not None and abs(error) <= tolerance
+    return Judged(is_right=is_right, words=_words(analysis), onset_error=error)
+
+
+def _words(analysis: StepAnalysis) -> str:
+    verdict = analysis.verdict
+    ranks = f"{verdict.kind} {', '.join(map(str, verdict.ranks))}" if verdict.ranks else ""
+    parts = (ranks or verdict.kind, verdict.phase or "", verdict.cause or "")
+    return " ".join(filter(None, parts))

@@ -1,0 +1,92 @@
+"""The loops, where a fault enters each of them, and the faults."""
+
+from dataclasses import dataclass
+
+FAULTS = ("healthy", "stopped", "slow fetch", "slow forward", "killed", "raised")
+SLOW_PHASE = {"stopped": None, "slow fetch": "data", "slow forward": "forward"}
+ENDS = {"killed": "killed", "raised": "exception"}
+"""Causes of the outcome table, by fault."""
+
+SLOWER_BY = 0.5
+"""Of the loop's usual step on this machine, by which a step of the slow rank takes longer."""
+STOPPED_SECONDS, STOP_EVERY_SECONDS = 0.04, 0.2
+FROM_SHARE = 0.3
+"""Of the steps, after which the fault begins."""
+SETTLING_STEPS = 10
+"""That do not count for the usual step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A script and the places where a fault enters it.
+
+    Attributes:
+        steps: of each rank, about.
+        fetch: method or function that makes a batch, or a dataset's ``__getitem__``.
+        fetches: calls of it in a step; a dataset is called once a batch.
+        workers: of the loader.
+        forward: method in which the slow rank computes longer.
+        forwards: calls of it in a step.
+        starts_ranks: whether the script itself starts them.
+    """
+
+    steps: int
+    fetch: str
+    forward: str
+    ranks: int = 2
+    slow_rank: int = 1
+    fetches: int = 1
+    workers: int = 0
+    forwards: int = 1
+    starts_ranks: bool = False
+    is_compiled: bool = False
+
+
+LOOPS: dict[str, Loop] = {
+    "nanogpt": Loop(
+        steps=200, fetch="Corpus.get_batch", fetches=2, forward="GPT.forward", forwards=2
+    ),
+    "mingpt_ddp": Loop(
+        steps=160, fetch="CharDataset.__getitem__", workers=1, forward="GPT.forward",
+        ranks=4, slow_rank=2,
+    ),
+    "ddp_torchrun": Loop(steps=600, fetch="ToyDataset.__getitem__", forward="Net.forward"),
+    "ddp_spawn": Loop(
+        steps=600, fetch="ToyDataset.__getitem__", forward="Net.forward", starts_ranks=True
+    ),
+    "fsdp2": Loop(steps=160, fetch="make_batch", forward="Transformer.forward"),
+    "fsdp2_tensor_parallel": Loop(
+        steps=150, fetch="make_batch", forward="Model.forward", ranks=4, slow_rank=2
+    ),
+    "imagenet": Loop(
+        steps=300, fetch="Images.__getitem__", workers=2, forward="ResNet.forward", slow_rank=0
+    ),
+    "word_language_model": Loop(steps=240, fetch="get_batch", forward="RNNModel.forward"),
+    "dcgan": Loop(
+        steps=300, fetch="Pictures.__getitem__", workers=2, forward="Generator.forward"
+    ),
+    "train_function": Loop(
+        steps=500, fetch="Fashion.__getitem__", forward="Classifier.forward",
+        ranks=3, slow_rank=2, starts_ranks=True,
+    ),
+    "engine": Loop(
+        steps=400, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
+    ),
+    "torchtitan_like": Loop(
+        steps=150, fetch="Text.next_sample", fetches=8, forward="Llama.forward", forwards=2,
+        slow_rank=0,
+    ),
+    "lightning_fit": Loop(steps=300, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
+    "hf_trainer": Loop(
+        steps=240, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
+    ),
+    "join_uneven": Loop(
+        steps=400, fetch="Inputs.read", forward="Net.forward", ranks=3, slow_rank=1
+    ),
+    "compiled": Loop(
+        steps=400, fetch="Batches.read", forward="Net.forward", is_compiled=True
+    ),
+    "parameter_server": Loop(
+        steps=300, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
+    ),
+}  # fmt: skip

@@ -1,0 +1,143 @@
+"""A trainer around FSDP2: an iterator of batches, accumulation, a metrics processor, a schedule.
+
+torchrun --nproc-per-node 2 torchtitan_like.py
+"""
+
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+from torch.utils.data import DataLoader, IterableDataset
+
+import lockstep
+
+STEPS, LOG_EVERY, MICRO_STEPS, WARM_UP = 150, 10, 2, 10
+VOCABULARY, LENGTH, WIDTH, LAYERS, BATCH = 256, 48, 64, 2, 4
+
+
+class Text(IterableDataset[dict[str, Tensor]]):
+    """An endless stream of random tokens."""
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        while True:
+            yield self.next_sample()
+
+    def next_sample(self) -> dict[str, Tensor]:
+        """Tokens and their successors, each [length]."""
+        tokens = torch.randint(VOCABULARY, (LENGTH + 1,))
+        return {"input": tokens[:-1], "labels": tokens[1:]}
+
+
+class Llama(nn.Module):
+    """A causal transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tok_embeddings = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                WIDTH, 4, 3 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
+            )
+            for _ in range(LAYERS)
+        )
+        self.norm, self.output = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[batch, length] to [batch, length, vocabulary]."""
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        hidden = self.tok_embeddings(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden, src_mask=mask, is_causal=True)
+        out: Tensor = self.output(self.norm(hidden))
+        return out
+
+
+class MetricsProcessor:
+    """Throughput and loss every few steps."""
+
+    def __init__(self) -> None:
+        self.num_tokens, self.data_seconds, self.since = 0, 0.0, time.perf_counter()
+
+    def log(self, step: int, loss: Tensor, gradient_norm: float) -> None:
+        """The mean loss of all ranks; printed by the first."""
+        dist.all_reduce(loss)
+        seconds = time.perf_counter() - self.since
+        if dist.get_rank() == 0:
+            mean = float(loss) / dist.get_world_size()
+            print(f"step: {step} loss: {mean:.4f} grad_norm: {gradient_norm:.4f} "
+                  f"tps: {self.num_tokens / seconds:.0f}")  # fmt: skip
+        self.num_tokens, self.data_seconds, self.since = 0, 0.0, time.perf_counter()
+
+
+class Trainer:
+    """Owns model, optimizer, schedule and metrics."""
+
+    def __init__(self) -> None:
+        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("dp_shard",))
+        torch.manual_seed(0)
+        self.model = Llama()
+        for layer in self.model.layers:
+            fully_shard(layer, mesh=self.mesh)
+        fully_shard(self.model, mesh=self.mesh)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=8e-4)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: min(1.0, (step + 1) / WARM_UP)
+        )
+        self.metrics, self.step = MetricsProcessor(), 0
+        self.dataloader = DataLoader(Text(), batch_size=BATCH)
+        self.monitor = lockstep.attach(
+            self.model, self.optimizer, mesh={"fsdp": self.mesh.get_local_rank()}
+        )
+
+    def batch_generator(self) -> Iterator[dict[str, Tensor]]:
+        """Batches, with the time that they took."""
+        batches = iter(self.monitor.prepare(self.dataloader))
+        while True:
+            begin = time.perf_counter()
+            batch = next(batches)
+            self.metrics.num_tokens += batch["labels"].numel()
+            self.metrics.data_seconds += time.perf_counter() - begin
+            yield batch
+
+    def train_step(self, batches: Iterator[dict[str, Tensor]]) -> None:
+        """One optimizer step of several micro-batches."""
+        self.optimizer.zero_grad()
+        losses = []
+        for _ in range(MICRO_STEPS):
+            batch = next(batches)
+            logits = self.model(batch["input"])
+            loss = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+            (loss / MICRO_STEPS).backward()
+            losses.append(loss.detach())
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.scheduler.step()
+        mean = torch.stack(losses).mean()
+        self.monitor.step(loss=mean, tokens=MICRO_STEPS * BATCH * LENGTH)
+        self.step += 1
+        if self.step % LOG_EVERY == 0:
+            full: Tensor = getattr(norm, "full_tensor", lambda: norm)()
+            self.metrics.log(self.step, mean, float(full))
+
+    def train(self) -> None:
+        """All steps."""
+        batches = self.batch_generator()
+        while self.step < STEPS:
+            self.train_step(batches)
+        self.monitor.close()
+
+
+def main() -> None:
+    """Trains on random tokens."""
+    dist.init_process_group("gloo")
+    Trainer().train()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -43,7 +43,7 @@ def record(command: list[str], folder: Path) -> list[str]:
     ) as process:
         lines = []
         for text in process.stdout or ():
-            lines.append(text.rstrip())
+            lines.append(text.rstrip().replace(f"{folder}/", ""))
             print(lines[-1], flush=True)
     if process.returncode:
         raise SystemExit(f"the demo ended with {process.returncode}; nothing was written")

@@ -51,12 +51,7 @@ class JobPages:
         return list(self._pages.values())
 
     def refresh(self, job: JobSnapshot, now_seconds: float) -> None:
-        """Takes in what has changed and decides whether the job has left.
-
-        Args:
-            job: the job at this tick.
-            now_seconds: wall clock.
-        """
+        """Takes in what has changed and decides whether the job has left."""
         self._events = {path: each for path, each in self._events.items() if path in job.folders}
         for folder in job.folders:
             self._read_events(folder, job.owner)

@@ -20,8 +20,8 @@ def draw_table(answer: PanelAnswer, bases: Mapping[str, str]) -> dict[str, Any]:
     panel, rows = answer.panel, _joined(answer)
     labels = _labels(panel, rows)
     values = [(_value_name(n), heading) for n, heading in enumerate(panel.value_names)]
-    shown = (each for each, is_one in zip(values, panel.ones, strict=True) if not is_one)
-    values = [each for each in shown if any(each[0] in row for row in rows)]
+    counted = (each for each, is_one in zip(values, panel.ones, strict=True) if not is_one)
+    values = [each for each in counted if any(each[0] in row for row in rows)]
     names = [*((name, name) for name in labels), *values]
     wish = next((name for name, heading in names if panel.sorted_by in {name, heading}), "")
     present = [row for row in rows if row.get(wish) is not None]

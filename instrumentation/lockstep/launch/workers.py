@@ -204,13 +204,7 @@ def _worker_spec(job: Job) -> WorkerSpec:
 
 
 def run_workers(job: Job, progress: ProgressWatch, first_attempt: int = 0) -> WorkersEnd:
-    """Runs the workers of this node to their end, restarts included.
-
-    Args:
-        job: to be run.
-        progress: reports the end of each attempt that is followed by another.
-        first_attempt: number of the first attempt, by what this node knows.
-    """
+    """Runs the workers of this node to their end, restarts included."""
     find_or_report(START_WORKERS)
     spec = _worker_spec(job)
     end_recorder = _EndRecorder(job.folder, job.job_id, progress)

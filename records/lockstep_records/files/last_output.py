@@ -88,7 +88,6 @@ class RankError:
         source: one of ``SOURCES``: the hook that ``attach`` sets, or the error file of torchrun.
         type: class of the exception; empty where the source does not say.
         file: source file of the innermost call; None where the source does not say.
-        traceback: the end of the traceback.
         time: seconds since 1970.
     """
 

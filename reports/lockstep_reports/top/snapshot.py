@@ -58,7 +58,6 @@ class Snapshot:
     Attributes:
         wall_seconds: wall clock.
         state: of the job, as ``lockstep jobs`` says it; empty where several are shown.
-        notes: what could not be read.
     """
 
     title: str

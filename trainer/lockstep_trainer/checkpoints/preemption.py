@@ -27,7 +27,6 @@ class Preemption:
     """The agreement of the ranks to stop after one step.
 
     Args:
-        every: steps between two checks.
         last: last step of the run, after which it ends anyway.
     """
 

@@ -37,14 +37,7 @@ def judge_attempt(runs: Sequence[PodRun], pods: dict[str, Pod], word: str = "") 
 def judge_job(
     ending: Ending, runs: Sequence[PodRun], pods: dict[str, Pod], *, has_run: bool
 ) -> dict[str, Any]:
-    """Fields of the end of a job.
-
-    Args:
-        ending: what its object says.
-        runs: of the last attempt.
-        pods: by uid.
-        has_run: whether any of its pods ever ran.
-    """
+    """Fields of the end of a job."""
     word = ending.word
     if word in {"Completed", "Deleted"}:
         return _fields(classify(Evidence(scheduler=(word,))), ending.message)

@@ -61,7 +61,8 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     not have was left out on purpose and has not died.
     """
     newest = max(view.pages, key=_age).identity
-    current = _newest_by_rank([p for p in view.pages if _attempt(p) == newest["attempt"]])
+    now = [page for page in view.pages if _attempt(page) == newest["attempt"]]
+    current = {page.identity["rank"]: page for page in sorted(now, key=_age)}
     job_labels = (view.cluster, view.job_id)
     by_rank = defaultdict[int, list[Page]](list)
     for page in view.pages:
@@ -91,10 +92,6 @@ def _attempt(page: Page) -> int:
 
 def _age(page: Page) -> tuple[int, int]:
     return _attempt(page), page.identity["start_wall_ns"]
-
-
-def _newest_by_rank(pages: list[Page]) -> dict[int, Page]:
-    return {page.identity["rank"]: page for page in sorted(pages, key=_age)}
 
 
 def _sum(pages: list[Page], field: str) -> float:

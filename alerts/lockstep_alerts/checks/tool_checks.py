@@ -168,12 +168,7 @@ def _output(command: tuple[str, ...]) -> str:
 def run_checks(
     checks: Iterable[Check], progress: Callable[[str, int, int], None]
 ) -> Iterator[Finding]:
-    """The finding of each check, in order.
-
-    Args:
-        checks: to run, each with all cores.
-        progress: receives the title, and how many of how many runs are done.
-    """
+    """The finding of each check, in order; ``progress`` gets its title, the runs done and all."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for check in checks:
             outputs = []

@@ -142,11 +142,7 @@ def read_error(page: Path) -> RankError | None:
 
 
 def read_torchrun_error(path: Path) -> RankError | None:
-    """The error in a file that torchrun's ``record`` wrote; None where there is none.
-
-    Args:
-        path: value of TORCHELASTIC_ERROR_FILE.
-    """
+    """The error that torchrun's ``record`` wrote to TORCHELASTIC_ERROR_FILE; None without any."""
     message = _read_json(path).get("message")
     if isinstance(message, str):
         return RankError(source="torchrun", type="", message=message)

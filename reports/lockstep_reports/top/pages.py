@@ -56,7 +56,8 @@ class PageSource:
             # A job wins over a node of the same name.
             self._job = find_job(name)
         except ValueError:
-            if not any(name == page.identity["node"] for page in _pages_of_newest()):
+            ranks = (rank for job in list_jobs(find_root()) for rank in _read_ranks(job, [], 0))
+            if not any(name == rank.page.identity["node"] for rank in ranks):
                 raise
             self._node = name
 
@@ -103,11 +104,6 @@ def _standing(job: Path, ranks: list[_RankData], now: float) -> list[str]:
         return []
     record = record_of(hang, 0, now)
     return [f"{job.name} hangs for {duration(now - record.begin)}: {standstill_words(record)}."]
-
-
-def _pages_of_newest() -> list[Page]:
-    """Pages of the newest attempt of each job, without their step rows."""
-    return [rank.page for folder in list_jobs(find_root()) for rank in _read_ranks(folder, [], 0)]
 
 
 def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[_RankData]:

@@ -200,7 +200,8 @@ def _read_runs(pod: Pod, spec: Document, status: Document) -> None:
 
 
 def _add_run(pod: Pod, begin: float, end: float | None, number: int, document: Document) -> None:
-    run = next((r for r in pod.runs.values() if r.begin <= begin and _overlaps(r, begin)), None)
+    begun = (run for run in pod.runs.values() if run.begin <= begin)
+    run = next((r for r in begun if r.begin == begin or r.end is None or begin < r.end), None)
     if run is None:
         run = PodRun(f"{pod.uid}/{begin:.0f}", pod.uid, begin, pod.created, restart=max(0, number))
         pod.runs[begin] = run
@@ -214,10 +215,6 @@ def _add_run(pod: Pod, begin: float, end: float | None, number: int, document: D
     run.reason = text_of(document.get("reason"))
     run.message = printable(text_of(document.get("message")), _MAX_MESSAGE)
     run.fate = _judge_fate(pod, run)
-
-
-def _overlaps(run: PodRun, begin: float) -> bool:
-    return run.begin == begin or run.end is None or begin < run.end
 
 
 def _judge_fate(pod: Pod, run: PodRun) -> Fate:

@@ -19,13 +19,7 @@ _ONE_RANK = re.compile(r"Ranks? [\d, .]+ was")
 
 
 def judge_attempt(runs: Sequence[PodRun], pods: dict[str, Pod], word: str = "") -> dict[str, Any]:
-    """Fields of the end of an attempt after which another one follows.
-
-    Args:
-        runs: of the attempt.
-        pods: by uid.
-        word: of the queue or the owner that took its pods; empty where none did.
-    """
+    """Fields of the end of an attempt before another; ``word`` is of who took its pods."""
     if word in _QUEUE_WORDS:
         return _fields(classify(Evidence(scheduler=(_QUEUE_WORDS[word],))), word)
     found = _judge_pods(runs, pods)

@@ -164,9 +164,10 @@ class Scan:
         """Whether the traceback shows that data was being read; searched once an exception."""
         if key not in self.data_errors and len(self.data_errors) < MOST_FINDINGS:
             # Lines of several ranks may be mixed; only those of the same origin are its traceback.
+            last_lines = before.splitlines()[-_TRACEBACK_LINES:]
             frames = [
                 body
-                for origin, body in map(split_prefix, map(clean, _last_lines(before)))
+                for origin, body in map(split_prefix, map(clean, last_lines))
                 if origin == line.origin and body.startswith("  ")
             ]
             traceback = "\n".join((*frames, line.text))
@@ -199,7 +200,3 @@ class Scan:
             groups.add_details(group, match, with_tasks=not self._is_helper_step)
         if ended is not None:
             groups.add_exit(group, ended)
-
-
-def _last_lines(data: bytes) -> list[bytes]:
-    return data.splitlines()[-_TRACEBACK_LINES:]

@@ -36,10 +36,8 @@ class Spec:
     """The alert spec at one scrape interval.
 
     Attributes:
-        windows: what the scrape interval decides.
         size: of the clusters that it is for.
         limits: those that belong to no single alert.
-        objective_windows: windows and limits of objectives.
         objectives: what is promised, in the order of the file.
         symptoms: every alert on symptoms and causes, in the order of the file.
         objective_symptoms: the alerts that follow from the objectives.
@@ -69,11 +67,7 @@ class Spec:
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
-    """The spec of a file.
-
-    Args:
-        path: the file.
-        scrape_interval: instead of the one that the file declares.
+    """The spec of a file; a scrape interval that is given replaces the file's.
 
     Raises:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.

@@ -55,11 +55,7 @@ _ON_GPU = ProbeSize(
 
 
 def measure(seconds: float) -> list[Figure]:
-    """Figures of each GPU, or of the processor where there is none, and of the all-reduce.
-
-    Args:
-        seconds: running time of each probe.
-    """
+    """Figures of each GPU, or of the processor where there is none, and of the all-reduce."""
     num_gpus = torch.cuda.device_count()
     figures: list[Figure] = []
     for index in range(num_gpus):

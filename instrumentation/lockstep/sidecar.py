@@ -20,7 +20,6 @@ class Child:
     """A process to start with a job.
 
     Attributes:
-        arguments: arguments to the Python interpreter.
         timeout_seconds: time that it has to finish after the job's end.
     """
 

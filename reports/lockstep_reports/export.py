@@ -14,15 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.files import operations
 from lockstep_records.files.jobs import list_pages
-from lockstep_records.files.operations import (
-    FROM_PHASES,
-    NAMES,
-    ON_DEVICE,
-    OPERATION,
-    operations_path,
-    read_operations,
-)
 from lockstep_records.page.reader import Page, PageError, read_page
 from lockstep_reports.arrays import dtype_of
 
@@ -42,7 +35,7 @@ COLUMNS = {
 Columns: TypeAlias = dict[str, NDArray[Any]]
 _COMPUTE = ("forward-compute", "backward-compute")
 _CHUNK_OPERATIONS = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
-_DTYPE = dtype_of(OPERATION)
+_DTYPE = dtype_of(operations.OPERATION)
 
 
 class NoOperationsError(ValueError):
@@ -119,7 +112,7 @@ def _exported_pages(attempt: Path) -> list[Page]:
     for path in list_pages(attempt):
         try:
             page = read_page(path)
-            read_operations(operations_path(path))
+            operations.read_operations(operations.operations_path(path))
         except PageError as error:
             # One rank without operations must not hide the others; all without is an error.
             reason = str(error)
@@ -135,19 +128,21 @@ def _exported_pages(attempt: Path) -> list[Page]:
 
 def _prefer_device_rows(rows: np.ndarray) -> np.ndarray:
     """The rows without those by the host's clock whose step and operation the device timed too."""
-    is_by_device = (rows["flags"] & ON_DEVICE) != 0
+    is_by_device = (rows["flags"] & operations.ON_DEVICE) != 0
     if not is_by_device.any():
         return rows
-    keys = rows["step"] * len(NAMES) + rows["operation"]
+    keys = rows["step"] * len(operations.NAMES) + rows["operation"]
     # Launches are asynchronous: the host's phase ends before the device has done its work.
-    is_by_phase = (rows["flags"] & (FROM_PHASES | ON_DEVICE)) == FROM_PHASES
+    is_by_phase = (
+        rows["flags"] & (operations.FROM_PHASES | operations.ON_DEVICE)
+    ) == operations.FROM_PHASES
     remaining: NDArray[Any] = rows[~(is_by_phase & np.isin(keys, keys[is_by_device]))]
     return remaining
 
 
 def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     """One rank's operations of completed steps; ``start_ns`` is wall clock."""
-    data = read_operations(operations_path(page.path))
+    data = operations.read_operations(operations.operations_path(page.path))
     rows = _prefer_device_rows(np.frombuffer(data, dtype=_DTYPE))
     # The step in progress has only some of its operations.
     last = page.state["step"]
@@ -155,7 +150,7 @@ def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     identity, mesh = page.identity, page.identity["mesh"]
     # Rows hold the monotonic clock; the page has one reading of both clocks.
     offset = identity["start_wall_ns"] - identity["start_monotonic_ns"]
-    names = np.array(NAMES)[rows["operation"]]
+    names = np.array(operations.NAMES)[rows["operation"]]
     chunk = rows["chunk"].astype(np.int32)
     compute = np.isin(names, _COMPUTE)
     count = len(rows)

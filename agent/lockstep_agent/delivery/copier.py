@@ -20,14 +20,8 @@ from typing import Any
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
 from lockstep_records.file_access import foreign_files
+from lockstep_records.files import jobs as job_files
 from lockstep_records.files.job_retention import note_archive
-from lockstep_records.files.jobs import (
-    MAX_ENTRIES,
-    Roots,
-    list_attempts,
-    list_jobs,
-    plain_roots,
-)
 from lockstep_records.page.reader import PageError, read_page
 
 MAX_FILE_BYTES = 256 << 20
@@ -49,7 +43,6 @@ class _Copy:
     """The last copy of a file.
 
     Attributes:
-        digest: of its content.
         size_bytes: of its content.
         due_seconds: when the file is read again, by the monotonic clock.
         is_final: whether nothing more is written into the file.
@@ -81,7 +74,7 @@ class Copier:
 
     def __init__(
         self,
-        root: Roots,
+        root: job_files.Roots,
         files: Any,
         target: str,
         clock: Callable[[], float] = time.monotonic,
@@ -99,12 +92,12 @@ class Copier:
     def copy(self) -> None:
         """Copies what is due, once over all jobs; a file that fails is tried again next time."""
         archived = []
-        jobs = list_jobs(self._root)
+        jobs = job_files.list_jobs(self._root)
         self._copies = {job: self._copies[job] for job in jobs if job in self._copies}
         self._owners = {job: self._owners[job] for job in jobs if job in self._owners}
         self._error_seconds = {
             job: self._error_seconds[job]
-            for job in (*jobs, *plain_roots(self._root))
+            for job in (*jobs, *job_files.plain_roots(self._root))
             if job in self._error_seconds
         }
         self._round_bytes = defaultdict(int)
@@ -115,7 +108,7 @@ class Copier:
             except OSError as error:  # it is being removed, or was replaced by a link
                 self._print_error(job, str(error))
         # Launchers remove no job that is not in the archive yet.
-        for root in plain_roots(self._root):
+        for root in job_files.plain_roots(self._root):
             try:
                 note_archive(root, [job.name for job in archived if job.parents[1] == root])
             except OSError as error:
@@ -233,8 +226,8 @@ class Copier:
 def _list_files(job: Path) -> Iterator[Path]:
     """Paths of the events, pages and last outputs of a job; the events may be absent."""
     yield job / FILE_NAME
-    for attempt in list_attempts(job):
-        names = foreign_files.scan_foreign(attempt, _COPIED, MAX_ENTRIES)
+    for attempt in job_files.list_attempts(job):
+        names = foreign_files.scan_foreign(attempt, _COPIED, job_files.MAX_ENTRIES)
         yield from (attempt / name for name in nsmallest(MAX_JOB_FILES, names))
 
 

@@ -40,8 +40,6 @@ class Exposition:
     """One rendered scrape in both formats.
 
     Attributes:
-        text: in Prometheus' text format.
-        openmetrics: in the OpenMetrics format.
         parts: the readings that it was rendered from.
         rendered_seconds: wall clock of the rendering.
     """

@@ -50,12 +50,7 @@ def part_signs(parts: Iterable[tuple[str, str]]) -> Iterator[Sign]:
 
 
 def port_signs(facts: Facts, expected: Iterable[ExpectedPort]) -> Iterator[Sign]:
-    """Every fault of expected ports; of a device with several ports the worst counts.
-
-    Args:
-        facts: of one tick.
-        expected: by name of the RDMA device or of the network interface.
-    """
+    """Every fault of expected ports, by device or interface; of several ports the worst counts."""
     for port in expected:
         part = (port.device,)
         values = {

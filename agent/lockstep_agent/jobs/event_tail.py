@@ -12,9 +12,7 @@ _TAIL_BYTES = 256 << 10
 def last_events(path: Path, owner: int) -> list[Event]:
     """Events at the end of a job's file, in the order of writing; its end is among them.
 
-    Args:
-        path: of the file.
-        owner: user id of the job's folder, which the file must have.
+    The file must have the owner of the job's folder.
 
     Raises:
         OSError: the file cannot be read.

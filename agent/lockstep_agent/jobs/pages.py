@@ -17,13 +17,10 @@ _MAX_PAGES = 2 * MAX_PAGES
 
 
 class JobPages:
-    """The state of one job, followed from tick to tick.
+    """The state of one job, from tick to tick; its series stay ``linger_seconds`` after its end.
 
     A page that has gone or can no longer be read counts with its last good state, so that the sums
     over the pages never fall.
-
-    Args:
-        linger_seconds: how long the series of the job stay after its end.
 
     Attributes:
         running: paths of the pages whose process still runs and has not reported its end.
@@ -51,12 +48,7 @@ class JobPages:
         return list(self._pages.values())
 
     def refresh(self, job: JobSnapshot, now_seconds: float) -> None:
-        """Takes in what has changed and decides whether the job has left.
-
-        Args:
-            job: the job at this tick.
-            now_seconds: wall clock.
-        """
+        """Takes in what has changed and decides whether the job has left."""
         self._events = {path: each for path, each in self._events.items() if path in job.folders}
         for folder in job.folders:
             self._read_events(folder, job.owner)
@@ -70,7 +62,8 @@ class JobPages:
             self._update(job, path)
         if len(self._pages) > _MAX_PAGES:  # removed jobs stay until the bound
             self._pages = {path: self._pages[path] for path in paths if path in self._pages}
-        self.running = frozenset(page.path for page in self.pages if _runs(job, page))
+        begun = (page for page in self.pages if page.phase not in ENDED_PHASES)
+        self.running = frozenset(page.path for page in begun if job.is_running(page))
         self.has_left = self._is_over(now_seconds)
 
     def _update(self, job: JobSnapshot, path: Path) -> None:
@@ -115,10 +108,6 @@ class JobPages:
         if self._events:
             wait_seconds = max(wait_seconds, _SILENT_LAUNCHER_SECONDS)
         return now_seconds >= self._silent_since_seconds + wait_seconds
-
-
-def _runs(job: JobSnapshot, page: Page) -> bool:
-    return page.phase not in ENDED_PHASES and job.is_running(page)
 
 
 def _sequence(values: Values) -> int:

@@ -33,12 +33,7 @@ class SlowSteps:
     def exemplars(
         self, pages: Iterable[Page], max_reads: int = MAX_READS
     ) -> tuple[Exemplar | None, ...]:
-        """One exemplar or None a bucket; the last bucket is beyond all bounds.
-
-        Args:
-            pages: of the job.
-            max_reads: changed spools that are read now; the others are read in later calls.
-        """
+        """One exemplar or None a bucket, the last beyond all bounds; other spools wait."""
         self.num_read = 0
         newest: list[Exemplar | None] = [None] * (len(STEP_SECONDS.buckets) + 1)
         spools, self._spools = self._spools, {}

@@ -25,7 +25,6 @@ class Finding:
     """The meaning of one message.
 
     Attributes:
-        labels: label values of that metric.
         key: messages with the same key belong to the same incident.
         quiet_seconds: silence after which the next such message is a new incident.
         cause: kind, address and number of an incident that causes this one; while it is ongoing,

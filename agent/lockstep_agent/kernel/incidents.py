@@ -27,7 +27,6 @@ class Count:
     """Number of incidents of one kind.
 
     Attributes:
-        number: of incidents.
         last_wall_seconds: wall clock of the newest message of any of them; None before the first.
     """
 

@@ -31,7 +31,6 @@ class GpuWorkers:
         sysfs: where /sys is mounted; it has GPUs that the driver has lost.
         window_seconds: window for minimum, mean and maximum.
         clock: monotonic, in seconds.
-        detail: includes rare counters.
 
     Attributes:
         workers: one a GPU, empty without a driver.

@@ -44,9 +44,7 @@ class Operations:
     """Requests of one kind to a file server since the mount.
 
     Attributes:
-        requests: completed requests.
         sent: transmissions; those above ``requests`` are retransmissions.
-        timeouts: major timeouts.
         bytes_sent: bytes to the server.
         bytes_received: bytes from the server.
         seconds: total time of the requests, from the queue to the reply.

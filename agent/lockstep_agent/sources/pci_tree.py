@@ -92,13 +92,7 @@ def list_gpus(sysfs: Path) -> list[str]:
 
 
 def read_link(folder: str, which: str, files: OpenFiles) -> tuple[float | None, int | None]:
-    """Transfers per second and lanes of a device's link; None for what is not reported.
-
-    Args:
-        folder: of the device at one end of the link.
-        which: ``current``, or ``max`` for what this end supports.
-        files: reader of /sys.
-    """
+    """Transfers per second and lanes of a link, ``current`` or ``max``; None if not reported."""
     match = _SPEED.match(files.text(f"{folder}/{which}_link_speed") or "")
     transfers_per_second = float(match[1]) * _GIGA if match else 0.0
     lanes = files.count(f"{folder}/{which}_link_width")

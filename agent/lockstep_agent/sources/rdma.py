@@ -21,8 +21,6 @@ class RdmaPort:
     Attributes:
         device: name of the adapter, such as ``mlx5_0``.
         number: name of the port's folder, from "1".
-        adapter: folder of the adapter.
-        folder: folder of the port.
     """
 
     device: str

@@ -23,7 +23,6 @@ class Rules:
     Attributes:
         context: None without TLS.
         admission: judges the credentials of a request.
-        headers: sent with every answer.
     """
 
     context: ssl.SSLContext | None = None

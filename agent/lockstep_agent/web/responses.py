@@ -43,11 +43,7 @@ class Answer:
 
 
 class Pages:
-    """Every page of the agent's server.
-
-    Args:
-        events: recent incidents and hangs as JSON.
-    """
+    """Every page of the agent's server."""
 
     def __init__(
         self, sampler: Sampler, node: str, events: Callable[[], bytes] = lambda: b"[]"

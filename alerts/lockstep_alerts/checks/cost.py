@@ -34,7 +34,6 @@ class RuleCost:
     """One rule.
 
     Attributes:
-        rule: name of the alert or of the recorded series.
         seconds: estimated time of an evaluation.
         every_seconds: time between two.
     """

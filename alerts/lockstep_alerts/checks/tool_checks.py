@@ -53,9 +53,6 @@ class Check:
 def find_tools(promtools: tuple[Path, ...]) -> tuple[dict[str, str], str]:
     """Each promtool by its title, ``promtool 2.42.0``, and the path of amtool.
 
-    Args:
-        promtools: to use besides those on PATH.
-
     Raises:
         click.UsageError: a tool is missing.
     """
@@ -139,13 +136,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def rule_tests(folder: Path, promtools: dict[str, str], scratch: Path) -> Iterator[Check]:
-    """The rule tests of the folder in parts, so that cores share them and progress shows.
-
-    Args:
-        folder: of the generated files.
-        promtools: by title.
-        scratch: folder for the parts.
-    """
+    """The rule tests of the folder in parts, so that cores share them and progress shows."""
     for rules_file in _rule_files(folder):
         shutil.copy(rules_file, scratch)
     for tests_file in sorted(folder.glob(TESTS)):
@@ -177,12 +168,7 @@ def _output(command: tuple[str, ...]) -> str:
 def run_checks(
     checks: Iterable[Check], progress: Callable[[str, int, int], None]
 ) -> Iterator[Finding]:
-    """The finding of each check, in order.
-
-    Args:
-        checks: to run, each with all cores.
-        progress: receives the title, and how many of how many runs are done.
-    """
+    """The finding of each check, in order; ``progress`` gets its title, the runs done and all."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for check in checks:
             outputs = []

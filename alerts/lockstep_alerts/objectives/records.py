@@ -5,17 +5,10 @@ from collections.abc import Iterable
 from lockstep_alerts.objectives.counter import sum_in_window
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules import objective_series
+from lockstep_catalogue import recorded
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.promql import Matcher
-from lockstep_catalogue.recorded import (
-    BAD_EVENTS,
-    COUNTER_BAD,
-    COUNTER_TOTAL,
-    GOAL,
-    SLICE_LIMIT,
-    TOTAL_EVENTS,
-)
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -36,12 +29,15 @@ def declared_by_spec(
     ]
     counted = [each for each in every if each.counter is not None]
     series = (
-        (GOAL, goals),
-        (SLICE_LIMIT, limits),
-        (COUNTER_TOTAL, [_select_counter(each, windows, is_bad=False) for each in counted]),
-        (COUNTER_BAD, [_select_counter(each, windows, is_bad=True) for each in counted]),
-        (TOTAL_EVENTS, _with_counters(TOTAL_EVENTS, counted)),
-        (BAD_EVENTS, _with_counters(BAD_EVENTS, counted)),
+        (recorded.GOAL, goals),
+        (recorded.SLICE_LIMIT, limits),
+        (
+            recorded.COUNTER_TOTAL,
+            [_select_counter(each, windows, is_bad=False) for each in counted],
+        ),
+        (recorded.COUNTER_BAD, [_select_counter(each, windows, is_bad=True) for each in counted]),
+        (recorded.TOTAL_EVENTS, _with_counters(recorded.TOTAL_EVENTS, counted)),
+        (recorded.BAD_EVENTS, _with_counters(recorded.BAD_EVENTS, counted)),
     )
     return {each: "\nor\n".join(constants) for each, constants in series if constants}
 
@@ -63,7 +59,7 @@ def _with_counters(series: Recorded, counted: list[Objective]) -> list[str]:
         assert each.counter is not None
         named = Matcher(SLO, "=", each.slo)
         for window in each.counter.windows():
-            count = sum_in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
+            count = sum_in_window(window, is_bad=series is recorded.BAD_EVENTS, matcher=named)
             parts.append(_labelled(count, {WINDOW.name: window}))
     return parts
 

@@ -47,9 +47,7 @@ class Entry:
     """Checked access to the fields of an entry.
 
     Args:
-        path: of the file.
         position: of the entry in the file, such as ``symptoms[3]``.
-        fields: as YAML gave them.
         windows: what the spec's scrape interval decides.
     """
 

@@ -26,13 +26,7 @@ _FIRST, _LAST = datetime(2026, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UT
 def overnight_rules(
     alerts: tuple[str, ...], delivery: Delivery, deployment: Deployment
 ) -> list[dict[str, object]]:
-    """The groups of the rules; none where tickets are notified at any hour.
-
-    Args:
-        alerts: names of those that may be tickets.
-        delivery: how long a group of tickets waits.
-        deployment: with the office hours.
-    """
+    """The groups of the rules; none where tickets are notified at any hour."""
     hours = deployment.office_hours
     if hours is None or not (terms := _select_missed(hours, delivery, deployment)):
         return []

@@ -72,7 +72,6 @@ class Kind:
         key: the list of Alertmanager's configuration that it stands in.
         required: fields that must be there; names that end in ``_file`` are secrets.
         content: what the entry of Alertmanager's list has besides the fields.
-        optional: fields that may be.
         alternatives: of these fields exactly one must be there.
         read: how fields that are not any text are read.
     """

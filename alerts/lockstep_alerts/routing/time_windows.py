@@ -26,7 +26,6 @@ class TimeWindow:
     """A named time in which something is notified, or is not.
 
     Attributes:
-        name: of the time interval.
         intervals: Alertmanager's, without the time zone.
         time_zone: in which days and hours are meant.
     """
@@ -48,7 +47,6 @@ class Maintenance:
     """A time in which pages, tickets or both wait; of one cluster, or of all.
 
     Attributes:
-        window: when.
         mutes: ``page``, ``ticket`` or ``all``.
         cluster: None for every cluster.
     """

@@ -26,11 +26,7 @@ def _now() -> datetime:
 
 
 class PageBook:
-    """The file of all pages, one JSON object a line.
-
-    Args:
-        folder: where ``pages.jsonl`` is or will be.
-    """
+    """The file of all pages, one JSON object a line."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PAGES_FILE
@@ -59,7 +55,6 @@ class PagerServer(ThreadingHTTPServer):
 
     Args:
         port: 0 takes a free one.
-        book: where pages are written.
         runbooks: folder of the runbooks that are served.
         clock: wall clock, for the time of arrival.
     """

@@ -25,13 +25,7 @@ _UTC = ("UTC", "Etc/UTC")
 def alertmanager_object(
     config: Mapping[str, Any], namespace: str, labels: dict[str, str], secret: str
 ) -> str:
-    """Text of the object.
-
-    Args:
-        config: Alertmanager's configuration.
-        namespace: of the object.
-        labels: by which the operator selects it.
-        secret: name of the Secret; the base name of each secret's file is its key.
+    """Text of the object; in its Secret the base name of each secret's file is its key.
 
     Raises:
         SpecError: a time window is in a time zone, which the object cannot say.

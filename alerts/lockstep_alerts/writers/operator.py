@@ -28,12 +28,6 @@ def rule_objects(
 ) -> dict[str, str]:
     """Text of the objects by the name of their file; each stays under the operator's limit.
 
-    Args:
-        files: rule files; each becomes one object or more.
-        kind: of the objects.
-        namespace: that they live in.
-        labels: of each object, by which the ruler selects it.
-
     Raises:
         SpecError: one group alone is larger than the limit.
     """

@@ -29,11 +29,7 @@ class RuleFile:
 
 
 def rule_files(files: Mapping[str, str]) -> Iterator[RuleFile]:
-    """The rule files among rendered files.
-
-    Args:
-        files: text by name.
-    """
+    """The rule files among rendered files."""
     for name, text in files.items():
         if name.endswith(RULES_SUFFIX):
             groups = yaml.safe_load(text)["groups"]

@@ -19,7 +19,6 @@ class ViewParts:
             Grafana before 8.
         custom: custom fields of the series that the class lacks.
         options: of the panel that the class lacks.
-        color_mode: how series are coloured.
     """
 
     grafanalib_class: type[core.Panel] = core.Panel

@@ -21,8 +21,6 @@ class Frame:
     """One series of a panel.
 
     Attributes:
-        number: of the panel's query.
-        name: as in the legend.
         values: one for each point of the range; a single one of an instant query.
     """
 

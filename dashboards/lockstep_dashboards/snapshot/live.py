@@ -11,16 +11,9 @@ from urllib.parse import parse_qs, urlencode
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope, parse_range
+from lockstep_dashboards.snapshot import page as pages
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 from lockstep_dashboards.snapshot.command import POINTS
-from lockstep_dashboards.snapshot.page import (
-    Controls,
-    PageOptions,
-    board_page,
-    board_part,
-    environment,
-    page_style,
-)
 from lockstep_records.shared.durations import format_time
 from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
@@ -121,10 +114,10 @@ class LiveBoards:
     def index(self) -> str:
         """The page of all boards."""
         return (
-            environment()
+            pages.environment()
             .get_template("index.html.j2")
             .render(
-                style=page_style(),
+                style=pages.page_style(),
                 address=self._source.address,
                 boards=list(self.boards.values()),
             )
@@ -142,10 +135,10 @@ class LiveBoards:
     def message(self, title: str, text: str, *, refreshes: bool = False) -> str:
         """A page with one sentence."""
         return (
-            environment()
+            pages.environment()
             .get_template("message.html.j2")
             .render(
-                style=page_style(),
+                style=pages.page_style(),
                 title=title,
                 text=text,
                 refresh_seconds=self._refresh_seconds if refreshes else None,
@@ -161,14 +154,16 @@ class LiveBoards:
             return HTTPStatus.BAD_GATEWAY, page
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, self.message(board.title, f"{error}.")
-        options = PageOptions(
+        options = pages.PageOptions(
             address=self._source.address,
             bases={"boards": ""},
             controls=_controls(
                 request, answer.scope, self._refresh_seconds if request.is_live else 0.0
             ),
         )
-        return HTTPStatus.OK, (board_part if request.is_part else board_page)(answer, options)
+        return HTTPStatus.OK, (pages.board_part if request.is_part else pages.board_page)(
+            answer, options
+        )
 
     def _answer(self, board: Board, request: Request) -> BoardAnswer:
         """The answer to an address, which all who ask for it within a refresh share."""
@@ -214,12 +209,12 @@ class LiveBoards:
         return ask(board, panels, scope, self._source)
 
 
-def _controls(request: Request, scope: Scope, refresh_seconds: float) -> Controls:
+def _controls(request: Request, scope: Scope, refresh_seconds: float) -> pages.Controls:
     ranges: tuple[tuple[str, str], ...] = RANGES
     if request.begin not in {begin for begin, _ in RANGES} or not request.is_live:
         text = f"{format_time(scope.start)} to {format_time(scope.end)}"
         ranges = ((request.begin, text), *(pair for pair in RANGES if pair[0] != request.begin))
-    return Controls(
+    return pages.Controls(
         begin=request.begin,
         ranges=ranges,
         end=request.end,

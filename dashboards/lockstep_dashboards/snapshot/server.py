@@ -19,10 +19,7 @@ _TEXT, _HTML = "text/plain", "text/html"
 
 
 class BoardServer(ThreadingHTTPServer):
-    """The pages of boards over HTTP.
-
-    Args:
-        address: host and port; port 0 takes a free one.
+    """The pages of boards over HTTP, at a host and port; port 0 takes a free one.
 
     Raises:
         OSError: the address is taken, or is none of this machine.

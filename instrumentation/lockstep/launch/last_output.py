@@ -19,14 +19,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import LogsDest
 
-from lockstep_records.files.last_output import (
-    MAX_OUTPUT_BYTES,
-    OutputRing,
-    RankError,
-    read_error,
-    read_torchrun_error,
-    write_error,
-)
+from lockstep_records.files import last_output as files
 from lockstep_records.page.writer import NoPageError
 from lockstep_records.shared.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
 
@@ -34,7 +27,7 @@ log = logging.getLogger("lockstep")
 _STDERR = 2
 _POLL_SECONDS = 0.1
 _MAX_READ_BYTES = 1 << 20
-_MAX_KEPT_BYTES = 2 * MAX_OUTPUT_BYTES
+_MAX_KEPT_BYTES = 2 * files.MAX_OUTPUT_BYTES
 _MAX_WAITING_BYTES = 64 << 20
 _MAX_HELD_SECONDS = 10.0  # at the end, where nobody reads our own stderr
 # The kernel's numbers: Python has no call to give memory inside a file back.
@@ -57,7 +50,7 @@ class KeptOutput:
 
     def __init__(self, page: Path, descriptor: int, forward: Callable[[bytes, float], int]) -> None:
         self._descriptor, self._forward = descriptor, forward
-        self._ring, self._mask = OutputRing(page), SecretMask()
+        self._ring, self._mask = files.OutputRing(page), SecretMask()
         self._lock = threading.Lock()
         self._taken = self._passed = self._left_out = 0
         self._line = b""  # not complete yet
@@ -196,15 +189,15 @@ class RankOutput:
     output: KeptOutput | None
     error_file: Path
 
-    def end(self) -> RankError | None:
+    def end(self) -> files.RankError | None:
         """Takes in what is left once the rank has ended; returns the error that ended it."""
         if self.output is not None:
             self.output.drain(at_end=True)
-        error = read_error(self.page)
-        if error is None and (error := read_torchrun_error(self.error_file)) is not None:
+        error = files.read_error(self.page)
+        if error is None and (error := files.read_torchrun_error(self.error_file)) is not None:
             with suppress(OSError):
-                write_error(self.page, error)
-                error = read_error(self.page)  # with its secrets masked
+                files.write_error(self.page, error)
+                error = files.read_error(self.page)  # with its secrets masked
         return error
 
 

@@ -38,12 +38,7 @@ class ProgressWatch:
             thread.join(_POLL_SECONDS)
 
     def finish(self, attempt: int, over: float) -> None:
-        """Writes the last events of an attempt.
-
-        Args:
-            attempt: its number.
-            over: when it was over on this node, seconds since 1970.
-        """
+        """Writes the last events of an attempt that was over at ``over``, seconds since 1970."""
         moments = moments_of(read_events(self._job), attempt, over)
         self._poll(attempt, moments, is_last=True)
 

@@ -219,11 +219,7 @@ def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: An
 
 
 def launch(program: Sequence[str], **options: Any) -> int:
-    """Runs a program as a job to its end.
-
-    Args:
-        program: arguments to the Python interpreter.
-        options: fields of ``Job``; empty ones take its defaults.
+    """Runs a program to its end as a job; options are fields of ``Job``, by default its own.
 
     Returns:
         The exit status; see ``run_job``.

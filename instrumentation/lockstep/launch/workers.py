@@ -125,11 +125,7 @@ class _EndRecorder:
 
 
 class _RecordingAgent(LocalElasticAgent):
-    """Torch's agent for one node, which has the workers of each attempt watched.
-
-    Args:
-        first_attempt: number of the first attempt, by what this node knows.
-    """
+    """Torch's agent for one node, which has the workers of each attempt watched."""
 
     def __init__(
         self,
@@ -204,13 +200,7 @@ def _worker_spec(job: Job) -> WorkerSpec:
 
 
 def run_workers(job: Job, progress: ProgressWatch, first_attempt: int = 0) -> WorkersEnd:
-    """Runs the workers of this node to their end, restarts included.
-
-    Args:
-        job: to be run.
-        progress: reports the end of each attempt that is followed by another.
-        first_attempt: number of the first attempt, by what this node knows.
-    """
+    """Runs the workers of this node to their end, restarts included."""
     find_or_report(START_WORKERS)
     spec = _worker_spec(job)
     end_recorder = _EndRecorder(job.folder, job.job_id, progress)
@@ -239,10 +229,6 @@ _WAIT = timedelta(seconds=30)
 
 def agree_on_first_attempt(worker_group: WorkerGroup, own: int) -> int:
     """Highest number that a node of the job counts on with; a node may lack the earlier pages.
-
-    Args:
-        worker_group: after its rendezvous.
-        own: number that this node counts on with.
 
     Returns:
         The same on all nodes; ``own`` where they do not answer in time.

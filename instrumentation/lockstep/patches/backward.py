@@ -24,7 +24,6 @@ class Listener:
         other: code of the phase after it.
 
     Attributes:
-        original: function that does the work.
         thread: identity of the thread whose calls count.
         inside: whether a backward that is marked runs now.
         nests: whether a backward ran within another, as reentrant checkpoints do.

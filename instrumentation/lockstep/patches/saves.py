@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from io import BytesIO
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from lockstep.patches import waits
 
@@ -39,16 +39,13 @@ def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         monitor = waits.monitor_outside_blocks()
-        if monitor is None or any(isinstance(value, BytesIO) for value in _values(args, kwargs)):
+        given = (*args, *kwargs.values())
+        if monitor is None or any(isinstance(value, BytesIO) for value in given):
             return original(*args, **kwargs)
         with _block(cast("CheckpointBlocks", monitor)):
             return original(*args, **kwargs)
 
     return call
-
-
-def _values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    return (*args, *kwargs.values())
 
 
 def _block(monitor: CheckpointBlocks) -> AbstractContextManager[object]:

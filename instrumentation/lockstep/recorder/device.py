@@ -35,7 +35,6 @@ class Device:
     """What the recorder calls of a device; none of it waits.
 
     Attributes:
-        create_event: creates an event with timing.
         current_stream: the stream that takes the work of the calling thread.
         is_capturing: whether that stream takes no events now, because a graph is captured.
     """

@@ -54,7 +54,6 @@ class PendingRow:
     """A row whose time is not in the totals yet.
 
     Attributes:
-        number: of the row.
         first, last: its first and last event; -1 where it has none.
         parts: seconds of its phases by the host, in the order of the row.
         total: its duration by the host.

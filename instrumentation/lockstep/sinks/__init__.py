@@ -11,11 +11,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def sinks_of(summary_to: tuple[str, ...], job: Path) -> tuple[Child, ...]:
-    """The children that write a job's summaries.
-
-    Args:
-        summary_to: each SINK or SINK:TARGET; each sink's module documents its target.
-        job: folder of the job.
+    """The children that write a job's summaries to each SINK or SINK:TARGET.
 
     Raises:
         ValueError: a sink is unknown, or its library is not installed.

@@ -27,7 +27,6 @@ class Summary:
     """A job at one moment.
 
     Attributes:
-        step: last recorded step.
         numbers: by name; a name ends in its unit; an unknown number is absent.
         facts: headline, severity, verdict, phase, cause, ranks and outcome: short texts; what is
             unknown is absent.

@@ -24,8 +24,6 @@ class Bills:
     """Bills of one store, read at one moment.
 
     Args:
-        connection: of the store.
-        card: rate card.
         zone: of days and months.
         now: up to which running jobs cost.
         limits: of the reader; who sees some jobs only sees no capacity, and the budgets of his

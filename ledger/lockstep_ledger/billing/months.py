@@ -73,14 +73,7 @@ def close_month(connection: Connection, closed: ClosedMonth, lines: Sequence[Lin
 def find_differences(
     connection: Connection, closed: ClosedMonth, computed: Iterable[Line], card: RateCard
 ) -> list[Line]:
-    """What the bookings of a closed month lack, as corrections that nobody has booked yet.
-
-    Args:
-        connection: of the store.
-        closed: the month.
-        computed: its lines as the records of jobs have them now.
-        card: of now.
-    """
+    """What the bookings of a closed month lack, as corrections that nobody has booked yet."""
     own = [line for line in read_lines(connection, [closed.month]) if not line.corrects]
     billed = own + read_lines(connection, [closed.month], "corrects")
     due, paid = _sums(computed), _sums(billed)

@@ -9,14 +9,7 @@ import click
 from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
-from lockstep_ledger.commands.import_events import (
-    Document,
-    Send,
-    poster,
-    report,
-    running_ledger_options,
-    storing,
-)
+from lockstep_ledger.commands import import_events
 from lockstep_ledger.ingest.document import VERSION, DeliveryError
 from lockstep_ledger.options import store_option
 from lockstep_ledger.store import letters
@@ -38,7 +31,7 @@ _Origin = tuple[str, str]
     help="Only what was refused for this reason; repeatable.",
 )
 @click.option("--id", "ids", multiple=True, help="Only the event of this id; repeatable.")
-@running_ledger_options
+@import_events.running_ledger_options
 @click.option(
     "--spool",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -59,22 +52,26 @@ def replay(
             click.echo(f"{requeue(spool, ids)} events of {spool} wait for delivery again", err=True)
             return
         with disposing(open_store(store, read_only=url is not None)) as engine:
-            sender = nullcontext(poster(url, token_file)) if url else storing(engine, "replay")
+            sender = (
+                nullcontext(import_events.poster(url, token_file))
+                if url
+                else import_events.storing(engine, "replay")
+            )
             with sender as send:
                 counts, reasons = _replay(engine, send, refusals, ids)
-    report(counts, reasons)
+    import_events.report(counts, reasons)
 
 
 def _replay(
     engine: Engine,
-    send: Send,
+    send: import_events.Send,
     refusals: tuple[str, ...],
     ids: tuple[str, ...],
 ) -> tuple[Counter[str], list[str]]:
     """Sends the letters of each origin together; counts by what became of them, and reasons."""
     counts: Counter[str] = Counter(stored=0, duplicates=0, refused=0)
     reasons: list[str] = []
-    by_origin: dict[_Origin, list[tuple[int, Document]]] = defaultdict(list)
+    by_origin: dict[_Origin, list[tuple[int, import_events.Document]]] = defaultdict(list)
     with engine.connect() as connection:
         for number, document in letters.read_events(connection, refusals, ids):
             origin = (str(document.get("cluster") or "local"), str(document.get("node") or ""))
@@ -97,6 +94,6 @@ def _replay(
     return counts, reasons
 
 
-def _body(origin: _Origin, events: list[Document]) -> bytes:
+def _body(origin: _Origin, events: list[import_events.Document]) -> bytes:
     message = {"version": VERSION, "cluster": origin[0], "node": origin[1], "events": events}
     return json.dumps(message).encode()

@@ -21,13 +21,7 @@ def read_documents(
     zone: tzinfo,
     warn: Callable[[str], None],
 ) -> Iterator[Document]:
-    """The events of files, as documents for a delivery.
-
-    Args:
-        source: of all files.
-        files: of the source.
-        zone: in which sacct printed its times.
-        warn: gets a sentence for what is left out.
+    """The events of files of a source, as documents for a delivery; sacct's times are in ``zone``.
 
     Raises:
         ValueError: a file is none of the source; the text names it.

@@ -85,7 +85,6 @@ class SlurmFeed:
         state: file that remembers where the last poll ended and which jobs are open.
         since_seconds: from when on jobs are told, again too; None goes on as the file says, and
             begins a day ago without it.
-        selection: of jobs.
         warn: gets a sentence for each thing that is left out.
 
     Attributes:

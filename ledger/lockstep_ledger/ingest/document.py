@@ -55,7 +55,6 @@ class Delivery:
     """The events of one request, in their order, and those that are refused.
 
     Attributes:
-        cluster: of the sender.
         feed: what a feed of a scheduler tells of itself.
     """
 

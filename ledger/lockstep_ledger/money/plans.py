@@ -50,12 +50,6 @@ def judge_budgets(
 
     ``forecast`` goes on as the month did so far, ``recent_forecast`` as the last seven days did;
     both are None once the month is over. Days with 23 or 25 hours count as long as they are.
-
-    Args:
-        card: with the budgets.
-        period: a month.
-        lines: of the month so far.
-        recent: of the seven days before now.
     """
     left = Decimal(repr(end_of(period.last, period.zone) - period.end))
     elapsed = Decimal(repr(period.end - period.begin))

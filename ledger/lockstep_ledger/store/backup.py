@@ -10,16 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    MetaData,
-    create_engine,
-    delete,
-    func,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 
 from lockstep_ledger.store.database import (
     StoreError,
@@ -37,7 +28,7 @@ _ROWS = 5000
 _VERSIONS = "alembic_version"
 
 
-def back_up(engine: Engine, path: Path) -> None:
+def back_up(engine: sa.Engine, path: Path) -> None:
     """Writes a store into a file, which is there when all of it is.
 
     Raises:
@@ -71,7 +62,10 @@ def restore(path: Path, dsn: str) -> None:
         StoreError: the file holds no ledger, or the store is not empty.
     """
     url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
-    with disposing(create_engine(url)) as source, disposing(new_engine(store_url(dsn))) as target:
+    with (
+        disposing(sa.create_engine(url)) as source,
+        disposing(new_engine(store_url(dsn))) as target,
+    ):
         if not list_revisions(source)[0]:
             raise StoreError(f"file {path} holds no ledger; give one of lockstep ledger backup")
         with writer_lock(target), explained(target):
@@ -80,12 +74,12 @@ def restore(path: Path, dsn: str) -> None:
             _copy(source, target)
             migrate(target, is_locked=True)
             with target.begin() as connection:
-                connection.execute(delete(counter_bases))
-                query = select(counters.c.number, counters.c.value)
-                connection.execute(insert(counter_bases).from_select(["counter", "base"], query))
+                connection.execute(sa.delete(counter_bases))
+                query = sa.select(counters.c.number, counters.c.value)
+                connection.execute(sa.insert(counter_bases).from_select(["counter", "base"], query))
 
 
-def _copy(source: Engine, target: Engine) -> None:
+def _copy(source: sa.Engine, target: sa.Engine) -> None:
     """Copies all tables as they are at one moment, with the version that they have."""
     if source.dialect.name == target.dialect.name == "sqlite":
         with (
@@ -103,17 +97,17 @@ def _copy(source: Engine, target: Engine) -> None:
         _copy_rows(reading, writing)
 
 
-def _copy_rows(reading: Connection, writing: Connection) -> None:
-    tables = MetaData()
+def _copy_rows(reading: sa.Connection, writing: sa.Connection) -> None:
+    tables = sa.MetaData()
     tables.reflect(bind=writing)
     for table in tables.sorted_tables:
         if table.name == _VERSIONS:
             continue
-        rows = reading.execution_options(yield_per=_ROWS).execute(select(table))
+        rows = reading.execution_options(yield_per=_ROWS).execute(sa.select(table))
         for part in rows.mappings().partitions():
-            writing.execute(insert(table), [dict(row) for row in part])
+            writing.execute(sa.insert(table), [dict(row) for row in part])
         for column in table.c:
             if column.server_default is not None and column.autoincrement is True:
                 # What is numbered next has to be beyond what is copied.
-                sequence = func.pg_get_serial_sequence(table.name, column.name)
-                writing.execute(select(func.setval(sequence, func.max(column))))
+                sequence = sa.func.pg_get_serial_sequence(table.name, column.name)
+                writing.execute(sa.select(sa.func.setval(sequence, sa.func.max(column))))

@@ -158,12 +158,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
 
 
 def migrate(engine: Engine, revision: str = "heads", *, is_locked: bool = False) -> None:
-    """Runs the steps that the store's tables lack, up to a revision.
-
-    Args:
-        engine: of the store.
-        revision: the last step to run.
-        is_locked: whether the caller holds the store by ``writer_lock``.
+    """Runs the steps that the store's tables lack, up to a revision, under the ``writer_lock``.
 
     Raises:
         StoreError: tables are old, and a ledger that runs uses them as they are.

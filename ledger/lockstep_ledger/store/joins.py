@@ -46,8 +46,6 @@ class Joins:
 
     Args:
         memory: jobs in memory and in the store.
-        connection: of the transaction.
-        effects: of the transaction.
         changed: jobs that the transaction changes, by number.
         rows: of events that it will store.
     """

@@ -44,13 +44,7 @@ def keep(
 def read_events(
     connection: Connection, refusals: Collection[str], ids: Collection[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and document of each letter that holds an event, the oldest first.
-
-    Args:
-        connection: of the store.
-        refusals: only letters of these; all where empty.
-        ids: only events of these; all where empty.
-    """
+    """Number and document of each letter, of these refusals and ids if given, the oldest first."""
     query = select(dead_letters.c.number, dead_letters.c.body).order_by(dead_letters.c.number)
     if refusals:
         query = query.where(dead_letters.c.refusal.in_(refusals))

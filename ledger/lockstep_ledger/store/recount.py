@@ -89,13 +89,7 @@ class Difference(NamedTuple):
 def differences(
     engine: Engine, waits: Waits | None = None, now_seconds: float | None = None
 ) -> list[Difference]:
-    """Where jobs, counters and windows differ from what the events add up to.
-
-    Args:
-        engine: of the store.
-        waits: of the ledger.
-        now_seconds: the longest window ends here; with the newest row when left out.
-    """
+    """Where jobs, counters and windows, to now or to the newest row, differ from the events."""
     level = "REPEATABLE READ" if engine.dialect.name == "postgresql" else "SERIALIZABLE"
     with engine.execution_options(isolation_level=level).connect() as connection:
         if engine.dialect.name == "sqlite":

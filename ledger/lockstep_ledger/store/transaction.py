@@ -36,7 +36,6 @@ class Submission:
 
     Attributes:
         refused: those that were refused by themselves, and later those that do not fit their job.
-        client: who sent them.
         duplicates: number of events that were stored before.
     """
 

@@ -145,8 +145,6 @@ class AccessLog:
     use it up. Probes are always answered.
 
     Args:
-        app: what answers.
-        rate_limit: of one client.
         hosts: by which the ledger is called.
         digest: of the token of a header, empty where it is not accepted.
 

@@ -20,7 +20,6 @@ class Connection:
     """One open connection.
 
     Attributes:
-        client: address at its other end.
         close: ends it at once, whatever it does.
         deadline_seconds: monotonic clock at which it is closed.
     """

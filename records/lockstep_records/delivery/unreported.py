@@ -41,7 +41,6 @@ class _Job:
 
     Attributes:
         gone_since: wall clock since which no process of it was seen; None while one runs.
-        is_settled: whether its end is reported.
         num_gpus: GPUs of the node that were last known to be allocated to it.
         next_log_seconds: wall clock from which on its next error is logged.
     """

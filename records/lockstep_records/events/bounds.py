@@ -55,9 +55,6 @@ class EventError(ValueError):
 def check_document(document: object) -> dict[str, Any]:
     """The document itself, if every reader can take it; fields that are missing are not looked for.
 
-    Args:
-        document: decoded JSON of unknown origin.
-
     Raises:
         EventError: the value is not an event; the text says which field and why.
     """

@@ -42,7 +42,6 @@ class Event:
     Attributes:
         kind: a name of ``EVENT_KINDS``, or one of a newer writer.
         attempt: counts from 0, over restarts and requeues.
-        fields: depend on the kind.
         time: wall clock of the node, seconds since 1970.
         node: that wrote it; None where the source knows no node.
         launcher: which of a job's launchers on the node; None of the first, or only, one.

@@ -28,12 +28,7 @@ OF_RANK = "rank-"
 
 
 class ForeignFileError(OSError):
-    """A file that is not read or written.
-
-    Attributes:
-        filename: its path.
-        strerror: why, and whose folder it is in.
-    """
+    """A file that is not read or written."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EPERM, reason, str(path))

@@ -104,9 +104,6 @@ def _born_pages(folder: Path) -> list[Page]:
 def highest_step_before(path: Path) -> int | None:
     """Highest step that an earlier attempt completed, by this rank's page or another's.
 
-    Args:
-        path: of a page in its attempt's folder.
-
     Returns:
         None where no earlier attempt completed a step on this node.
     """

@@ -93,16 +93,14 @@ def _state(events: list[Event], pages: list[Page]) -> JobState:
     if any(find_process(page) is not None for page in pages):
         # A rank that outlives its launcher still computes, whatever the launcher wrote.
         return "running"
-    if finish_time(events) is not None or (pages and all(map(_has_ended, pages))):
+    if finish_time(events) is not None or (
+        pages and all(page.phase in ENDED_PHASES for page in pages)
+    ):
         return "ended"
     # Without a launcher the first exception is the end of the job: the others are gone with it.
     if any(page.phase == "failed" for page in pages):
         return "ended"
     return "gone" if pages else "starting"
-
-
-def _has_ended(page: Page) -> bool:
-    return page.phase in ENDED_PHASES
 
 
 def _outcome(events: list[Event], pages: list[Page]) -> str | None:

@@ -88,7 +88,6 @@ class RankError:
         source: one of ``SOURCES``: the hook that ``attach`` sets, or the error file of torchrun.
         type: class of the exception; empty where the source does not say.
         file: source file of the innermost call; None where the source does not say.
-        traceback: the end of the traceback.
         time: seconds since 1970.
     """
 
@@ -143,11 +142,7 @@ def read_error(page: Path) -> RankError | None:
 
 
 def read_torchrun_error(path: Path) -> RankError | None:
-    """The error in a file that torchrun's ``record`` wrote; None where there is none.
-
-    Args:
-        path: value of TORCHELASTIC_ERROR_FILE.
-    """
+    """The error that torchrun's ``record`` wrote to TORCHELASTIC_ERROR_FILE; None without any."""
     message = _read_json(path).get("message")
     if isinstance(message, str):
         return RankError(source="torchrun", type="", message=message)

@@ -104,11 +104,7 @@ class SpanSpool:
 
 
 def read_spans(path: Path) -> list[Span]:
-    """Spans of a rank by number; other lines are left out, an absent file is empty.
-
-    Args:
-        path: of the newer file; see ``spool_path``.
-    """
+    """Spans of a rank by number; other lines are left out, an absent ``spool_path`` is empty."""
     spans: dict[int, Span] = {}
     for file in (_older(path), path):
         for line in _lines(file):

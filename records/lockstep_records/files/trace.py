@@ -46,13 +46,7 @@ class Trace:
 
 
 def trace_of(job_id: str, environment: Mapping[str, str] = os.environ) -> Trace:
-    """The trace of a job.
-
-    Args:
-        job_id: name of the job.
-        environment: holds TRACEPARENT, ignored when malformed, and SLURM_RESTART_COUNT, which is
-            the requeue.
-    """
+    """The trace of a job, by SLURM_RESTART_COUNT and by TRACEPARENT, ignored when malformed."""
     restarts = environment.get("SLURM_RESTART_COUNT", "")
     requeue = int(restarts) if _REQUEUE.fullmatch(restarts) else 0
     parent = _TRACEPARENT.fullmatch(environment.get("TRACEPARENT", ""))

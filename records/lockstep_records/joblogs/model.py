@@ -63,13 +63,11 @@ class JobLog:
             nothing, or went on afterwards.
         withdrawn_by: kind of work that came after words of success.
         planned_minutes: after which it ended itself, as it was configured to.
-        last_sign: last time in it.
         step_seconds: duration of the steps in the order of the log.
         step_numbers: number of each of these steps, as the job counts; -1 where not logged.
         step_blocks: of how many steps each duration is the mean.
         watched: times of the first and the last line after ``last_progress`` in which a scheduler
             calls the job running.
-        last_step: the highest step logged.
         enqueued: collectives that each rank had entered when its watchdog printed them.
         timeouts: number, kind and size of the collective that each rank timed out in.
         notes: sentences about what could not be read.

@@ -33,7 +33,6 @@ class Classification:
 
     Attributes:
         failure_class: None unless it failed.
-        cause: name of the rule.
         culprit_ranks: empty where no rank is to blame or none is known.
         evidence: what was found, the deciding first.
         exception: what ended the rank to blame, with its place; None where none is known.

@@ -101,13 +101,7 @@ NCCL 10 minutes by default and often 30. What a job has survived for longer did 
 def node_events_of(
     events: Iterable[Event], attempt: int, end: float | None = None
 ) -> tuple[NodeEvent, ...]:
-    """Incidents of the nodes during an attempt.
-
-    Args:
-        events: of the job.
-        attempt: its number.
-        end: wall clock of its end; incidents long before it are left out. None for all.
-    """
+    """Incidents of the nodes in an attempt, without those long before its end if that is known."""
     return tuple(
         NodeEvent(
             sign=sign,

@@ -20,12 +20,7 @@ _REPORTED = {
 
 
 def evidence_of_log(log: JobLog, incident: Incident) -> Evidence:
-    """The evidence of a log, by the incident that its reader found.
-
-    Args:
-        log: what was read.
-        incident: of it; a job that runs gives no evidence of an end.
-    """
+    """The evidence of a log by its incident; a job that runs gives none of an end."""
     sign = _REPORTED.get(incident.outcome)
     if sign is not None:
         return Evidence(reported=(sign,))

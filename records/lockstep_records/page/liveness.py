@@ -91,12 +91,10 @@ def is_running(procfs: Path, pid: int, seen_monotonic_ns: int) -> bool:
     state, *fields = stat.rpartition(b")")[2].split()
     started_seconds = int(fields[18]) / _TICKS_PER_SECOND
     # /proc counts from boot with suspension, CLOCK_MONOTONIC without
-    latest_seconds = seen_monotonic_ns / 1e9 + _suspended_seconds() + _SLACK_SECONDS
+    clock = time.clock_gettime
+    suspended_seconds = clock(time.CLOCK_BOOTTIME) - clock(time.CLOCK_MONOTONIC)
+    latest_seconds = seen_monotonic_ns / 1e9 + suspended_seconds + _SLACK_SECONDS
     return state not in _ENDED_STATES and started_seconds <= latest_seconds
-
-
-def _suspended_seconds() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def _read(path: str) -> bytes:

@@ -170,11 +170,7 @@ class PageWriter:
         self.heartbeat_word[0] = now_ns << 4 | phase
 
     def append(self, values: Sequence[float]) -> int:
-        """Writes the next row and returns the number of rows.
-
-        Args:
-            values: of ``STEP_FIELDS``, in their order.
-        """
+        """Writes the next row, ``STEP_FIELDS`` in their order; returns the number of rows."""
         pack_row(self.row, 0, self.words[_STEPS], *values)
         self._row_words[_ROW_PRESENT] |= self.take_noted()
         return self.checksum_row()

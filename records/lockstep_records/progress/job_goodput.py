@@ -16,7 +16,6 @@ class WholeJob:
 
     Attributes:
         goodput: allocated GPU seconds by state; of ranks, where a job has no GPUs.
-        num_attempts: attempts that it covers.
         elapsed_seconds: from the first launch to the end of the last attempt, or until the last
             word of it.
     """

@@ -55,13 +55,7 @@ class ProgressEvents:
         self._next_goodput_seconds = 0.0
 
     def poll(self, pages: list[Page], moments: Moments, *, is_last: bool = False) -> list[Event]:
-        """What is new in the pages of one attempt.
-
-        Args:
-            pages: of the ranks of this node.
-            moments: of the attempt.
-            is_last: whether nothing follows, so that goodput is reported now.
-        """
+        """What is new in the pages of one attempt, and its goodput at the last call."""
         if not pages:
             return []
         attempt = int(pages[0].identity["attempt"])
@@ -231,13 +225,7 @@ def _separate_waits(
 
 
 def moments_of(events: Sequence[Event], attempt: int, over: float | None = None) -> Moments:
-    """The times of an attempt, by the events of the node's launcher.
-
-    Args:
-        events: of the job on this node.
-        attempt: its number.
-        over: when it was over; None while it runs.
-    """
+    """The times of an attempt by the events of its launcher; ``over`` is None while it runs."""
     begin: float | None = None
     launched: float | None = None
     ends: dict[int, float] = {}

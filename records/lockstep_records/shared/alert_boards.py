@@ -16,8 +16,6 @@ class AlertBoard:
     """Where the answer is.
 
     Attributes:
-        board: uid of the board.
-        row: title of its row.
         labels: labels of the alert that the board has as variables.
         window: range of time, as parameters of an address.
     """

@@ -15,9 +15,5 @@ def installed_version() -> str:
 
 
 def install_hint(extras: str) -> str:
-    """The command that installs extras, for error messages.
-
-    Args:
-        extras: names of extras, separated by commas.
-    """
+    """The command that installs extras, names with commas between, for error messages."""
     return f"run pip install '.[{extras}]' in the checkout"

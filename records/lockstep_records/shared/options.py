@@ -26,12 +26,7 @@ class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """What a function makes of the text of an option; its ValueError is a usage error.
-
-    Args:
-        name: what the usage shows for the value.
-        parse: gives the value of a text.
-    """
+    """What a function makes of the text of an option; its ValueError is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name, self._parse = name, parse

@@ -8,16 +8,9 @@ from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_records.progress.job_goodput import WholeJob, whole_job
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis import ends
+from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
-from lockstep_reports.analysis.summary import (
-    Ending,
-    RankSummary,
-    StepSummary,
-    summarize_endings,
-    summarize_ranks,
-    summarize_steps,
-)
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
@@ -49,13 +42,13 @@ class StepAnalysis:
     alignment: Alignment
     verdict: Verdict
     episodes: tuple[Episode, ...]
-    summary: StepSummary
-    ranks: tuple[RankSummary, ...]
+    summary: summaries.StepSummary
+    ranks: tuple[summaries.RankSummary, ...]
     ranks_over: tuple[int | None, int | None]
     cost: Cost
     goodput: Goodput
     times: ends.Times
-    endings: tuple[Ending, ...]
+    endings: tuple[summaries.Ending, ...]
     price_per_gpu_hour: float | None
     replayed: Replayed | None
     job: WholeJob | None
@@ -116,12 +109,7 @@ class StepAnalysis:
 
 
 def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) -> StepAnalysis:
-    """Aligns, scores and judges a recording; reads nothing, neither files nor clocks.
-
-    Args:
-        recording: what a reader returned.
-        price_per_gpu_hour: price of one GPU, in any currency.
-    """
+    """Aligns, scores and judges a recording; reads nothing, neither files nor clocks."""
     outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
@@ -139,13 +127,13 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         verdict=verdict,
         episodes=episodes,
         summary=_summarize(recording, scores),
-        ranks=summarize_ranks(steps, scores, alignment, columns),
+        ranks=summaries.summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
         # Nobody waits for a rank that trains by itself.
         goodput=goodput(steps, () if steps.is_independent else episodes, standstills),
         times=ends.measure_times(recording, alignment),
-        endings=summarize_endings(steps, recording.events),
+        endings=summaries.summarize_endings(steps, recording.events),
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         job=whole_job(recording.events),
@@ -171,8 +159,8 @@ def _judge(
     return None, verdict, episodes
 
 
-def _summarize(recording: Recording, scores: Scores) -> StepSummary:
-    summary = summarize_steps(recording.steps, scores)
+def _summarize(recording: Recording, scores: Scores) -> summaries.StepSummary:
+    summary = summaries.summarize_steps(recording.steps, scores)
     # Between collectives lies whatever the job did then, so none of them is a slow step.
     return summary if recording.collectives is None else replace(summary, losses=())
 

@@ -81,8 +81,6 @@ class Figure:
     """A picture for a page: HTML, drawn only where it is shown.
 
     Attributes:
-        name: of its element.
-        draw: gives the HTML.
         by_plotly: whether the page needs the script of plotly for it.
     """
 
@@ -117,7 +115,6 @@ class Document:
         name: of the job or the log.
         headline: the gravest truth in one short sentence.
         severity: what the headline is about; it gives the report its colour.
-        story: the sentences after the headline.
         facts: what was read, in a few words each.
         cards: the key figures, most important first.
         advice: what to do next, most urgent first; empty when there is nothing to do.

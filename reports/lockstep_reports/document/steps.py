@@ -12,18 +12,11 @@ from lockstep_reports import nan_stats
 from lockstep_reports.analysis.cost import causes
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.document import published
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import Finding, findings
 from lockstep_reports.document.missing_reasons import step_reasons, with_reasons
 from lockstep_reports.document.model import Document
-from lockstep_reports.document.published import (
-    Clocks,
-    JobGoodput,
-    Sign,
-    SlowEpisode,
-    Source,
-    StepsReport,
-)
 from lockstep_reports.document.step_sentences import (
     describe_end,
     list_caveats,
@@ -46,7 +39,7 @@ _COPIED = (
 )  # fmt: skip
 
 
-def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Document:
+def document_steps(analysis: StepAnalysis, signs: Sequence[published.Sign] = ()) -> Document:
     """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
     replay = None if analysis.replayed is None else analysis.replayed.what_if
     what_if = None if replay is None else describe_replay(replay, analysis)
@@ -100,13 +93,16 @@ def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
 
 
 def _publish(
-    analysis: StepAnalysis, truth: Finding, signs: Sequence[Sign], what_if: WhatIfFigures | None
-) -> StepsReport:
+    analysis: StepAnalysis,
+    truth: Finding,
+    signs: Sequence[published.Sign],
+    what_if: WhatIfFigures | None,
+) -> published.StepsReport:
     steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment
-    report = StepsReport(
+    report = published.StepsReport(
         headline=truth.sentence,
         severity=truth.severity,
-        source=Source(kind=analysis.recording.source_kind),
+        source=published.Source(kind=analysis.recording.source_kind),
         **{name: getattr(steps, name) for name in _OF_THE_JOB},
         attempts=analysis.other_attempts,
         outcome=analysis.outcome,
@@ -124,8 +120,8 @@ def _publish(
         ranks=analysis.ranks,
         ranks_over=analysis.ranks_over,
         endings=analysis.endings,
-        alignment=Clocks(
-            **{field.name: getattr(alignment, field.name) for field in fields(Clocks)}
+        alignment=published.Clocks(
+            **{field.name: getattr(alignment, field.name) for field in fields(published.Clocks)}
         ),
         collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
         what_if=what_if,
@@ -134,8 +130,8 @@ def _publish(
     return with_reasons(report, step_reasons(analysis))
 
 
-def _publish_goodput(job: WholeJob) -> JobGoodput:
-    return JobGoodput(
+def _publish_goodput(job: WholeJob) -> published.JobGoodput:
+    return published.JobGoodput(
         attempts=job.num_attempts,
         elapsed_seconds=job.elapsed_seconds,
         allocated_gpu_seconds=job.goodput.allocated_gpu_seconds,
@@ -145,8 +141,8 @@ def _publish_goodput(job: WholeJob) -> JobGoodput:
     )
 
 
-def _publish_episode(analysis: StepAnalysis, episode: Episode) -> SlowEpisode:
+def _publish_episode(analysis: StepAnalysis, episode: Episode) -> published.SlowEpisode:
     begin, end = analysis.episode_span(episode)
     copied: dict[str, Any] = {name: getattr(episode, name) for name in _COPIED}
     ratio = analysis.lost_step_ratio(episode)
-    return SlowEpisode(**copied, start_time=begin, end_time=end, lost_ratio=ratio)
+    return published.SlowEpisode(**copied, start_time=begin, end_time=end, lost_ratio=ratio)

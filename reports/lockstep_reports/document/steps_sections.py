@@ -9,6 +9,7 @@ from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending, RankSummary
+from lockstep_reports.document import step_sentences as sentences
 from lockstep_reports.document.missing_reasons import (
     heat_map_quantity,
     why_no_arrivals,
@@ -17,13 +18,6 @@ from lockstep_reports.document.missing_reasons import (
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
 from lockstep_reports.document.pictures import HEAT_MAPS, STEP_HINTS, list_figures
 from lockstep_reports.document.published import Sign
-from lockstep_reports.document.step_sentences import (
-    describe_episode_end,
-    has_clock,
-    has_end,
-    list_further_evidence,
-    sign_sentences,
-)
 from lockstep_reports.document.what_if import WhatIfFigures, name_ranks
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural
@@ -76,8 +70,8 @@ def _list_sections(
 ) -> Iterator[Section]:
     drawn = list_figures(analysis)
     yield from _draw_steps(analysis, drawn)
-    found = tuple(sign_sentences(signs))
-    yield Section(title="Evidence", blocks=((*list_further_evidence(analysis), *found),))
+    found = tuple(sentences.sign_sentences(signs))
+    yield Section(title="Evidence", blocks=((*sentences.list_further_evidence(analysis), *found),))
     if analysis.episodes:
         table = _tabulate_evidence(analysis)
         yield Section(title="Episodes", hint=_CONFIDENCE, blocks=(table,), is_brief=False)
@@ -138,14 +132,14 @@ def _tabulate_evidence(analysis: StepAnalysis) -> Table:
 
 
 def _tabulate_losses(analysis: StepAnalysis) -> Table:
-    is_timed = has_clock(analysis)
+    is_timed = sentences.has_clock(analysis)
     rows = []
     for episode in analysis.episodes:
         began = (clock(analysis.episode_span(episode)[0]),) if is_timed else ()
         cells = (
             culprits(episode), episode.phase or "none of its own",
             f"{episode.start_step} to {episode.end_step}", *began,
-            describe_episode_end(analysis, episode), duration(episode.late_seconds),
+            sentences.describe_episode_end(analysis, episode), duration(episode.late_seconds),
             duration(episode.lost_seconds), percent(analysis.lost_step_ratio(episode)),
         )  # fmt: skip
         rows.append(Row(cells))
@@ -266,7 +260,7 @@ def _make_shares(seconds_by_state: Mapping[Any, float], price: float | None) -> 
 
 
 def _tabulate_endings(endings: Sequence[Ending]) -> Table:
-    if not any(map(has_end, endings)):
+    if not any(map(sentences.has_end, endings)):
         return Table((), (), 0)
     rows = []
     for ending in sorted(endings, key=lambda ending: not ending.first)[:MAX_ROWS]:

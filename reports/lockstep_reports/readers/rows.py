@@ -43,11 +43,7 @@ def looks_like_rows(path: Path) -> bool:
 
 
 def read_rows(path: Path, notes: list[str]) -> pa.Table:
-    """All rows of a file, with the columns of ``NEEDED`` and ``OPTIONAL``.
-
-    Args:
-        path: the file.
-        notes: takes a sentence when incomplete lines are left out.
+    """All rows of a file, with the columns of ``NEEDED`` and ``OPTIONAL``; notes incomplete lines.
 
     Raises:
         ValueError: the file is broken, too big, or lacks a column.

@@ -111,7 +111,6 @@ class FlightRecorderLog:
     """Dumps of some ranks, joined.
 
     Attributes:
-        ranks: ranks with a dump.
         groups: members by name of the group.
         names: what a group is for, by its name.
         phases_at_hang: how far each rank is, by group and rank.

@@ -33,7 +33,6 @@ class Recording:
 
     Attributes:
         source_kind: kind of the reader, as in ``readers.READERS``.
-        path: what was read.
         events: events of the job over all attempts, in the order of writing.
         attempts: all attempts, first one first.
         read_at_seconds: wall clock at which it was read, to tell a running job from one that fell

@@ -20,15 +20,7 @@ from lockstep_records.progress.hangs import HangTimeouts, find_hang, is_stopped,
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
-from lockstep_reports.top.snapshot import (
-    STILL,
-    RankRow,
-    Snapshot,
-    lags,
-    state_of,
-    why_unobserved,
-    worst_first,
-)
+from lockstep_reports.top import snapshot
 from lockstep_reports.wording import duration, plural
 
 _NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
@@ -64,15 +56,16 @@ class PageSource:
             # A job wins over a node of the same name.
             self._job = find_job(name)
         except ValueError:
-            if not any(name == page.identity["node"] for page in _pages_of_newest()):
+            ranks = (rank for job in list_jobs(find_root()) for rank in _read_ranks(job, [], 0))
+            if not any(name == rank.page.identity["node"] for rank in ranks):
                 raise
             self._node = name
 
-    def poll(self) -> Snapshot:
+    def poll(self) -> snapshot.Snapshot:
         """The ranks now."""
         now, notes = time.time(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
-        rows: list[RankRow] = []
+        rows: list[snapshot.RankRow] = []
         standing: list[str] = []
         for folder in folders:
             ranks = _read_ranks(folder, notes)
@@ -89,11 +82,11 @@ class PageSource:
         if self._job is not None:
             with suppress(OSError):  # the folder is being removed
                 state = read_status(self._job).word
-        return Snapshot(
+        return snapshot.Snapshot(
             title=self._title,
             wall_seconds=now,
-            rows=worst_first(rows),
-            notes=(*standing, *why_unobserved(rows), *left_out),
+            rows=snapshot.worst_first(rows),
+            notes=(*standing, *snapshot.why_unobserved(rows), *left_out),
             state=state,
         )
 
@@ -111,11 +104,6 @@ def _standing(job: Path, ranks: list[_RankData], now: float) -> list[str]:
         return []
     record = record_of(hang, 0, now)
     return [f"{job.name} hangs for {duration(now - record.begin)}: {standstill_words(record)}."]
-
-
-def _pages_of_newest() -> list[Page]:
-    """Pages of the newest attempt of each job, without their step rows."""
-    return [rank.page for folder in list_jobs(find_root()) for rank in _read_ranks(folder, [], 0)]
 
 
 def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[_RankData]:
@@ -137,7 +125,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
     return []
 
 
-def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
+def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[snapshot.RankRow]:
     if not ranks:
         return []
     # Ranks are read one after the other, so their newest steps differ by a few.
@@ -152,17 +140,17 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
         own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
     return [
         _row(job_id, rank, nan_stats.number(lag), now)
-        for rank, lag in zip(ranks, lags(own_work), strict=True)
+        for rank, lag in zip(ranks, snapshot.lags(own_work), strict=True)
     ]
 
 
-def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
+def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> snapshot.RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step = nan_stats.median_number(seconds)
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     state = _state(page, quiet, step)
-    return RankRow(
+    return snapshot.RankRow(
         job_id=job_id,
         rank=page.identity["rank"],
         node=page.identity["node"],
@@ -175,7 +163,9 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         if rank.rows["sync_seconds"].any()
         else None,
         step_seconds=step,
-        tokens_per_second=None if state in STILL else _tokens_rate(rank, float(seconds.sum())),
+        tokens_per_second=None
+        if state in snapshot.STILL
+        else _tokens_rate(rank, float(seconds.sum())),
         loss=page.state["loss"],
         quiet_seconds=quiet,
         other_seconds=_median(rank.rows["other_seconds"]),
@@ -205,4 +195,6 @@ def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
         # A signal stops a rank at once; that it stalls shows after minutes.
         if process.pid is not None and is_stopped(process.pid):
             return "stopped"
-    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page))
+    return snapshot.state_of(
+        page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page)
+    )

@@ -58,7 +58,6 @@ class Snapshot:
     Attributes:
         wall_seconds: wall clock.
         state: of the job, as ``lockstep jobs`` says it; empty where several are shown.
-        notes: what could not be read.
     """
 
     title: str
@@ -135,14 +134,7 @@ def state_of(
     step_seconds: float | None,
     timeouts: HangTimeouts = HangTimeouts(),  # noqa: B008  # it is frozen
 ) -> str:
-    """State of a rank by its last phase and the time since its last progress.
-
-    Args:
-        phase: the phase that it entered last.
-        quiet_seconds: time since its last progress.
-        step_seconds: median duration of its steps; None where unknown.
-        timeouts: of the rank.
-    """
+    """State of a rank by its last phase, its silence, and the median of its steps if known."""
     if phase in ENDED_PHASES:
         return phase
     is_pause = phase in PAUSE_PHASES

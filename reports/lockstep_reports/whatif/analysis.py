@@ -39,7 +39,6 @@ class Explanation:
 
     Attributes:
         mask: the workers [stages, shards, replicas].
-        ranks: their global ranks.
         seconds: mean step with all operations as recorded, launch delays left out.
         without_seconds: mean step with the operations of these workers ideal.
         only_seconds: mean step with the operations of all others ideal.

@@ -36,7 +36,6 @@ class Factors:
         correlation: of forward and backward durations of a micro-batch, within rank and step.
         spread: standard deviation of the forward durations of micro-batches within rank and step,
             relative to their mean.
-        heaviest_stage: the stage that computes longest.
         slow_ranks: ranks that are slower than their stage and replica in most steps
             [stages, shards, replicas].
     """

@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 from lockstep_reports.arrays import Integers
 from lockstep_reports.recording import operations as optype
 from lockstep_reports.recording.operations import Layout
+from lockstep_reports.whatif import pairing
 from lockstep_reports.whatif.grid import Grid, NoReplayError
-from lockstep_reports.whatif.pairing import (
-    Pairs,
-    RankStep,
-    first_backward_waits,
-    pair,
-    reference_step,
-)
 
 # Traces hold seconds as float32, and operations that follow each other may overlap by rounding.
 _SLACK_SECONDS = np.float64(1e-6)
@@ -54,8 +48,8 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
         NoReplayError: its operations fit no known schedule.
     """
     in_parallel = layout.replicas * layout.sequence > 1
-    ranks = reference_step(grid)
-    edges, pairs = pair(ranks)
+    ranks = pairing.reference_step(grid)
+    edges, pairs = pairing.pair(ranks)
     for rank in ranks:
         edges += _link_rank(rank, in_parallel=in_parallel)
     group = _numbered(grid, [*map(list, pairs), *_groups_over_ranks(grid)])
@@ -64,19 +58,19 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
     return Graph(edges=edge_array, group=group, num_joint_replicas=joint)
 
 
-def _chain(*parts: Integers) -> Pairs:
+def _chain(*parts: Integers) -> pairing.Pairs:
     """Edges from each operation to the next one."""
     return list(pairwise(np.concatenate(parts).tolist()))
 
 
-def _link_rank(rank: RankStep, *, in_parallel: bool) -> Pairs:
+def _link_rank(rank: pairing.RankStep, *, in_parallel: bool) -> pairing.Pairs:
     computed = rank.ops(*optype.COMPUTE)
     if not len(computed):
         raise NoReplayError(f"stage {rank.stage} has recorded no computation")
     edges = _chain(computed)
     for name in optype.POINT_TO_POINT:
         edges += _chain(rank.ops(name))
-    edges += first_backward_waits(rank) + _link_recorded_order(rank, computed)
+    edges += pairing.first_backward_waits(rank) + _link_recorded_order(rank, computed)
     overlapped = in_parallel and bool(len(rank.ops(optype.SEPARATE_GRADS)))
     if in_parallel:
         edges += _chain(rank.ops(optype.PARAMS_GATHER, optype.GRADS_SCATTER))
@@ -86,19 +80,19 @@ def _link_rank(rank: RankStep, *, in_parallel: bool) -> Pairs:
     return edges + _link_tail(rank, computed, overlapped=overlapped)
 
 
-def _map_chunks(rank: RankStep, ops: Integers) -> dict[int, int]:
+def _map_chunks(rank: pairing.RankStep, ops: Integers) -> dict[int, int]:
     """The last operation of each chunk."""
     return dict(zip(rank.grid.chunk[ops].tolist(), ops.tolist(), strict=True))
 
 
-def _parameters_first(rank: RankStep) -> Pairs:
+def _parameters_first(rank: pairing.RankStep) -> pairing.Pairs:
     """A chunk's first forward waits for the last gathering of its parameters."""
     gathered = _map_chunks(rank, rank.sort_by_number(optype.PARAMS_GATHER))
     first = _map_chunks(rank, rank.ops(optype.FORWARD)[::-1])
     return [(op, first[chunk]) for chunk, op in gathered.items() if chunk in first]
 
 
-def _gradients_last(rank: RankStep) -> Pairs:
+def _gradients_last(rank: pairing.RankStep) -> pairing.Pairs:
     """The first scattering of a chunk's gradients waits for the chunk's last backward."""
     backward = rank.ops(optype.BACKWARD)
     first = _map_chunks(rank, rank.sort_by_number(optype.GRADS_SCATTER)[::-1])
@@ -106,7 +100,7 @@ def _gradients_last(rank: RankStep) -> Pairs:
     return [(last[chunk], op) for chunk, op in first.items() if chunk in last]
 
 
-def _link_tail(rank: RankStep, computed: Integers, *, overlapped: bool) -> Pairs:
+def _link_tail(rank: pairing.RankStep, computed: Integers, *, overlapped: bool) -> pairing.Pairs:
     """From the last computation to the optimizer, one after the other."""
     last = computed[np.argmax(rank.end[computed])]
     scattered, synced = rank.sort_by_number(optype.GRADS_SCATTER), rank.ops(optype.GRADS_SYNC)
@@ -124,9 +118,9 @@ def _link_tail(rank: RankStep, computed: Integers, *, overlapped: bool) -> Pairs
     return edges + [(int(op), int(tail[0])) for op in before if len(tail) and op != tail[0]]
 
 
-def _link_recorded_order(rank: RankStep, computed: Integers) -> Pairs:
+def _link_recorded_order(rank: pairing.RankStep, computed: Integers) -> pairing.Pairs:
     """Edges of the types that our own jobs add: after what had ended, before what began later."""
-    edges: Pairs = []
+    edges: pairing.Pairs = []
     begins, ends = rank.start[computed], rank.end[computed]
     for names in _streams(rank):
         ops = rank.ops(*names)
@@ -139,7 +133,7 @@ def _link_recorded_order(rank: RankStep, computed: Integers) -> Pairs:
     return edges
 
 
-def _streams(rank: RankStep) -> tuple[tuple[str, ...], ...]:
+def _streams(rank: pairing.RankStep) -> tuple[tuple[str, ...], ...]:
     """One stream for collectives that never overlap; else one each for parameters and gradients."""
     ops = rank.ops(*optype.IN_ORDER)
     if not np.any(rank.start[ops][1:] < rank.end[ops][:-1] - _SLACK_SECONDS):

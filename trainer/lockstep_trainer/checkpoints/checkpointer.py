@@ -20,13 +20,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 import lockstep
 from lockstep_trainer.checkpoints import files
-from lockstep_trainer.checkpoints.shards import (
-    State,
-    read_shards,
-    set_state,
-    state_of,
-    write_shards,
-)
+from lockstep_trainer.checkpoints import shards as shard_files
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
@@ -92,7 +86,6 @@ class Checkpointer:
     and a step's batch depends on its number alone.
 
     Args:
-        say: writes one line for people.
         monitor: counts saves and the time that steps wait for them.
     """
 
@@ -167,15 +160,8 @@ class Checkpointer:
         *,
         wait: bool = False,
     ) -> None:
-        """Writes a checkpoint, or begins to; ``finished`` gives the outcome.
-
-        Args:
-            step: the step that is done.
-            model: this rank's part.
-            optimizer: of the model.
-            wait: whether to wait until it is written, also with --checkpoint-async.
-        """
-        state = state_of(model, optimizer)
+        """Writes a checkpoint, or begins to without ``wait``; ``finished`` gives the outcome."""
+        state = shard_files.state_of(model, optimizer)
         if not self._config.checkpoint_async:
             self._finished.append(self._save(step, state))
             return
@@ -202,7 +188,7 @@ class Checkpointer:
     def _is_coordinator(self) -> bool:
         return self._world.rank == 0
 
-    def _save(self, step: int, state: State) -> Save:
+    def _save(self, step: int, state: shard_files.State) -> Save:
         start = time.monotonic()
         failure, is_invalid = self._write(step, state)
         # torch names the files of a rank __RANK_N.distcp.
@@ -215,11 +201,11 @@ class Checkpointer:
             size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
         )
 
-    def _write(self, step: int, state: State) -> _Outcome:
+    def _write(self, step: int, state: shard_files.State) -> _Outcome:
         """Why a checkpoint could not be written, the same on every rank."""
         folder = files.folder_of(self._root, step)
         try:
-            sha256_by_file = write_shards(state, folder, self._group)
+            sha256_by_file = shard_files.write_shards(state, folder, self._group)
         except CheckpointException as error:
             if self._is_coordinator:
                 # An unfinished folder would only take space; a valid checkpoint has another name.
@@ -264,14 +250,14 @@ class Checkpointer:
         return int(step)
 
     def _load(self, path: Path, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
-        state = state_of(model, optimizer)
+        state = shard_files.state_of(model, optimizer)
         try:
-            read_shards(state, path, self._group)
+            shard_files.read_shards(state, path, self._group)
         except CheckpointException as error:
             raise RuntimeError(
                 f"checkpoint {path} cannot be loaded: {_first_failure(error)}"
             ) from error
-        set_state(state, model, optimizer)
+        shard_files.set_state(state, model, optimizer)
 
     def _choose(self) -> tuple[Path | None, int, int]:
         """The checkpoint to resume from, its step, and the number of newer, invalid ones."""

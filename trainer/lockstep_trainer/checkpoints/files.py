@@ -36,8 +36,6 @@ class Checkpoint:
     """A committed checkpoint.
 
     Attributes:
-        step: optimizer steps that it contains.
-        facts: properties of the run that wrote it.
         sha256_by_file: of every file but the manifest.
     """
 

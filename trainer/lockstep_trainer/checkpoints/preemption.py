@@ -27,7 +27,6 @@ class Preemption:
     """The agreement of the ranks to stop after one step.
 
     Args:
-        every: steps between two checks.
         last: last step of the run, after which it ends anyway.
         same_step: whether a step needs all ranks; else each stops after its own.
     """

@@ -19,10 +19,6 @@ def _corrupt(path: Path) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
-def _truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
 def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
     @contextmanager
     def damage_newest(_fault: Fault, target: Target) -> Step:
@@ -40,6 +36,6 @@ def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
 
 KINDS = (
     _damage_kind("corrupt-checkpoint", _corrupt),
-    _damage_kind("truncate-checkpoint", _truncate),
+    _damage_kind("truncate-checkpoint", lambda path: os.truncate(path, path.stat().st_size // 2)),
     _damage_kind("lose-checkpoint", Path.unlink),
 )

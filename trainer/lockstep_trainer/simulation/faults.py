@@ -47,13 +47,7 @@ class SimulatedFault:
 def parse_faults(
     texts: Sequence[str], *, nodes: Sequence[str], steps: int, seed: int
 ) -> tuple[SimulatedFault, ...]:
-    """The faults in ``--fault`` flags.
-
-    Args:
-        texts: values of the flags.
-        nodes: node name of each rank.
-        steps: of the job.
-        seed: of the ranks and steps that are left to chance.
+    """The faults in ``--fault`` flags; the seed chooses ranks and steps that are left to chance.
 
     Raises:
         ValueError: one of them is not valid; one sentence names it and the remedy.

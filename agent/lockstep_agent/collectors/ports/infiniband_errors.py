@@ -14,11 +14,7 @@ _MAX_CHARACTERS = 128
 
 
 class InfinibandErrors:
-    """Reads all counters that need not be read each second.
-
-    Args:
-        detail: exports the rare counters too.
-    """
+    """Reads all counters that need not be read each second."""
 
     name = "infiniband_errors"
     tier = Tier.TEN_SECONDS

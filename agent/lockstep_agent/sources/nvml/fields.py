@@ -21,13 +21,10 @@ class _Batch:
 
 
 class Fields:
-    """Some fields of one GPU, read in one call.
+    """Some fields of one GPU, as pairs of field id and scope, read in one call.
 
     A field that the driver lacks is queried once and then left out. A field that is rejected in the
     batch is queried by itself before it is given up.
-
-    Args:
-        fields: pairs of field id and scope.
     """
 
     def __init__(self, gpu: Gpu, fields: Iterable[Field]) -> None:

@@ -37,12 +37,7 @@ class FailedOnStart(Condition):
 
 
 class CrashLoop(Condition):
-    """Jobs that were restarted ``least_restarts`` times or more within ``window``.
-
-    Attributes:
-        window: within which restarts count.
-        least_restarts: from which on it is a loop.
-    """
+    """Jobs that were restarted ``least_restarts`` times or more within ``window``."""
 
     window: Window
     least_restarts: Annotated[int, whole_number(0, 1000)]

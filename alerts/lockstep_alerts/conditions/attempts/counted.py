@@ -19,7 +19,6 @@ class _Counted(Condition):
 
     Attributes:
         COUNTERS: that must not grow, each with the series of it that count.
-        LABELS: of the alert.
         window: how far back growth counts.
     """
 

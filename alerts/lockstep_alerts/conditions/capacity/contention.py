@@ -1,15 +1,7 @@
 """The host under a job is short of something: processors, memory, or room for its pods."""
 
+from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import (
-    NODE_LABELS,
-    ON_MACHINE,
-    ON_NODE,
-    RUNNING,
-    kube_says,
-    recent,
-    runs_on,
-)
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, recorded, training
 from lockstep_catalogue.labels import GOODPUT, NAMESPACE, POD, PRESSURE, RESOURCE, STATE
@@ -45,7 +37,7 @@ class Contention(Condition):
         window = self.window.text
 
         def share(metric: Metric, limit: float, *matchers: Matcher) -> str:
-            return f"{by('max', rate(metric, window, *matchers), *NODE_LABELS)} > {limit:g}"
+            return f"{by('max', rate(metric, window, *matchers), *joins.NODE_LABELS)} > {limit:g}"
 
         pressed = share(
             host.JOB_PRESSURE_SECONDS,
@@ -55,18 +47,20 @@ class Contention(Condition):
         )
         throttled = share(host.JOB_THROTTLED_SECONDS, self.throttled_ratio)
         # What the loops themselves waited for a processor needs no other proof of harm.
-        waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
-        loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
-        queued = f"{waited} / {ON_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        harmed = f"and {ON_NODE} ({self._harm(windows)})"
+        waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *joins.NODE_LABELS)
+        loops = by("sum", select(training.RANKS, one_of(STATE, *joins.RUNNING)), *joins.NODE_LABELS)
+        queued = f"{waited} / {joins.ON_NODE} ({loops} > 0) > {self.harm_ratio:g}"
+        harmed = f"and {joins.ON_NODE} ({self._harm(windows)})"
         return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
     def _harm(self, windows: ScrapeWindows) -> str:
         """Nodes on which the job waits for data or launches, or with a rank that is late."""
         waits = one_of(GOODPUT, "data_wait", "host_bound")
-        lost = by("sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
-        spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
-        late = by("max", recent(recorded.LATENESS_RATIO, windows), *NODE_LABELS)
+        lost = by(
+            "sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *joins.NODE_LABELS
+        )
+        spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *joins.NODE_LABELS)
+        late = by("max", joins.recent(recorded.LATENESS_RATIO, windows), *joins.NODE_LABELS)
         return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
 
 
@@ -86,7 +80,7 @@ class NodePressure(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
         available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
-        scarce = f"({available} / {ON_MACHINE} ({total} > 0) < {self.below_ratio:g})"
+        scarce = f"({available} / {joins.ON_MACHINE} ({total} > 0) < {self.below_ratio:g})"
         limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
         # Page cache counts into the memory of a job, and is given back when it is asked for: only
         # a job whose tasks wait for memory is short of it.
@@ -96,25 +90,21 @@ class NodePressure(Condition):
             eq(RESOURCE, "memory"),
             eq(PRESSURE, "some"),
         )
-        stalls = f"{by('max', waits, *NODE_LABELS)} > {self.stall_ratio:g}"
-        full = f"{select(host.JOB_MEMORY)} > {ON_NODE} {limit} and {ON_NODE} ({stalls})"
+        stalls = f"{by('max', waits, *joins.NODE_LABELS)} > {self.stall_ratio:g}"
+        full = f"{select(host.JOB_MEMORY)} > {joins.ON_NODE} {limit} and {joins.ON_NODE} ({stalls})"
 
         def pressed_by_kubernetes(*matchers: Matcher) -> str:
             kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)
             holds = (kind, eq(foreign.KUBE_STATUS, "true"))
             return f"({select(foreign.KUBE_NODE_CONDITION, *holds, *matchers)} == 1)"
 
-        pressed = kube_says(runs_on(), pressed_by_kubernetes)
-        jobs = f"{runs_on()} and {ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
-        return by("group", jobs, *NODE_LABELS)
+        pressed = joins.kube_says(joins.runs_on(), pressed_by_kubernetes)
+        jobs = f"{joins.runs_on()} and {joins.ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
+        return by("group", jobs, *joins.NODE_LABELS)
 
 
 class PodEvicted(Condition):
-    """Pods that Kubernetes evicted within ``window``.
-
-    Attributes:
-        window: within which an eviction counts.
-    """
+    """Pods that Kubernetes evicted within ``window``."""
 
     window: Window
 

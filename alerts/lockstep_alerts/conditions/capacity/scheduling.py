@@ -65,11 +65,7 @@ class PreemptionLoss(Condition):
 
 
 class ResumedOlder(Condition):
-    """Queues in which a job resumed from an older checkpoint within ``window``.
-
-    Attributes:
-        window: within which a resume counts.
-    """
+    """Queues in which a job resumed from an older checkpoint within ``window``."""
 
     window: Window
 

@@ -19,7 +19,6 @@ class StorageDegraded(Wide):
     """Shared storage that fails or is slow on ``least_nodes`` nodes under jobs or more.
 
     Attributes:
-        window: over which requests are counted.
         above_seconds: mean duration of a request, from which on the volume crawls.
     """
 

@@ -1,19 +1,7 @@
 """A rank, or all ranks of a node, are later than their group by more than a share of the step."""
 
+from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.joins import (
-    NODE_LABELS,
-    ON_NODE,
-    ON_RANK,
-    RANK_LABELS,
-    explained_by_load,
-    explained_by_own_work,
-    has_several_clocks,
-    has_stood,
-    node_is_late,
-    phase_of_most_excess,
-    select_training_jobs,
-)
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import recorded
 from lockstep_catalogue.labels import PHASE
@@ -41,15 +29,15 @@ class Straggler(_Late):
         late = f"{select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}"
         return f"""(
   {late}
-  and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
-  and {select_training_jobs()}
-  unless {has_several_clocks()}
-  unless {has_stood(windows)}
-  unless {ON_NODE} ({node_is_late(self.above_ratio)})
-  unless {explained_by_load()}
+  and {joins.ON_RANK} ({joins.explained_by_own_work(self.above_ratio, joins.RANK_LABELS)})
+  and {joins.select_training_jobs()}
+  unless {joins.has_several_clocks()}
+  unless {joins.has_stood(windows)}
+  unless {joins.ON_NODE} ({joins.node_is_late(self.above_ratio)})
+  unless {joins.explained_by_load()}
 )
-* {ON_RANK} group_left ({PHASE.name})
-  {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
+* {joins.ON_RANK} group_left ({PHASE.name})
+  {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.RANK_LABELS)}"""
 
 
 class StragglerNode(_Late):
@@ -57,14 +45,14 @@ class StragglerNode(_Late):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Highest lateness ratio of each late node, with the phase in the labels."""
-        latest = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        latest = by("max", select(recorded.LATENESS_RATIO), *joins.NODE_LABELS)
         return f"""(
   {latest} > {self.above_ratio:g}
-  and {ON_NODE} ({node_is_late(self.above_ratio)})
-  and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
-  and {select_training_jobs()}
-  unless {has_several_clocks()}
-  unless {has_stood(windows)}
+  and {joins.ON_NODE} ({joins.node_is_late(self.above_ratio)})
+  and {joins.ON_NODE} ({joins.explained_by_own_work(self.above_ratio, joins.NODE_LABELS)})
+  and {joins.select_training_jobs()}
+  unless {joins.has_several_clocks()}
+  unless {joins.has_stood(windows)}
 )
-* {ON_NODE} group_left ({PHASE.name})
-  {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
+* {joins.ON_NODE} group_left ({PHASE.name})
+  {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.NODE_LABELS)}"""

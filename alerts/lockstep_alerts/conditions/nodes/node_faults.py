@@ -1,19 +1,8 @@
 """A GPU, the driver or the node under a job fails: one page a job and node, naming the part."""
 
+from lockstep_alerts.conditions import gpu_signs
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.gpu_signs import (
-    BROKEN_PARTS,
-    HOLD_SECONDS,
-    JUDGED_EVERY_SECONDS,
-    ON_BUS,
-    ON_GPU,
-    WHOLE_NODE,
-    degraded,
-    failed,
-    fatal_xids,
-    judged,
-)
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
@@ -37,9 +26,10 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         windows: what the scrape interval decides.
         window: how long after a fatal Xid its GPU counts as faulty.
     """
-    gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
-    faulty = f"{gpus} and {ON_GPU} {failed()}\nor\n{gpus} and {ON_BUS} ({xids})"
-    hung = select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE))
+    gpus, xids = held_gpus(windows), gpu_signs.fatal_xids(f"{window.seconds}")
+    failed = f"{gpus} and {gpu_signs.ON_GPU} {gpu_signs.failed()}"
+    faulty = f"{failed}\nor\n{gpus} and {gpu_signs.ON_BUS} ({xids})"
+    hung = select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *gpu_signs.WHOLE_NODE))
     node = f"{ran_on(windows)} and {ON_MACHINE} {hung}"
     return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
@@ -51,7 +41,7 @@ class JobNodeFault(Condition):
         window: how long after a fatal Xid its GPU counts as faulty.
     """
 
-    DETECTED_AFTER = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = gpu_signs.JUDGED_EVERY_SECONDS
 
     window: Window
 
@@ -61,22 +51,24 @@ class JobNodeFault(Condition):
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node failed, and how."""
-        gpus = _named_gpus(judged(eq(VERDICT, "failed"), *_ON_NODE))
+        gpus = _named_gpus(gpu_signs.judged(eq(VERDICT, "failed"), *_ON_NODE))
         item = "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
-        xids = fatal_xids(f"{self.window.seconds}", *_ON_NODE)
+        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_ON_NODE)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
 
 class JobGpuDegraded(Condition):
     """A GPU under a job is throttled, or its memory, PCIe or NVLink is worse than it should be."""
 
-    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(gpu_signs.HOLD_SECONDS.values()) + gpu_signs.JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a degraded GPU, each with the job that holds the GPU."""
-        gpus = f"{held_gpus(windows)} and {ON_GPU} {degraded()}"
+        gpus = f"{held_gpus(windows)} and {gpu_signs.ON_GPU} {gpu_signs.degraded()}"
         return by("group", gpus, *NODE_LABELS)
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node are degraded, and how."""
-        return _named_gpus(judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
+        return _named_gpus(
+            gpu_signs.judged(one_of(incidents.GPU_REASON, *gpu_signs.BROKEN_PARTS), *_ON_NODE)
+        )

@@ -14,11 +14,7 @@ _LEDGERS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-ledger")
 
 
 class LedgerStale(Condition):
-    """Clusters whose ledger has counts older than ``above``, or does not answer.
-
-    Attributes:
-        above: age of the ledger's counts.
-    """
+    """Clusters whose ledger has counts older than ``above``, or does not answer."""
 
     DETECTED_AFTER = "above"
 

@@ -36,10 +36,6 @@ class Feed:
     """One term of following and delivering, until ``ending`` is set or the lease is lost.
 
     Args:
-        server: whose jobs are told.
-        ledger: of which cluster they are.
-        lease: that is held.
-        ending: ends it.
         namespaces: to be followed; all where empty.
         selector: labels of the jobs that are taken.
 

@@ -41,9 +41,6 @@ class Change:
 class Follower(threading.Thread):
     """A kind in a namespace, or in all.
 
-    Args:
-        put: takes every change.
-
     Attributes:
         state: absent where the server does not have the kind.
         listed, changed: when the last list and the last change came, by the server's clock.

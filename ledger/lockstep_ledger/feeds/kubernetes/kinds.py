@@ -27,11 +27,7 @@ SUBMITTERS = frozenset({"CronJob", "CronWorkflow", "ScheduledWorkflow", "Node"})
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of objects.
-
-    Attributes:
-        plural: as in paths.
-    """
+    """A kind of objects."""
 
     group: str
     version: str

@@ -29,8 +29,6 @@ class Remembered:
     Attributes:
         project: of the job; empty where nobody states one.
         uid: of the object that it is, by the feed's newest word; empty where that is none.
-        kind: of that object.
-        is_open: whether its end is missing.
         is_ours: whether this feed speaks of it.
         sent: identities of its submissions and starts, as the feed that made them has them.
         runs: of its pods, as they were delivered, by name.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lockstep_ledger.feeds.kubernetes import objects
 from lockstep_ledger.feeds.kubernetes.fields import (
     Document,
     conditions_of,
@@ -12,13 +13,6 @@ from lockstep_ledger.feeds.kubernetes.fields import (
     part_of,
     seconds_of,
     text_of,
-)
-from lockstep_ledger.feeds.kubernetes.objects import (
-    Ending,
-    Reference,
-    job_id_of,
-    parent_of,
-    read_identity,
 )
 from lockstep_records.shared.printable import printable
 
@@ -35,7 +29,6 @@ class PodRun:
 
     Attributes:
         part: name of it in the ledger.
-        created: of its pod.
         end: None while they run.
         restart: number of restarts of the pod's containers before it.
     """
@@ -60,17 +53,14 @@ class Pod:
 
     Attributes:
         phase: Pending, Running, Succeeded or Failed.
-        disruption: reason of the condition DisruptionTarget.
         waiting: why its containers do not start.
-        claims: names of its resource claims.
         runs: by begin.
-        gone: when it left the server.
     """
 
     uid: str
     namespace: str
     name: str
-    parent: Reference | None
+    parent: objects.Reference | None
     job_id: str
     created: float
     gpus: int
@@ -95,12 +85,14 @@ class Pod:
         return self.gone is not None or self.phase in {"Succeeded", "Failed"}
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> objects.Ending | None:
         """The end of a pod that is a job by itself."""
         if self.phase not in {"Succeeded", "Failed"}:
             return None
         time = max((run.end for run in self.runs.values() if run.end is not None), default=None)
-        return Ending("Completed" if self.phase == "Succeeded" else "Failed", time, self.message)
+        return objects.Ending(
+            "Completed" if self.phase == "Succeeded" else "Failed", time, self.message
+        )
 
 
 def read_pod(item: Any, before: Pod | None = None) -> Pod:
@@ -109,11 +101,11 @@ def read_pod(item: Any, before: Pod | None = None) -> Pod:
     Raises:
         ObjectError: it has no identity.
     """
-    meta, uid, namespace, name, created = read_identity(item, "pods")
+    meta, uid, namespace, name, created = objects.read_identity(item, "pods")
     spec, status = part_of(item, "spec"), part_of(item, "status")
-    parent = parent_of(meta)
+    parent = objects.parent_of(meta)
     pod = Pod(
-        uid, namespace, name, parent, job_id_of(meta), created, _count_gpus(spec),
+        uid, namespace, name, parent, objects.job_id_of(meta), created, _count_gpus(spec),
         job_class=text_of(spec.get("priorityClassName")),
         labels={} if parent else {str(k): str(v) for k, v in part_of(meta, "labels").items()},
         node=text_of(spec.get("nodeName")),

@@ -19,13 +19,7 @@ _ONE_RANK = re.compile(r"Ranks? [\d, .]+ was")
 
 
 def judge_attempt(runs: Sequence[PodRun], pods: dict[str, Pod], word: str = "") -> dict[str, Any]:
-    """Fields of the end of an attempt after which another one follows.
-
-    Args:
-        runs: of the attempt.
-        pods: by uid.
-        word: of the queue or the owner that took its pods; empty where none did.
-    """
+    """Fields of the end of an attempt before another; ``word`` is of who took its pods."""
     if word in _QUEUE_WORDS:
         return _fields(classify(Evidence(scheduler=(_QUEUE_WORDS[word],))), word)
     found = _judge_pods(runs, pods)
@@ -37,14 +31,7 @@ def judge_attempt(runs: Sequence[PodRun], pods: dict[str, Pod], word: str = "") 
 def judge_job(
     ending: Ending, runs: Sequence[PodRun], pods: dict[str, Pod], *, has_run: bool
 ) -> dict[str, Any]:
-    """Fields of the end of a job.
-
-    Args:
-        ending: what its object says.
-        runs: of the last attempt.
-        pods: by uid.
-        has_run: whether any of its pods ever ran.
-    """
+    """Fields of the end of a job."""
     word = ending.word
     if word in {"Completed", "Deleted"}:
         return _fields(classify(Evidence(scheduler=(word,))), ending.message)

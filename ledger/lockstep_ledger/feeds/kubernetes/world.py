@@ -36,9 +36,7 @@ class World:
     Attributes:
         jobs: by uid of the object, or of the pod without an owner.
         dirty: uids of what changed since it was evaluated.
-        left_out: workloads that are not taken.
         num_changes: changes of objects that were read.
-        refused: objects that cannot be read.
     """
 
     def __init__(self, selector: Mapping[str, str | None]) -> None:

@@ -48,7 +48,7 @@ def find_suspect(log: JobLog, before: int | None) -> Judgement | None:
         for f in log.findings
         if (before is None or f.order < before) and f.last_order > log.restart_order
     ]
-    causes = [f for f in early if tier_of(f) in (Tier.CAUSE, Tier.CRASH) and _counts(f)]
+    causes = [f for f in early if tier_of(f) in (Tier.CAUSE, Tier.CRASH) and f.kind != "srun_exit"]
     if causes:
         first = min(causes, key=lambda f: (tier_of(f), early.index(f)))
         return _accuse_first(log, first, causes)
@@ -115,16 +115,11 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
     many = max(len(f.ranks) or f.count for f in same)
     if many >= max(_MANY, _MOST_SHARE * world) and many > _MOST_SHARE * world:
         return True
-    return many > 1 and same[0].kind in _RAISED and not _has_trained(log) and not _has_victims(log)
-
-
-def _has_trained(log: JobLog) -> bool:
-    return log.last_step is not None or len(log.step_seconds) > 0
-
-
-def _has_victims(log: JobLog) -> bool:
-    """Whether ranks timed out waiting for others, which a failure in each rank does not cause."""
-    return bool(victims_of(list(log.findings)))
+    has_trained = log.last_step is not None or len(log.step_seconds) > 0
+    if many <= 1 or same[0].kind not in _RAISED or has_trained:
+        return False
+    # A failure in each rank lets no rank time out waiting for others.
+    return not victims_of(list(log.findings))
 
 
 def _breaks_off(log: JobLog, first: Finding) -> bool:

@@ -32,7 +32,6 @@ class Incident:
         cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the
             log names none.
         failure_class: None unless it failed.
-        first: line of the first cause.
         evidence: lines that support it, the first cause first.
         ended: time at which the resource manager ended the ranks, else the last time in the log;
             seconds since 1970.

@@ -23,7 +23,6 @@ class LogLine:
     """A line and its position.
 
     Attributes:
-        body: the text without its prefixes.
         number: of the line in its file, from 1.
         data: block that holds it, from ``start`` on.
         floor: end of the line before it that was parsed; no time is searched before that.

@@ -13,15 +13,8 @@ from lockstep_records.joblogs.kinds import (
     LAUNCHER_ERRORS,
     Kind,
 )
+from lockstep_records.joblogs.reading import groups
 from lockstep_records.joblogs.reading.clock import Clock
-from lockstep_records.joblogs.reading.groups import (
-    MOST_ORIGINS,
-    LineGroup,
-    LogLine,
-    add_details,
-    add_exit,
-    key_of,
-)
 from lockstep_records.joblogs.reading.launcher_summary import (
     SUMMARY_KINDS,
     ExitSummary,
@@ -57,7 +50,7 @@ class Scan:
         self, name: str, clock: Clock, first_order: int = 0, rank: int | None = None
     ) -> None:
         self.name, self.clock, self.rank = name, clock, rank
-        self.groups: dict[tuple[str, str], LineGroup] = {}
+        self.groups: dict[tuple[str, str], groups.LineGroup] = {}
         self.milestones = Milestones()
         self.first_stamp: Stamp | None = None
         self.origins: dict[Origin, None] = {}
@@ -86,12 +79,14 @@ class Scan:
             counted = start
             text = clean(data[start : min(end, start + LONGEST_LINE)]).replace("\0", "")
             origin, body = split_prefix(text)
-            self._add_line(LogLine(text, body, origin, number + 1, data, start, floor), kinds)
+            self._add_line(
+                groups.LogLine(text, body, origin, number + 1, data, start, floor), kinds
+            )
             floor = end
         self.clock.last_before(data, len(data), floor)
         self.lines += data.count(b"\n") - extra + (not data.endswith(b"\n"))
 
-    def _add_line(self, line: LogLine, kinds: list[int]) -> None:
+    def _add_line(self, line: groups.LogLine, kinds: list[int]) -> None:
         if line.text.startswith(_SHELL_TRACE):
             self._add_launch(line.text)
             return
@@ -104,7 +99,7 @@ class Scan:
         if self._is_helper_step:
             # One task of a step beside the training: its number is not a rank of the job.
             line.origin = replace(line.origin, task=None)
-        if line.origin != Origin() and len(self.origins) < MOST_ORIGINS:
+        if line.origin != Origin() and len(self.origins) < groups.MOST_ORIGINS:
             self.origins[line.origin] = None
         own = self.clock.parse(line.text, is_of_job=kind.name != "watcher")
         line.stamp = own or self.clock.last_before(line.data, line.start, line.floor)
@@ -123,9 +118,9 @@ class Scan:
         self._is_helper_step = tasks is not None and int(tasks[1]) == 1
         self.milestones.begin_launcher_step()
 
-    def _add_finding(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
+    def _add_finding(self, kind: Kind, match: re.Match[str], line: groups.LogLine) -> None:
         if kind.name == "traceback":
-            if len(self.tracebacks) < MOST_ORIGINS:
+            if len(self.tracebacks) < groups.MOST_ORIGINS:
                 self.tracebacks[line.origin] = self.tracebacks.get(line.origin, 0) + 1
         elif kind.name in SUMMARY_KINDS:
             for ended in self.summary.add_line(kind.name, match, line.origin):
@@ -133,9 +128,9 @@ class Scan:
         elif kind.name == "exception":
             self._add_exception(kind, match, line)
         else:
-            self._add(kind, key_of(kind, match), line, match=match)
+            self._add(kind, groups.key_of(kind, match), line, match=match)
 
-    def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
+    def _add_exception(self, kind: Kind, match: re.Match[str], line: groups.LogLine) -> None:
         """Adds the last line of a traceback; without one, the line only mentions an error."""
         before = line.data[max(0, line.start - _TRACEBACK_BYTES) : line.start]
         if not self.tracebacks.get(line.origin) and b'  File "' not in before:
@@ -144,7 +139,7 @@ class Scan:
         if (repeated := _REPEATED.match(line.body)) is not None:
             self._add_interleaved(repeated, kind, line)
             return
-        name, key = match["type"].rpartition(".")[2], key_of(kind, match)
+        name, key = match["type"].rpartition(".")[2], groups.key_of(kind, match)
         if name in LAUNCHER_ERRORS:
             if name in HIDING_ERRORS:
                 self._add(BY_NAME["hidden_cause"], "", line)
@@ -153,7 +148,7 @@ class Scan:
             kind = DATA_ERROR
         self._add(kind, key, line)
 
-    def _add_interleaved(self, repeated: re.Match[str], kind: Kind, line: LogLine) -> None:
+    def _add_interleaved(self, repeated: re.Match[str], kind: Kind, line: groups.LogLine) -> None:
         """Adds a line into which several processes wrote the same exception at the same time."""
         name = repeated["type"].rpartition(".")[2]
         count = len(repeated[0]) // len(repeated["type"])
@@ -165,13 +160,14 @@ class Scan:
         for _ in range(count):
             self._add(kind, name, line)
 
-    def _was_reading_data(self, key: str, line: LogLine, before: bytes) -> bool:
+    def _was_reading_data(self, key: str, line: groups.LogLine, before: bytes) -> bool:
         """Whether the traceback shows that data was being read; searched once an exception."""
         if key not in self.data_errors and len(self.data_errors) < MOST_FINDINGS:
             # Lines of several ranks may be mixed; only those of the same origin are its traceback.
+            last_lines = before.splitlines()[-_TRACEBACK_LINES:]
             frames = [
                 body
-                for origin, body in map(split_prefix, map(clean, _last_lines(before)))
+                for origin, body in map(split_prefix, map(clean, last_lines))
                 if origin == line.origin and body.startswith("  ")
             ]
             traceback = "\n".join((*frames, line.text))
@@ -182,7 +178,7 @@ class Scan:
         self,
         kind: Kind,
         key: str,
-        line: LogLine,
+        line: groups.LogLine,
         *,
         match: "re.Match[str] | None" = None,
         ended: LauncherExit | None = None,
@@ -193,18 +189,14 @@ class Scan:
         if group is None:
             if len(self.groups) >= MOST_FINDINGS:
                 return
-            group = LineGroup(kind=kind, key=key, line=line, order=order, file=self.name)
+            group = groups.LineGroup(kind=kind, key=key, line=line, order=order, file=self.name)
             line.data = b""  # the group outlives its block
             self.groups[kind.name, key] = group
         group.count += 1
         group.last_order = order
-        if len(group.origins) < MOST_ORIGINS and line.origin != Origin():
+        if len(group.origins) < groups.MOST_ORIGINS and line.origin != Origin():
             group.origins[line.origin] = None
         if match is not None:
-            add_details(group, match, with_tasks=not self._is_helper_step)
+            groups.add_details(group, match, with_tasks=not self._is_helper_step)
         if ended is not None:
-            add_exit(group, ended)
-
-
-def _last_lines(data: bytes) -> list[bytes]:
-    return data.splitlines()[-_TRACEBACK_LINES:]
+            groups.add_exit(group, ended)

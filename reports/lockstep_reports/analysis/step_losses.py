@@ -37,6 +37,7 @@ class StepLoss:
         kind: ``periodic``, ``burst`` (steps in succession), ``restart`` (a long pause, most likely
             a restart), ``single``, or ``rest``: all others together.
         first_step: as the job counts; of a recording without numbers its position.
+        count: number of slow steps.
         period_steps: steps from one to the next of periodic ones; else None.
         lost_seconds: their time beyond the median.
         largest_ratio: the slowest of them to the median.

@@ -61,7 +61,11 @@ class LogSource(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowStretch:
-    """A stretch of steps that was slow; a log names nobody for it."""
+    """A stretch of steps that was slow; a log names nobody for it.
+
+    Attributes:
+        lost_seconds: wall time that the job lost.
+    """
 
     start_step: int
     end_step: int

@@ -88,6 +88,13 @@ class LivePage:
             (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0.0)
         )
 
+    def share_parameters(self) -> None:
+        """The rank has joined rounds and has exchanged parameters with a server."""
+        for name, value in (("sync_rounds", 3), ("independent_rounds", 1), ("staleness_steps", 2)):
+            self.writer.periodic.know(name, value)
+        self.writer.periodic.know("synced_ns", time.monotonic_ns())
+        self.writer.periodic.commit(1)
+
     def write_periodic(self) -> None:
         """Writes the periodic values; rank 3 has other parameters than its replicas."""
         periodic, rank = self.writer.periodic, self.writer.identity.rank

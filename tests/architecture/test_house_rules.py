@@ -138,7 +138,8 @@ NEEDS_NOTHING = """
 import sys
 before = set(sys.modules)
 import {module}
-components = ("lockstep", "lockstep_catalogue", "lockstep_records")
+# multiprocessing calls the main module so too.
+components = ("lockstep", "lockstep_catalogue", "lockstep_records", "__mp_main__")
 tops = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 print(*sorted(tops - sys.stdlib_module_names - set(components)))
 """

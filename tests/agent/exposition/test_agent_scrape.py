@@ -148,6 +148,7 @@ def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
     root: Path, options: Options
 ) -> None:
     busy_job(root, options.hang_timeout_seconds)
+    LivePage(root, job_id="asynchronous").share_parameters()
     assert complaints(sampled(options).openmetrics.decode()) == []
 
 

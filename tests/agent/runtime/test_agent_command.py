@@ -41,6 +41,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     page.row(1, seconds=1.0)
     page.commit()
     page.writer.periodic.count("out_of_memory")
+    LivePage(root, job_id="asynchronous").share_parameters()
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)

@@ -7,6 +7,7 @@ model for some steps.
 import atexit
 import multiprocessing
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from lockstep_trainer.__main__ import main
 
+# The system gives ports from 32,768 on to connections of their own accord.
+_NOT_EPHEMERAL = range(20_000, 32_000)
 # A fork server and not plain forks: it has imported the trainer and done nothing else, so that no
 # thread and no CUDA context is copied into a rank.
 FORKS = multiprocessing.get_context("forkserver")
@@ -72,7 +75,12 @@ def end_ranks(ranks: Sequence[BaseProcess]) -> None:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A TCP port that nobody has, and that the system gives to no connection meanwhile."""
+    for port in random.sample(_NOT_EPHEMERAL, 100):
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("a hundred ports are taken")

@@ -260,6 +260,7 @@ _TYPICAL: dict[Metric, float] = {
     training.MEDIAN_LOAD: 4000,
     training.FINGERPRINT: 1.5e15,
     training.FINGERPRINT_STEP: 100,
+    training.STALENESS: 5,
 }
 _PER_SECOND: dict[Metric, float] = {
     training.COLLECTIONS: 0.1,
@@ -269,20 +270,27 @@ _PER_SECOND: dict[Metric, float] = {
     training.HOST_BOUND_SECONDS: 0.01,
     training.DEVICE_STEPS: 0.5 * GPUS,
     training.LAUNCH_BOUND_STEPS: 0.01,
+    training.SYNC_ROUNDS: 0.1,
 }
 
 
 def _quiet(metric: Metric, course: JobCourse, node: str, is_bad: Flags) -> Iterator[Samples]:
     rank = str(course.job.ranks_of(node)[0])
+    # The jobs meet in rounds: a job of independent exchanges has no lateness.
     fixed = {"rank": rank, "part_of_model": "pp=0", "part": "memory"}
+    chosen = {"exchange": ("round",)}
     free = [label for label in metric.labels if label.name not in {"cluster", "node", "job_id"}]
-    [*choices] = [label.values or (fixed[label.name],) for label in free] or [("",)]
+    [*choices] = [
+        chosen.get(label.name) or label.values or (fixed[label.name],) for label in free
+    ] or [("",)]
     for values in product(*choices):
         labels = dict(zip((label.name for label in free), values, strict=False))
         if metric in _TYPICAL:
             curve = _TYPICAL[metric] + 0 * course.since_start
         elif metric in _PER_SECOND:
             curve = _PER_SECOND[metric] * course.since_start
+        elif metric is training.LAST_SYNC:
+            curve = course.cluster.times
         elif metric.kind is Kind.COUNTER:
             curve = np.floor(np.cumsum(is_bad) / 4)
         else:

@@ -183,7 +183,7 @@ def _member(rank: _Rank) -> Member:
         batches_ahead=page.periodic.get("batches_ahead") or 0,
         sync_rounds=(num_rounds := page.periodic.get("sync_rounds") or 0),
         independent_rounds=page.periodic.get("independent_rounds") or 0,
-        staleness_steps=page.periodic["staleness_sum"] / num_rounds if num_rounds else None,
+        staleness_steps=(page.periodic["staleness_sum"] or 0) / num_rounds if num_rounds else None,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
         # Without a lock the pid tells the process, which on a copy is another machine's.

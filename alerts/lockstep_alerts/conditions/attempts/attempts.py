@@ -91,7 +91,11 @@ class TopologyWrong(Condition):
 
         disagree = f"{most} > {ON_JOB} {by('min', sizes, *JOB_LABELS)}"
         too_many = f"{ranks(*RUNNING)} > {ON_JOB} {most}"
-        too_few = f"{ranks()} < {ON_JOB} {most} and {ON_JOB} {ranks('init')} > 0"
+        lately = f"max_over_time({select(training.RANKS)}[{windows.long}])"
+        away = f"{by('group', lately, *JOB_LABELS, NODE)} unless {ON_NODE} {select(training.RANKS)}"
+        few = f"{ranks()} < {ON_JOB} {most} and {ON_JOB} {ranks('init')} > 0"
+        # An agent that is away for a moment takes the ranks of its node with it.
+        too_few = f"{few} unless {ON_JOB} ({away})"
         return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
 
 

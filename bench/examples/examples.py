@@ -105,7 +105,8 @@ def run_cell(cell: Cell) -> str:
             timeout=400,
         )
         if done.returncode:
-            return f"exit status {done.returncode}: {done.stderr[-2000:]}"
+            # The beginning says what ended a rank, the end what the launcher says of it.
+            return f"exit status {done.returncode}: {done.stderr[:3000]} ... {done.stderr[-1000:]}"
         report = [sys.executable, "-m", "lockstep_cli.main", "report", "--json", "-", JOB_ID]
         read = subprocess.run(
             report, env=environment, capture_output=True, text=True, check=False, timeout=200

@@ -1,8 +1,8 @@
 """The end of a rank: its last exception goes beside its page, and it waits for gloo's threads.
 
 A thread of gloo that drops a tensor of Python's while the interpreter ends makes torch abort the
-process ("terminate called without an active exception", pytorch/pytorch#190489), where a loop has
-not destroyed its process group. A rank that has trained to its end would be one that failed.
+process ("terminate called without an active exception", pytorch/pytorch#190489). A rank that has
+trained to its end would be one that failed.
 """
 
 import os
@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 
 from lockstep.guard import Parts
-from lockstep.identity.ranks import is_group_ready
 from lockstep_records.files.last_output import RankError, write_error
 
 _THREADS = Path("/proc/self/task")
@@ -28,12 +27,11 @@ _IDLE_POLLS = 2
 
 def wait_for_gloo(timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
     """Returns once gloo's threads wait for work, or after the time-out."""
-    if "torch.distributed" not in sys.modules or not is_group_ready():
-        return
     threads = [task for task in _THREADS.iterdir() if _read(task / "comm").strip() == _NAME]
     deadline = time.monotonic() + timeout_seconds
     num_idle_polls = 0
-    while num_idle_polls < _IDLE_POLLS and time.monotonic() < deadline:
+    # A destroyed group has its threads for as long as a mesh or a sharded module refers to it.
+    while threads and num_idle_polls < _IDLE_POLLS and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         is_idle = all(_is_asleep(task) for task in threads)
         num_idle_polls = num_idle_polls + 1 if is_idle else 0

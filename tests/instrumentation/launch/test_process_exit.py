@@ -9,14 +9,28 @@ import torch.distributed as dist
 from lockstep.process_exit import wait_for_gloo
 
 
+def _ten_gathers(group: dist.ProcessGroup) -> list[dist.Work]:
+    return [
+        group.allgather([[torch.empty(1 << 20)]], [torch.ones(1 << 20)])  # a few ms each
+        for _ in range(10)
+    ]
+
+
+def test_a_destroyed_group_that_something_refers_to_is_waited_for_too() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    group = dist.group.WORLD
+    assert group is not None
+    works = _ten_gathers(group)
+    dist.destroy_process_group()
+    wait_for_gloo(timeout_seconds=60.0)
+    assert all(work.is_completed() for work in works)
+
+
 @pytest.mark.usefixtures("single_rank_group")
 def test_collectives_that_nobody_has_waited_for_are_over_at_the_end_of_the_process() -> None:
     group = dist.group.WORLD
     assert group is not None
-    works = [
-        group.allgather([[torch.empty(1 << 20)]], [torch.ones(1 << 20)])  # a few ms each
-        for _ in range(10)
-    ]
+    works = _ten_gathers(group)
     wait_for_gloo(timeout_seconds=60.0)
     assert all(work.is_completed() for work in works)
 

@@ -29,7 +29,10 @@ SKIPS_ALLOWED_IN_CI = (
     "root may write everywhere",  # CI is root
     "torch itself does not save what it has compiled",  # a property of torch, not of the machine
     # Frameworks that are in no extra: each brings hundreds of megabytes or a build of its own.
-    *(f"{name} is not installed" for name in ("deepspeed", "megatron", "ray", "torchft")),
+    *(
+        f"{name} is not installed"
+        for name in ("deepspeed", "megatron", "ray", "torchft", "torchtitan")
+    ),
 )
 READY_SECONDS = 60.0
 START_ATTEMPTS = 3

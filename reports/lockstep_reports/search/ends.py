@@ -8,6 +8,7 @@ between them and at a lower one outside, over all heights that may count as late
 
 import numpy as np
 
+from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 
 # Heights that are tried besides the threshold: parts of these quantiles of the late steps. Noise
@@ -16,6 +17,7 @@ _USUAL_AND_HIGH = 0.5, 0.9
 _PARTS = np.array([0.0, 0.5, 0.8])
 # Nats by which an end must be likelier than none: of so many places one gains less by chance.
 _MIN_GAIN = 4.0
+_MIN_SAME_RATIO = 0.5
 
 
 def find_ends(
@@ -43,9 +45,21 @@ def find_ends(
         for height in np.unique(np.maximum(heights, threshold)):
             late = recorded & (np.nan_to_num(within, nan=-np.inf) >= height)
             gain, first, last = _most_likely(late, recorded, ends[1] - low)
-            found.append((gain, first + low, last + low))
+            if not _is_as_late(values, ends, (first + low, last + low)):
+                found.append((gain, first + low, last + low))
     _, first, last = max(found)
     return first, last
+
+
+def _is_as_late(values: Matrix, ends: tuple[int, int], inner: tuple[int, int]) -> bool:
+    """Whether what lies between the ends and the ``inner`` ones is about as late [steps] as they.
+
+    The lateness of a fault that stands all the time drifts too, and a height between its parts
+    divides it.
+    """
+    parts = values[ends[0] : inner[0]], values[inner[1] + 1 : ends[1] + 1]
+    usual = _MIN_SAME_RATIO * nan_stats.mean(values[inner[0] : inner[1] + 1])
+    return any(len(part) and nan_stats.mean(part) >= usual for part in parts)
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

@@ -15,7 +15,7 @@ import pytest
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+REPOSITORY = Path(__file__).parents[3]
 JOB_ID, STEPS = "job-a", 40
 PHASES = ("data", "forward", "backward", "sync", "optimizer")
 PACKAGES = {
@@ -23,7 +23,10 @@ PACKAGES = {
     "megatron_timers": "megatron",
     "ray_train": "ray",
     "torchft_loop": "torchft",
+    "torchtitan_metrics": "torchtitan",
 }
+# What needs a GPU runs by a script that replaces that need.
+ON_CPU = {"torchtitan_metrics": Path("bench/examples/torchtitan_on_cpu.py")}
 
 
 def free_port() -> int:
@@ -90,7 +93,7 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]], root: Path, out: P
 def test_every_step_of_every_rank_has_its_phases(name: str, root: Path, tmp_path: Path) -> None:
     if find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed")
-    script = EXAMPLES / f"{name}.py"
+    script = REPOSITORY / ON_CPU.get(name, Path("docs/examples", f"{name}.py"))
     if name == "torchft_loop":
         with lighthouse() as address:
             environment = {"TORCHFT_LIGHTHOUSE": address}

@@ -108,3 +108,21 @@ def test_the_ends_of_a_step_in_noise_are_found_from_any_part_of_it(
 
 def test_nothing_known_moves_no_end() -> None:
     assert find_ends(np.full((1, 50), np.nan), 1.0, (10, 20), (0, 49)) == (10, 20)
+
+
+@pytest.mark.parametrize("num_steps", [60, 300])
+@pytest.mark.parametrize("drift", [-0.5, 0.0, 0.5])
+@pytest.mark.parametrize("begin_ratio", [0.0, 0.33])
+def test_an_episode_holds_all_that_is_about_as_late(
+    num_steps: int, drift: float, begin_ratio: float
+) -> None:
+    steps, begin = np.arange(num_steps), int(begin_ratio * num_steps)
+    tolerance = max(MIN_TOLERANCE_STEPS, TOLERANCE_RATIO * num_steps)
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        height = 0.6 * draw.lognormal(0.0, 0.2, num_steps) * (1 + drift * steps / num_steps)
+        noise = np.abs(draw.normal(0.0, 0.03, num_steps))
+        lateness = np.where(steps >= begin, height, noise)[None]
+        first, last = find_ends(lateness, 0.06, (begin, num_steps - 1), (0, num_steps - 1))
+        assert abs(first - begin) <= tolerance
+        assert abs(last - (num_steps - 1)) <= tolerance

@@ -6,6 +6,8 @@ question is only where its steps change: the most likely pair of ends, with late
 between them and at a lower one outside, over all heights that may count as late.
 """
 
+import math
+
 import numpy as np
 
 from lockstep_reports import nan_stats
@@ -32,7 +34,8 @@ def find_ends(
         bounds: first and last column that it may reach.
     """
     low, high = bounds
-    found = [(0.0, *ends)]
+    # The best of so many places gains as much by chance.
+    found = [(math.log(high - low + 1), *ends)]
     for values in lateness:
         inside = values[ends[0] : ends[1] + 1]
         inside = inside[inside > threshold]
@@ -42,23 +45,24 @@ def find_ends(
         recorded = ~np.isnan(within)
         usual_and_high = np.quantile(inside, _USUAL_AND_HIGH)
         heights = np.outer(_PARTS, usual_and_high).ravel()
+        capped = np.clip(values, 0.0, usual_and_high[0])
         for height in np.unique(np.maximum(heights, threshold)):
             late = recorded & (np.nan_to_num(within, nan=-np.inf) >= height)
             gain, first, last = _most_likely(late, recorded, ends[1] - low)
-            if not _is_as_late(values, ends, (first + low, last + low)):
+            if not _is_as_late(capped, ends, (first + low, last + low)):
                 found.append((gain, first + low, last + low))
     _, first, last = max(found)
     return first, last
 
 
-def _is_as_late(values: Matrix, ends: tuple[int, int], inner: tuple[int, int]) -> bool:
-    """Whether what lies between the ends and the ``inner`` ones is about as late [steps] as they.
+def _is_as_late(capped: Matrix, ends: tuple[int, int], inner: tuple[int, int]) -> bool:
+    """Whether what lies between the ends and the ``inner`` ones is about as late as they are.
 
-    The lateness of a fault that stands all the time drifts too, and a height between its parts
-    divides it.
+    The lateness [steps] of a fault that stands all the time drifts too, and a height between its
+    parts divides it. It is ``capped`` at zero and at its usual value, for one pause outweighs many steps.
     """
-    parts = values[ends[0] : inner[0]], values[inner[1] + 1 : ends[1] + 1]
-    usual = _MIN_SAME_RATIO * nan_stats.mean(values[inner[0] : inner[1] + 1])
+    parts = capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1]
+    usual = _MIN_SAME_RATIO * nan_stats.mean(capped[inner[0] : inner[1] + 1])
     return any(len(part) and nan_stats.mean(part) >= usual for part in parts)
 
 

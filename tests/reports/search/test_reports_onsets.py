@@ -126,3 +126,31 @@ def test_an_episode_holds_all_that_is_about_as_late(
         first, last = find_ends(lateness, 0.06, (begin, num_steps - 1), (0, num_steps - 1))
         assert abs(first - begin) <= tolerance
         assert abs(last - (num_steps - 1)) <= tolerance
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "phase"},
+        {"kind": "stopped", "step_seconds": 0.05},
+        {"kind": "stopped", "step_seconds": 0.9},
+    ],
+    ids=lambda fault: "-".join(map(str, fault.values())),
+)
+def test_who_is_slow_from_the_first_step_to_the_last_has_one_episode_over_all(
+    fault: dict[str, Any], share: float
+) -> None:
+    for seed, num_steps in enumerate((300, 1000, 300, 1000)):
+        job = TimedJob(
+            share=share,
+            from_step=0,
+            rank=seed,
+            seed=seed,
+            num_steps=num_steps,
+            pauses=0.02,
+            **fault,
+        )
+        verdict, [episode] = judged(job)
+        assert verdict.ranks == (seed,)
+        assert episode.end_step - episode.start_step >= 0.9 * num_steps

@@ -59,7 +59,7 @@ def _is_as_late(capped: Matrix, ends: tuple[int, int], inner: tuple[int, int]) -
     """Whether what lies between the ends and the ``inner`` ones is about as late as they are.
 
     The lateness [steps] of a fault that stands all the time drifts too, and a height between its
-    parts divides it. It is ``capped`` at zero and at its usual value, for one pause outweighs many steps.
+    parts divides it. ``capped`` is at zero and at its usual value: one pause outweighs many steps.
     """
     parts = capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1]
     usual = _MIN_SAME_RATIO * nan_stats.mean(capped[inner[0] : inner[1] + 1])

@@ -49,21 +49,28 @@ def find_ends(
         for height in np.unique(np.maximum(heights, threshold)):
             late = recorded & (np.nan_to_num(within, nan=-np.inf) >= height)
             gain, first, last = _most_likely(late, recorded, ends[1] - low)
-            if not _is_as_late(capped, ends, (first + low, last + low)):
+            if not _cuts_late_part(capped, threshold, ends, (first + low, last + low)):
                 found.append((gain, first + low, last + low))
     _, first, last = max(found)
     return first, last
 
 
-def _is_as_late(capped: Matrix, ends: tuple[int, int], inner: tuple[int, int]) -> bool:
-    """Whether what lies between the ends and the ``inner`` ones is about as late as they are.
+def _cuts_late_part(
+    capped: Matrix, threshold: float, ends: tuple[int, int], inner: tuple[int, int]
+) -> bool:
+    """Whether what lies between the ends and the ``inner`` ones is late too.
 
-    The lateness [steps] of a fault that stands all the time drifts too, and a height between its
-    parts divides it. ``capped`` is at zero and at its usual value: one pause outweighs many steps.
+    The lateness [steps] of a fault that stands all the time drifts or grows, and a height between
+    its parts divides it. ``capped`` is at zero and at its usual value: one pause outweighs many
+    steps.
     """
     parts = capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1]
     usual = _MIN_SAME_RATIO * nan_stats.mean(capped[inner[0] : inner[1] + 1])
-    return any(len(part) and nan_stats.mean(part) >= usual for part in parts)
+    return any(
+        nan_stats.mean(part) >= usual or nan_stats.median(part) > threshold
+        for part in parts
+        if len(part)
+    )
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

@@ -154,3 +154,15 @@ def test_who_is_slow_from_the_first_step_to_the_last_has_one_episode_over_all(
         verdict, [episode] = judged(job)
         assert verdict.ranks == (seed,)
         assert episode.end_step - episode.start_step >= 0.9 * num_steps
+
+
+def test_what_grows_or_falls_to_a_lower_level_is_one_episode_while_it_is_late() -> None:
+    steps, begin = np.arange(600), 200
+    for seed in range(10):
+        noise = np.abs(np.random.default_rng(seed).normal(0.0, 0.02, len(steps)))
+        grows = noise + np.clip((steps - begin) / 400, 0.0, 1.0) * 0.5
+        first, last = find_ends(grows[None], 0.06, (230, 599), (0, 599))
+        assert begin < first < begin + 60  # it passes the threshold after 48 steps
+        assert last == len(steps) - 1
+        falls = noise + np.where(steps < 400, 0.5, 0.15) * (steps >= begin)
+        assert find_ends(falls[None], 0.06, (begin, 599), (0, 599)) == (begin, 599)

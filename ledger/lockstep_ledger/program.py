@@ -20,7 +20,7 @@ import uvicorn
 from lockstep_ledger.billing.months import list_closed
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.money.rate_card import read_rate_card
-from lockstep_ledger.store.checkpoint import Checkpointer
+from lockstep_ledger.store.checkpoint import checkpoint_beside
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
 from lockstep_ledger.store.shared_writer import SharedWriter
@@ -29,7 +29,7 @@ from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import LOG_NAME
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.connections import KEEP_ALIVE_SECONDS, Connections
-from lockstep_ledger.web.grants import WRITER_SCOPES, Tokens, read_tokens
+from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.server import BoundedServer
 
@@ -107,8 +107,8 @@ def run(settings: Settings) -> None:
         signal.signal(number, signal.default_int_handler)
     try:
         _check_tls(settings)
-        writers = _tokens(settings.writer_tokens, WRITER_SCOPES)
-        readers = _tokens(settings.reader_tokens, ("reader",))
+        writers = read_tokens(settings.writer_tokens, WRITER_SCOPES)
+        readers = read_tokens(settings.reader_tokens, ("reader",))
         listener = _listen(*settings.listen)
         with listener, _ledger(settings) as parts:
             _serve(settings, listener, Application(parts, writers, readers, _limits(settings)))
@@ -136,20 +136,18 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
             Retention(settings.keep_events_seconds, settings.keep_names_seconds),
         )
         is_shareable = engine.dialect.name == "postgresql"
-        with nullcontext() if is_shareable else writer_lock(engine):
+        lock = nullcontext() if is_shareable else writer_lock(engine)
+        with lock, checkpoint_beside(engine):
             group_commit = GroupCommit(writer, _end_server)
             windows = WindowReader(engine, clusters=clusters)
-            checkpointer = Checkpointer(engine)
             writer.start()
             group_commit.start()
             windows.start()
-            checkpointer.start()
             try:
                 parts = (engine, writer, group_commit, windows, clusters)
                 yield Parts(*parts, card=card, zone=settings.zone)
             finally:
                 windows.stop()
-                checkpointer.stop()
                 if group_commit.is_alive:
                     group_commit.stop()
                 writer.stop()
@@ -210,10 +208,6 @@ def _listen(host: str, port: int) -> socket.socket:
             "or port 0 for any free one"
         ) from error
     return listener
-
-
-def _tokens(path: Path | None, scopes: tuple[str, ...]) -> Tokens:
-    return read_tokens(path, scopes) if path else Tokens({})
 
 
 def _raise_file_limit() -> int:

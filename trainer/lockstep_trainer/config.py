@@ -1,6 +1,5 @@
 """Configuration of a training run: one frozen value, and the command-line flags made from it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +144,5 @@ class TrainConfig(Parallelism):
         return arguments_from(self)
 
 
-def trainer_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a click command one option per field of ``TrainConfig``."""
-    return options_from_fields(TrainConfig)(command)
+trainer_flags = options_from_fields(TrainConfig)
+"""Gives a click command one option per field of ``TrainConfig``."""

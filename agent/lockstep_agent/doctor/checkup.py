@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,37 +43,15 @@ _SKIPPED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Examination:
-    """How to examine the node.
+def check_up(
+    url: str | None, duration_seconds: float, options: Options, *, measures: bool,
+    fleet: Path | None, slower_than_ratio: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Prints the verdicts and, where it measures, the figures of GPUs, memory and all-reduce.
 
-    Attributes:
-        url: of an agent that is asked instead; None to sample here.
-        duration_seconds: time from the first sample to the last; a sign that may pass counts when
-            it is there all the time.
-        options: where the node is read and what it must have.
-    """
-
-    url: str | None
-    duration_seconds: float
-    options: Options
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
-    """What the measured figures are compared with.
-
-    Attributes:
-        fleet: file of the figures of other nodes; None compares with nothing.
-        slower_than_ratio: share of the fleet's median below which a figure is too slow.
-    """
-
-    fleet: Path | None
-    slower_than_ratio: float
-
-
-def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) -> int:
-    """Prints the verdicts and, with a probe, the figures.
+    The verdicts are those of the agent at ``url``, or of samples that are taken here: a sign that
+    may pass counts when it is there for all of the duration. A figure is too slow below that ratio
+    of the fleet's median; ``fleet`` is a file of the figures of other nodes.
 
     Returns:
         0 when the node is ok, 1 when a part is degraded or slow, 2 when one failed.
@@ -82,36 +60,34 @@ def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) ->
         click.UsageError: the agent does not answer, the fleet cannot be read, the probe fails.
     """
     try:
-        fleet = read_fleet(probe.fleet) if probe and probe.fleet else []
+        others = read_fleet(fleet) if fleet else []
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--fleet: {error}") from error
-    health = _ask(examination.url) if examination.url else _sample(examination)
-    preflight = _measure(examination.duration_seconds) if probe else {}
-    comparisons = (
-        list(compare(parse_figures(preflight), fleet, probe.slower_than_ratio)) if probe else []
-    )
+    health = _ask(url) if url else _sample(options, duration_seconds)
+    preflight = _measure(duration_seconds) if measures else {}
+    figures = parse_figures(preflight) if measures else []
+    comparisons = list(compare(figures, others, slower_than_ratio))
     if as_json:
-        figures = {"preflight": _as_json(preflight, comparisons)} if probe else {}
-        click.echo(json.dumps(health | figures))
+        measured = {"preflight": _as_json(preflight, comparisons)} if measures else {}
+        click.echo(json.dumps(health | measured))
     else:
         _print(health, comparisons)
-        if hidden := hiding_words(examination.options.procfs):
+        if hidden := hiding_words(options.procfs):
             click.echo(hidden)
         if "skipped" in preflight:
             click.echo(printable(f"preflight: {preflight['skipped']}"))
-    is_slow = any(comparison.too_slow for comparison in comparisons)
     # An agent of another version may have a verdict that is not known here.
-    return max(_STATUS.get(health["verdict"], 2), _STATUS[DEGRADED] if is_slow else 0)
+    status = _STATUS.get(health["verdict"], 2)
+    return max([status, *(_STATUS[DEGRADED] for each in comparisons if each.too_slow)])
 
 
-def _sample(examination: Examination) -> dict[str, Any]:
+def _sample(options: Options, duration_seconds: float) -> dict[str, Any]:
     """The verdicts of some samples taken here."""
-    duration_seconds = examination.duration_seconds
     # A little less than the whole time: the first sample is not taken at its very begin.
     hold_seconds = duration_seconds * 0.9
     limits = Limits(link_hold_seconds=hold_seconds, throttle_hold_seconds=hold_seconds)
     options = replace(
-        examination.options,
+        options,
         tick_seconds=duration_seconds / _NUM_SAMPLES,
         scrape_seconds=duration_seconds,
         linger_seconds=0.0,

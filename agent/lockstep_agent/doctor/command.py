@@ -68,13 +68,15 @@ def doctor(
         raise click.UsageError(f"--fleet {fleet} is compared by --preflight only; give both")
     from lockstep_agent.doctor import checkup  # noqa: PLC0415  # a page needs none of the agent's parts
 
-    examination = checkup.Examination(
-        url=url,
-        duration_seconds=duration_seconds,
-        options=Options(**node),
+    return checkup.check_up(
+        url,
+        duration_seconds,
+        Options(**node),
+        measures=preflight,
+        fleet=fleet,
+        slower_than_ratio=slower_than,
+        as_json=as_json,
     )
-    probe = checkup.Probe(fleet=fleet, slower_than_ratio=slower_than) if preflight else None
-    return checkup.check_up(examination, probe, as_json=as_json)
 
 
 def _print_record(record: str, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lockstep_catalogue import Metric, fabric
 
-_MICRO = 1e-6
+SECONDS_PER_DURATION = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,26 @@ class NamedCounter:
     Attributes:
         extra_labels: label values after the device.
         names: the drivers' names for it.
-        factor: from the driver's unit to the metric's.
     """
 
     metric: Metric
     extra_labels: tuple[str, ...]
     names: tuple[str, ...]
-    factor: float = 1
+
+
+def _split(**names: str) -> dict[str, tuple[str, ...]]:
+    return {value: tuple(text.split()) for value, text in names.items()}
 
 
 def _named(metric: Metric, **values: str) -> tuple[NamedCounter, ...]:
-    return tuple(
-        NamedCounter(metric, (value,), tuple(names.split())) for value, names in values.items()
-    )
+    return tuple(NamedCounter(metric, (value,), names) for value, names in _split(**values).items())
+
+
+def _each_priority(**names: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {
+        direction: _split(**{priority: text.replace("{p}", priority) for priority in "01234567"})
+        for direction, text in names.items()
+    }
 
 
 PLAIN = (
@@ -68,36 +75,19 @@ PLAIN = (
     ),
 )
 
-_PAUSES = {
-    "receive": "rx_prio{p}_pause rx_priority_{p}_xoff.nic rx_pfc_ena_frames_pri{p}",
-    "transmit": "tx_prio{p}_pause tx_priority_{p}_xoff.nic tx_pfc_ena_frames_pri{p}",
-}
-_GLOBAL_PAUSES = {
-    "receive": "rx_global_pause link_xoff_rx.nic rx_pause_frames rx_pause",
-    "transmit": "tx_global_pause link_xoff_tx.nic tx_pause_frames tx_pause",
-}
-_DURATIONS = {
-    "receive": "rx_prio{p}_pause_duration pfc_pri{p}_rx_duration_us",
-    "transmit": "tx_prio{p}_pause_duration pfc_pri{p}_tx_duration_us",
-}
-_GLOBAL_DURATIONS = {
-    "receive": "rx_global_pause_duration",
-    "transmit": "tx_global_pause_duration",
-}
-PRIORITIES = tuple(map(str, range(8)))
-
-
-def _each_priority(names: str) -> dict[str, tuple[str, ...]]:
-    return {priority: tuple(names.replace("{p}", priority).split()) for priority in PRIORITIES}
-
-
-PAUSES = {direction: _each_priority(names) for direction, names in _PAUSES.items()}
-GLOBAL_PAUSES = {direction: tuple(names.split()) for direction, names in _GLOBAL_PAUSES.items()}
-DURATIONS = {direction: _each_priority(names) for direction, names in _DURATIONS.items()}
-GLOBAL_DURATIONS = {
-    direction: tuple(names.split()) for direction, names in _GLOBAL_DURATIONS.items()
-}
-SECONDS_PER_DURATION = _MICRO
+PAUSES = _each_priority(
+    receive="rx_prio{p}_pause rx_priority_{p}_xoff.nic rx_pfc_ena_frames_pri{p}",
+    transmit="tx_prio{p}_pause tx_priority_{p}_xoff.nic tx_pfc_ena_frames_pri{p}",
+)
+GLOBAL_PAUSES = _split(
+    receive="rx_global_pause link_xoff_rx.nic rx_pause_frames rx_pause",
+    transmit="tx_global_pause link_xoff_tx.nic tx_pause_frames tx_pause",
+)
+DURATIONS = _each_priority(
+    receive="rx_prio{p}_pause_duration pfc_pri{p}_rx_duration_us",
+    transmit="tx_prio{p}_pause_duration pfc_pri{p}_tx_duration_us",
+)
+GLOBAL_DURATIONS = _split(receive="rx_global_pause_duration", transmit="tx_global_pause_duration")
 
 
 def first_value(counters: dict[str, int], names: tuple[str, ...]) -> int | None:

@@ -24,10 +24,6 @@ HUNG = "hung"
 _SLACK_SECONDS = 0.05  # a tick may be a little early
 
 
-def _no_readings(_state: str) -> Iterable[AnyReading]:
-    return ()
-
-
 class CollectorWorker:
     """Runs its collectors one after the other, each in its tier, at each ``run_once``.
 
@@ -45,7 +41,7 @@ class CollectorWorker:
         name: str,
         collectors: Iterable[Collector],
         *,
-        silence: Callable[[str], Iterable[AnyReading]] = _no_readings,
+        silence: Callable[[str], Iterable[AnyReading]] = lambda _state: (),
         stale_seconds: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

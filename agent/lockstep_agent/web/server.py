@@ -38,10 +38,8 @@ class MetricsServer(ThreadingHTTPServer):
         access_control: AccessControl | None = None,
         events: Callable[[], bytes] = lambda: b"[]",
     ) -> None:
-        self.pages, self.access_control = (
-            Pages(sampler, node, events),
-            access_control or AccessControl(),
-        )
+        self.pages = Pages(sampler, node, events)
+        self.access_control = access_control or AccessControl()
         self.connections = ConnectionLimiter(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT_SECONDS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # built in finish_request

@@ -61,7 +61,8 @@ def draw(answer: PanelAnswer, bases: Mapping[str, str]) -> Drawing:
     if panel.content:
         return Drawing(view="text", content={"text": answer.scope.fill_text(panel.content)})
     if answer.is_empty:
-        return message(answer.problem or panel.no_value or _emptiness(panel))
+        why = f": {panel.may_be_empty}" if panel.may_be_empty else ""
+        return message(answer.problem or panel.no_value or f"No data in this window{why}.")
     if panel.view is View.TABLE:
         return Drawing(view="table", content=draw_table(answer, bases))
     return _VIEWS[panel.view](answer)
@@ -70,11 +71,6 @@ def draw(answer: PanelAnswer, bases: Mapping[str, str]) -> Drawing:
 def message(text: str) -> Drawing:
     """A sentence in place of a drawing."""
     return Drawing(view="message", content={"text": text})
-
-
-def _emptiness(panel: Panel) -> str:
-    reason = panel.may_be_empty
-    return "No data in this window" + (f": {reason}." if reason else ".")
 
 
 def reading(panel: Panel, value: float | None) -> tuple[str, str]:

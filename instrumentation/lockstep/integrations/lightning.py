@@ -7,7 +7,7 @@ own step, so the phases come from Lightning's hooks; DDP's synchronisation comes
 """
 
 import functools
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any
 
 import lockstep
@@ -33,7 +33,7 @@ class LockstepCallback(Callback):
     def __init__(self, **options: Any) -> None:
         self._options = options
         self.monitor = lockstep.disabled()
-        self._evaluating: AbstractContextManager[None] | None = None
+        self._evaluation = ExitStack()
         self._losses: list[Any] = []
         self._learning_rate: Any = None
         self._samples = self._tokens = self._steps_seen = 0
@@ -95,22 +95,16 @@ class LockstepCallback(Callback):
 
     def on_validation_start(self, *_: Any) -> None:
         """Begins the evaluation, which holds its phase whatever the model's hooks report."""
-        self._evaluating = self.monitor.phase("eval")
-        self._evaluating.__enter__()
+        self._evaluation.enter_context(self.monitor.phase("eval"))
 
     def on_validation_end(self, *_: Any) -> None:
         """Ends the evaluation and begins the wait for the next batch."""
-        self._leave_evaluation()
+        self._evaluation.close()
         self.monitor.enter_phase("data")
-
-    def _leave_evaluation(self) -> None:
-        if self._evaluating is not None:
-            self._evaluating.__exit__(None, None, None)
-            self._evaluating = None
 
     def on_exception(self, *_: Any) -> None:
         """Closes the monitor as failed."""
-        self._leave_evaluation()
+        self._evaluation.close()
         self.monitor.close(failed=True)
 
     def on_train_end(self, *_: Any) -> None:

@@ -107,12 +107,7 @@ def storing(engine: Engine, client: str) -> Iterator[Send]:
             delivery = read_delivery(body, time.time())
             submission = Submission(delivery.events, list(delivery.refused), client)
             writer.write([submission])
-            rejected = [{"id": r.id, "reason": r.reason} for r in submission.refused]
-            return {
-                "stored": submission.stored,
-                "duplicates": submission.duplicates,
-                "rejected": rejected,
-            }
+            return submission.answer()
 
         yield write
 

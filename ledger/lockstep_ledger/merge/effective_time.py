@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from lockstep_records.progress.ettr import (
@@ -31,9 +32,9 @@ class Interruptions:
 
     num_nodes: float = 0.0
     node_seconds: float = 0.0
-    num_attempts: int = 0
-    num_failures: int = 0
-    num_checkpoints: int = 0
+    num_attempts: float = 0.0
+    num_failures: float = 0.0
+    num_checkpoints: float = 0.0
     restart_seconds: float = 0.0
     save_seconds: float = 0.0
     training_seconds: float = 0.0
@@ -84,16 +85,9 @@ def sum_interruptions(measured: Iterable[Interruptions]) -> Interruptions:
     jobs = [job for job in measured if job.node_seconds > 0]
     seconds = math.fsum(job.node_seconds for job in jobs)
     weighted = math.fsum(job.num_nodes * job.node_seconds for job in jobs)
-    return Interruptions(
-        num_nodes=weighted / seconds if seconds else 0.0,
-        node_seconds=seconds,
-        num_attempts=sum(job.num_attempts for job in jobs),
-        num_failures=sum(job.num_failures for job in jobs),
-        num_checkpoints=sum(job.num_checkpoints for job in jobs),
-        restart_seconds=math.fsum(job.restart_seconds for job in jobs),
-        save_seconds=math.fsum(job.save_seconds for job in jobs),
-        training_seconds=math.fsum(job.training_seconds for job in jobs),
-    )
+    names = (field.name for field in fields(Interruptions))
+    sums = {name: math.fsum(getattr(job, name) for job in jobs) for name in names}
+    return Interruptions(**sums | {"num_nodes": weighted / seconds if seconds else 0.0})
 
 
 def expectation(measured: Interruptions) -> Expectation:
@@ -106,27 +100,19 @@ def expectation(measured: Interruptions) -> Expectation:
     restart = measured.restart_seconds / measured.num_attempts
     if interval <= 0:
         return Expectation(failures_per_node_day=rate)
-
-    def expected(seconds: float) -> float:
-        return expected_ettr(
-            num_nodes=measured.num_nodes,
-            failures_per_node_day=rate,
-            restart_seconds=restart,
-            interval_seconds=seconds,
-            save_seconds=save,
-        )
-
-    best = best_interval_seconds(
-        num_nodes=measured.num_nodes, failures_per_node_day=rate, save_seconds=save
-    )
+    job: dict[str, float] = {
+        "num_nodes": measured.num_nodes, "failures_per_node_day": rate, "save_seconds": save,
+    }  # fmt: skip
+    expected = partial(expected_ettr, **job, restart_seconds=restart)
+    best = best_interval_seconds(**job)
     return Expectation(
         failures_per_node_day=rate,
         interval_seconds=interval,
         save_seconds=save,
         restart_seconds=restart,
-        expected_ettr_ratio=expected(interval),
+        expected_ettr_ratio=expected(interval_seconds=interval),
         best_interval_seconds=best,
-        best_ettr_ratio=None if best is None else expected(best),
+        best_ettr_ratio=None if best is None else expected(interval_seconds=best),
     )
 
 

@@ -47,7 +47,6 @@ class Record(msgspec.Struct):
         machines, machine_gpus: nodes of the newest run, and their GPUs.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
         disagreements: source, field and value of words that do not hold.
-        booked: whether the counters hold its end.
     """
 
     cluster: str

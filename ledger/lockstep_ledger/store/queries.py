@@ -25,6 +25,8 @@ OWN_COLUMNS = frozenset({"state", "facts", "counted", "settle_at", "run_begin"})
 _PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in OWN_COLUMNS)
 _END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
 _INTERNAL_FIELDS = ("number", "runs", "run_number")
+_GPUS = ("gpus_started", "gpus_reported", "num_ranks")
+"""Fields of a span that state its GPUs, the best first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,17 +133,12 @@ def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
             "node": node,
             "start": span["begin"] if span["has_start"] else None,
             "end": span["end"],
-            "gpus": _gpus_of(span),
+            "gpus": next((span[name] for name in _GPUS if span[name] is not None), None),
             **{name: (span["ending"] or {}).get(name) for name in names},
         }
         for node, span in newest.items()
         if node.isprintable()
     ]
-
-
-def _gpus_of(span: dict[str, Any]) -> float | None:
-    stated = (span["gpus_started"], span["gpus_reported"], span["num_ranks"])
-    return next((gpus for gpus in stated if gpus is not None), None)
 
 
 def _amendments(connection: Connection, number: int) -> list[dict[str, Any]]:
@@ -161,20 +158,12 @@ def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
     )
     timeline: list[dict[str, Any]] = []
     characters = 0
-    for row in connection.execute(query):
-        characters += len(row.body)
+    names = ("id", "time", "kind", "node", "attempt")
+    for row in connection.execute(query).mappings():
+        characters += len(row["body"])
         if characters > MAX_TIMELINE_CHARACTERS:
             break
-        timeline.append(
-            {
-                "id": row.id,
-                "time": row.time,
-                "kind": row.kind,
-                "node": row.node,
-                "attempt": row.attempt,
-                **json.loads(row.body),
-            }
-        )
+        timeline.append({name: row[name] for name in names} | json.loads(row["body"]))
     timeline.reverse()  # events of one moment stay in the order in which they were stored
     return sorted(timeline, key=lambda event: event["time"])
 

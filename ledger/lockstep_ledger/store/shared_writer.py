@@ -48,6 +48,10 @@ class SharedWriter:
         engine: an open store.
         open_writer: makes a writer that has loaded what the store holds.
         retention: what is kept for how long; everything for ever when left out.
+
+    Attributes:
+        bases: what counters held when the store was restored, by number: they are served without.
+        inbox_size: deliveries that wait for the leader, a moment ago.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class SharedWriter:
         self._open_writer = open_writer
         self._retention = retention or Retention()
         self._upkeep: Upkeep | None = None
-        self._bases: dict[int, float] = {}
+        self.bases: Mapping[int, float] = {}
         self._is_shareable = engine.dialect.name == "postgresql"
         self._engine = self._own_engine(engine) if self._is_shareable else engine
         self._holds_lock = False
@@ -67,7 +71,7 @@ class SharedWriter:
         self._socket: int | None = None
         self._begin_seconds: float | None = None
         self._written_seconds = float("-inf")
-        self._inbox_size = 0
+        self.inbox_size = 0
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._cut_lost, name="answers", daemon=True)
 
@@ -105,20 +109,10 @@ class SharedWriter:
         return Counters() if writer is None or not self.leads else writer.counters
 
     @property
-    def bases(self) -> Mapping[int, float]:
-        """What counters held when the store was restored, by number: they are served without."""
-        return self._bases
-
-    @property
     def sequence(self) -> int | None:
         """Number of the newest event in the store; None where this ledger does not lead."""
         writer = self._writer
         return None if writer is None else writer.sequence
-
-    @property
-    def inbox_size(self) -> int:
-        """Deliveries that wait for the leader, a moment ago."""
-        return self._inbox_size
 
     def start(self) -> None:
         """Takes the lead where nobody has it."""
@@ -143,10 +137,10 @@ class SharedWriter:
                 # What a node has sent before to another ledger comes first.
                 self._empty_inbox()
                 self._writer.write(submissions)
-            elif self._inbox_size < inbox.MAX_DELIVERIES:
+            elif self.inbox_size < inbox.MAX_DELIVERIES:
                 write_isolated(self._put, submissions)
             else:
-                raise LeadLostError(f"{self._inbox_size} deliveries wait for a leader")
+                raise LeadLostError(f"{self.inbox_size} deliveries wait for a leader")
             self._written_seconds = time.monotonic()
 
     def settle_due(self) -> int:
@@ -162,7 +156,7 @@ class SharedWriter:
             if self._writer is None:
                 self._take_lead()
             with self._engine.connect() as connection:
-                self._inbox_size = inbox.count(connection)
+                self.inbox_size = inbox.count(connection)
             self._empty_inbox()
             if self._writer is None or self._upkeep is None:
                 return 0
@@ -198,7 +192,7 @@ class SharedWriter:
         self._upkeep = Upkeep(self._engine, self._retention)
         with self._engine.connect() as connection:
             rows = connection.execute(select(counter_bases)).all()
-        self._bases = {row.counter: row.base for row in rows}
+        self.bases = {row.counter: row.base for row in rows}
         _log.info("lead=taken sequence=%s", self._writer.sequence)
 
     def _step_down(self) -> None:
@@ -213,7 +207,7 @@ class SharedWriter:
 
     def _empty_inbox(self) -> None:
         """Stores what others took; what is stored twice, after a kill between, counts once."""
-        for _ in range(_MAX_BATCHES if self._is_shareable or self._inbox_size else 0):
+        for _ in range(_MAX_BATCHES if self._is_shareable or self.inbox_size else 0):
             with self._engine.connect() as connection:
                 waiting = inbox.read(connection, _BATCH)
             if not waiting or self._writer is None:

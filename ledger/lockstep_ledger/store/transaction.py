@@ -45,6 +45,12 @@ class Submission:
     stored: int = 0
     duplicates: int = 0
 
+    def answer(self) -> dict[str, Any]:
+        """What the sender is told, as JSON (docs/formats/event-delivery.md)."""
+        names = ("id", "refusal", "reason")
+        rejected = [{name: getattr(letter, name) for name in names} for letter in self.refused]
+        return {"stored": self.stored, "duplicates": self.duplicates, "rejected": rejected}
+
 
 @dataclass(slots=True)
 class WriterState:

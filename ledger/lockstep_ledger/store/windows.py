@@ -67,23 +67,18 @@ def count_windows(
 
     Clusters that are not among ``clusters`` are one, "other"; None for no such limit.
     """
+    aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
+    letters = select(func.count()).select_from(dead_letters)
     with engine.connect() as connection:
-        slo = _count_slo(connection, now_seconds, clusters)
-        by_status = _count_by_status(connection, clusters)
-        targets = tuple(running_targets(connection, clusters))
-        ends = _newest_ends(connection, now_seconds, clusters)
-        aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
-        num_aside = connection.execute(aside).scalar()
-        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
-    return WindowCounts(
-        time_seconds=now_seconds,
-        slo=slo,
-        jobs=by_status,
-        dead_letters=num_letters or 0,
-        jobs_aside=num_aside or 0,
-        targets=targets,
-        ends=ends,
-    )
+        return WindowCounts(
+            time_seconds=now_seconds,
+            slo=_count_slo(connection, now_seconds, clusters),
+            jobs=_count_by_status(connection, clusters),
+            targets=tuple(running_targets(connection, clusters)),
+            ends=_newest_ends(connection, now_seconds, clusters),
+            jobs_aside=connection.execute(aside).scalar_one(),
+            dead_letters=connection.execute(letters).scalar_one(),
+        )
 
 
 def _count_by_status(

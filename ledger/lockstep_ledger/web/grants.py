@@ -100,14 +100,14 @@ def _token(authorization: str) -> bytes:
         return b""
 
 
-def read_tokens(path: Path, scopes: tuple[str, ...]) -> Tokens:
-    """The tokens of a file for these scopes.
+def read_tokens(path: Path | None, scopes: tuple[str, ...]) -> Tokens:
+    """The tokens of a file for these scopes; none without a file.
 
     Raises:
         ValueError: one sentence on what is wrong with it, with the number of the line.
     """
     grants: dict[str, Grant] = {}
-    for line in read_token_lines(path):
+    for line in read_token_lines(path) if path else ():
         try:
             grant = _read_grant(line, scopes)
         except ValueError as error:

@@ -16,7 +16,7 @@ from lockstep_ledger.ingest.document import (
 )
 from lockstep_ledger.ingest.feeds import Feeds
 from lockstep_ledger.merge.event import LedgerEvent
-from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.transaction import Submission, letter_of
 from lockstep_ledger.web.access import client_of
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
@@ -76,17 +76,8 @@ class Intake:
 
     def _answer(self, submission: Submission) -> Response:
         self.refusals.update(letter.refusal for letter in submission.refused)
-        rejected = [
-            {"id": letter.id, "refusal": letter.refusal, "reason": letter.reason}
-            for letter in submission.refused
-        ]
-        answer = {
-            "stored": submission.stored,
-            "duplicates": submission.duplicates,
-            "rejected": rejected,
-        }
-        is_nothing_good = rejected and not submission.stored and not submission.duplicates
-        return JSONResponse(answer, 422 if is_nothing_good else 200)
+        has_good = submission.stored or submission.duplicates or not submission.refused
+        return JSONResponse(submission.answer(), 200 if has_good else 422)
 
     async def _refuse(self, request: Request, error: DeliveryError, body: bytes) -> Response:
         """Keeps the refused request as a dead letter; of a stranger's nothing but the address."""
@@ -113,16 +104,7 @@ def granted(delivery: Delivery, grant: Grant) -> Delivery:
         if not objection:
             events.append(grant.stamped(event))
             continue
-        refused.append(
-            RefusedEvent(
-                refusal="scope",
-                reason=objection,
-                id=event.id,
-                job_id=event.job_id,
-                node=event.node,
-                body=event.letter,
-            )
-        )
+        refused.append(letter_of(event, "scope", objection))
     # A launcher or an agent that called itself a feed could hide that the feed is away.
     is_feed = grant.scope in {"", "scheduler"} and (
         grant.clusters is None or delivery.cluster in grant.clusters

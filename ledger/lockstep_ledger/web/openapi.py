@@ -35,10 +35,16 @@ _DELIVERY = {
 }
 _ANSWER = _object(stored=_INTEGER, duplicates=_INTEGER, rejected=_list_of(_REFUSED))
 _ERROR = _object(error=_TEXT)
+_JOB_ID = {"name": "job_id", "in": "path", "required": True, "schema": _TEXT}
+_FOREIGN = "The host or the origin is not this ledger."
+_NEXT = {"type": ["integer", "null"], "description": "after of the next page; null on the last"}
+_LETTER = {"type": "object", "required": ["refusal", "reason", "received", "body"]}
+_LETTERS = _object(dead_letters=_list_of(_LETTER), next=_NEXT)
 
 
 def document() -> dict[str, Any]:
     """The document, OpenAPI 3.1."""
+    page = _object(jobs=_list_of(job_row()), next=_NEXT)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -48,17 +54,17 @@ def document() -> dict[str, Any]:
         },
         "paths": {
             "/api/events": {"post": _intake()},
-            "/api/jobs": {"get": _get("A page of jobs, the newest first.", _page(), _parameters())},
+            "/api/jobs": {"get": _get("A page of jobs, the newest first.", page, _parameters())},
             "/api/jobs/{job_id}": {
                 "get": _get(
                     "One job: record, attempts, timeline, verdicts and checkpoints.",
                     _job(),
-                    [_path("job_id"), _query("cluster", "needed where two have this id")],
+                    [_JOB_ID, _query("cluster", "needed where two have this id")],
                 )
             },
             "/api/dead-letters": {
                 "get": _get(
-                    "What was refused and why, the newest first.", _letters(), _parameters()[-3:-1]
+                    "What was refused and why, the newest first.", _LETTERS, _parameters()[-3:-1]
                 )
             },
             "/api/costs": {
@@ -96,17 +102,14 @@ def _intake() -> dict[str, Any]:
             "Stored on the disk; each refused event is named with its reason.", _ANSWER
         ),
         "422": _content("No event of the delivery could be stored.", _ANSWER),
+        "400": _content("No delivery of this version."),
+        "401": _content("Not a writer's token."),
+        "403": _content(_FOREIGN),
+        "413": _content("Too many bytes or events."),
+        "415": _content("Another type than application/json, or compressed."),
+        "429": _content("Too many requests; Retry-After says when."),
+        "503": _content("The store does not take it now; send again."),
     }
-    for status, meaning in (
-        ("400", "No delivery of this version."),
-        ("401", "Not a writer's token."),
-        ("403", "The host or the origin is not this ledger."),
-        ("413", "Too many bytes or events."),
-        ("415", "Another type than application/json, or compressed."),
-        ("429", "Too many requests; Retry-After says when."),
-        ("503", "The store does not take it now; send again."),
-    ):
-        responses[status] = _content(meaning, _ERROR)
     return {
         "summary": "Delivers events, at least once; an id counts once.",
         "security": [{"writer": []}],
@@ -116,15 +119,14 @@ def _intake() -> dict[str, Any]:
 
 
 def _get(summary: str, schema: dict[str, Any], parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    responses = {"200": _content("The answer.", schema)}
-    for status, meaning in (
-        ("400", "A parameter is wrong."),
-        ("401", "Not a reader's token."),
-        ("403", "The host or the origin is not this ledger."),
-        ("404", "There is none."),
-        ("503", "The store does not answer."),
-    ):
-        responses[status] = _content(meaning, _ERROR)
+    responses = {
+        "200": _content("The answer.", schema),
+        "400": _content("A parameter is wrong."),
+        "401": _content("Not a reader's token."),
+        "403": _content(_FOREIGN),
+        "404": _content("There is none."),
+        "503": _content("The store does not answer."),
+    }
     return {
         "summary": summary,
         "security": [{"reader": []}],
@@ -133,7 +135,7 @@ def _get(summary: str, schema: dict[str, Any], parameters: list[dict[str, Any]])
     }
 
 
-def _content(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _content(description: str, schema: dict[str, Any] = _ERROR) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
@@ -154,18 +156,6 @@ def _query(name: str, meaning: str, choices: tuple[str, ...] | None = None) -> d
     return {"name": name, "in": "query", "description": meaning, "schema": schema}
 
 
-def _path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": _TEXT}
-
-
-def _next() -> dict[str, Any]:
-    return {"type": ["integer", "null"], "description": "after of the next page; null on the last"}
-
-
-def _page() -> dict[str, Any]:
-    return _object(jobs=_list_of(job_row()), next=_next())
-
-
 def _job() -> dict[str, Any]:
     lists = ("nodes", "attempts_list", "checkpoints_list", "verdicts", "timeline")
     ratios = ("goodput_ratio", "ettr_ratio", "last_hour_ettr_ratio")
@@ -178,11 +168,6 @@ def _job() -> dict[str, Any]:
     }
     required = ["cluster", "job_id", "status", "outcome", *lists]
     return {"type": "object", "required": required, "properties": properties}
-
-
-def _letters() -> dict[str, Any]:
-    letter = {"type": "object", "required": ["refusal", "reason", "received", "body"]}
-    return _object(dead_letters=_list_of(letter), next=_next())
 
 
 _MONTHLY = [

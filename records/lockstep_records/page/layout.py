@@ -24,20 +24,7 @@ MAGIC = b"LKSTPAGE"
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
-PHASES = (
-    "init",
-    "data",
-    "forward",
-    "backward",
-    "sync",
-    "optimizer",
-    "checkpoint",
-    "eval",
-    "other",
-    "restore",
-    "done",
-    "failed",
-)
+PHASES = ("init", *STEP_PHASES, "restore", "done", "failed")
 COLLECTIVE_KINDS = KIND.values
 CHECKPOINT_OUTCOMES = ("ok", "failed")
 STEP_BUCKETS = STEP_SECONDS.buckets

@@ -109,7 +109,7 @@ def recent_ettr(
     return (newest.productive - productive) / spent if spent > 0 else None
 
 
-def failures_per_node_day(num_failures: int, node_seconds: float) -> float | None:
+def failures_per_node_day(num_failures: float, node_seconds: float) -> float | None:
     """Measured rate of failures; None without any observed time."""
     return num_failures * _DAY_SECONDS / node_seconds if node_seconds > 0 else None
 

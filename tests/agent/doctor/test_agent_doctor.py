@@ -147,10 +147,17 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
     monkeypatch.setattr(checkup, "_measure", lambda _: measured)
     fleet = tmp_path / "fleet.jsonl"
     fleet.write_text(json.dumps({"figures": [figure(100)]}))
-    examination = checkup.Examination(url=None, duration_seconds=0.2, options=options)
     for ratio, status in ((0.9, 1), (0.7, 0)):
-        probe = checkup.Probe(fleet=fleet, slower_than_ratio=ratio)
-        assert checkup.check_up(examination, probe, as_json=False) == status
+        found = checkup.check_up(
+            None,
+            0.2,
+            options,
+            measures=True,
+            fleet=fleet,
+            slower_than_ratio=ratio,
+            as_json=False,
+        )
+        assert found == status
         assert ("too slow" in capsys.readouterr().out) == bool(status)
 
 

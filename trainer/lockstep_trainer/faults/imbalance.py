@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.faults.kind import Kind, Step, Target, Value, act_before_step
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.model.mixture import Mixture
 
@@ -17,13 +17,11 @@ _MAX_FACTOR = 64
 _FACTOR = Value(name="factor", low=2, high=_MAX_FACTOR, default=2, sort="whole number")
 
 
-@contextmanager
-def _skewed_shards(fault: Fault, target: Target) -> Step:
+def _skew_shards(fault: Fault, target: Target) -> None:
     """Repeats the rank's samples ``factor`` times: the same loss, more time and more tokens."""
     step, x, y = target.batch
     times = int(fault.values["factor"])
     target.batch = step, x.repeat(times, 1), y.repeat(times, 1)
-    yield
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def _refuses_expert(fault: Fault, config: TrainConfig, _layout: Layout) -> str |
 KINDS = (
     Kind(
         name="skewed-shards",
-        in_step=_skewed_shards,
+        in_step=act_before_step(_skew_shards),
         values=(_FACTOR,),
         refuses=_refuse_degrees("pp", "tp"),
     ),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -99,6 +99,17 @@ class Target:
 InStep: TypeAlias = Callable[[Fault, Target], AbstractContextManager[None]]
 Environment: TypeAlias = Mapping[str, str]
 Step: TypeAlias = Iterator[None]
+
+
+def act_before_step(act: Callable[[Fault, Target], object]) -> InStep:
+    """What a kind does in a step that acts before it, and has nothing to undo after it."""
+
+    @contextmanager
+    def enter_step(fault: Fault, target: Target) -> Step:
+        act(fault, target)
+        yield
+
+    return enter_step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,19 +1,17 @@
 """Host memory that runs out: allocations up to a limit on the address space."""
 
 import resource
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.faults.kind import Kind, Target, Value, act_before_step
 
 _MIB = 1 << 20
 
 
-@contextmanager
-def _run_out(fault: Fault, _target: Target) -> Step:
+def _run_out(fault: Fault, _target: Target) -> None:
     """Allocates until torch raises what it raises when the system has no memory left."""
     headroom_bytes = int(fault.values["mib"]) * _MIB
     # The hard limit stays: without root it could not be raised again.
@@ -27,7 +25,6 @@ def _run_out(fault: Fault, _target: Target) -> Step:
     finally:  # the handlers of the error need memory too
         blocks = []
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    yield
 
 
 def _address_space_bytes() -> int:
@@ -38,6 +35,6 @@ def _address_space_bytes() -> int:
 # A limit on the address space needs no rights; a cgroup's would need root and ends in signal 9.
 KIND = Kind(
     name="oom",
-    in_step=_run_out,
+    in_step=act_before_step(_run_out),
     values=(Value(name="mib", low=1, high=1 << 20, default=64, sort="whole number"),),
 )

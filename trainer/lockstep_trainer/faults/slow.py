@@ -5,15 +5,9 @@ from contextlib import contextmanager
 from torch import nn
 
 from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import InStep, Kind, Step, Target, Value
+from lockstep_trainer.faults.kind import InStep, Kind, Step, Target, Value, act_before_step
 
 DELAY = Value(name="delay", low=0, high=3600, default=0.1, sort="duration")
-
-
-@contextmanager
-def _loader(fault: Fault, target: Target) -> Step:
-    target.sleep(fault.values["delay"])
-    yield
 
 
 @contextmanager
@@ -56,7 +50,7 @@ class _OneDelay:
 
 
 _IN_STEP: dict[str, InStep] = {
-    "loader": _loader,
+    "loader": act_before_step(lambda fault, target: target.sleep(fault.values["delay"])),
     "forward": _forward,
     "backward": _backward,
     "optimizer": _optimizer,

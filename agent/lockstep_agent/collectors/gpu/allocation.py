@@ -276,14 +276,11 @@ def _device(gpus: list[GpuInUse], device_id: str) -> Device:
 
 
 def _join_field(owners: Iterable[Owner], name: str) -> str:
-    return _join(getattr(owner, name) for owner in owners)
-
-
-def _join(values: Iterable[str]) -> str:
-    """The distinct values of several owners as one list in one label.
+    """The distinct values of a field of several owners as one list in one label.
 
     A series for each owner would break joins: they need one series a GPU.
     """
+    values: set[str] = {getattr(owner, name) for owner in owners} - {""}
     # Shorter first, so that ranks sort as numbers.
-    distinct = sorted({value for value in values if value}, key=lambda value: (len(value), value))
+    distinct = sorted(values, key=lambda value: (len(value), value))
     return ",".join(distinct)[:_MAX_LABEL_CHARACTERS]

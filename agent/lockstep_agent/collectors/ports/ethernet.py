@@ -4,15 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier, present
-from lockstep_agent.ports.ethtool_names import (
-    DURATIONS,
-    GLOBAL_DURATIONS,
-    GLOBAL_PAUSES,
-    PAUSES,
-    PLAIN,
-    SECONDS_PER_DURATION,
-    first_value,
-)
+from lockstep_agent.ports import ethtool_names
+from lockstep_agent.ports.ethtool_names import first_value
 from lockstep_agent.sources.ethtool import open_ethtool
 from lockstep_agent.sources.interfaces import list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
@@ -42,21 +35,21 @@ class Ethernet:
                 bytes_per_second = megabits * _BYTES_PER_MEGABIT
                 yield Reading(fabric.NET_SPEED_MAX, (port.name,), bytes_per_second)
             counters = self._ethtool.counters(port.name)
-            for counter in PLAIN:
+            for counter in ethtool_names.PLAIN:
                 value = first_value(counters, counter.names)
                 labels = (port.name, *counter.extra_labels)
-                yield from present(counter.metric, labels, value, counter.factor)
+                yield from present(counter.metric, labels, value)
             yield from self._pauses(port.name, counters)
             yield from _durations(port.name, counters)
 
     def _pauses(self, device: str, counters: dict[str, int]) -> Iterator[Reading]:
-        for direction, names_by_priority in PAUSES.items():
+        for direction, names_by_priority in ethtool_names.PAUSES.items():
             by_priority = {
                 priority: first_value(counters, names)
                 for priority, names in names_by_priority.items()
             }
-            frames = [first_value(counters, GLOBAL_PAUSES[direction]), *by_priority.values()]
-            counts = [count for count in frames if count is not None]
+            of_all = first_value(counters, ethtool_names.GLOBAL_PAUSES[direction])
+            counts = [count for count in (of_all, *by_priority.values()) if count is not None]
             if counts:
                 yield Reading(fabric.NET_PAUSES, (device, direction, _ALL), sum(counts))
             # only priorities that were ever paused, seldom two of eight, so that series stay few
@@ -68,10 +61,10 @@ class Ethernet:
 
 
 def _durations(device: str, counters: dict[str, int]) -> Iterator[Reading]:
-    for direction, names_by_priority in DURATIONS.items():
-        all_names = (*names_by_priority.values(), GLOBAL_DURATIONS[direction])
+    for direction, names_by_priority in ethtool_names.DURATIONS.items():
+        all_names = (*names_by_priority.values(), ethtool_names.GLOBAL_DURATIONS[direction])
         values = [first_value(counters, names) for names in all_names]
         durations = [duration for duration in values if duration is not None]
         if durations:
-            seconds = sum(durations) * SECONDS_PER_DURATION
+            seconds = sum(durations) * ethtool_names.SECONDS_PER_DURATION
             yield Reading(fabric.NET_PAUSE_SECONDS, (device, direction), seconds)

@@ -16,6 +16,8 @@ _USUAL_AND_HIGH = 0.5, 0.9
 _PARTS = np.array([0.0, 0.5, 0.8])
 # Nats by which an end must be likelier than none: of so many places one gains less by chance.
 _MIN_GAIN = 4.0
+# A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
+_GAPS_OF_MEAN = 7.0
 
 
 def find_ends(
@@ -46,6 +48,25 @@ def find_ends(
             found.append((gain, first + low, last + low))
     _, first, last = max(found)
     return first, last
+
+
+def ends_of_strikes(lateness: Matrix, ends: tuple[int, int]) -> tuple[int, int]:
+    """First and last column of what strikes now and then, high above all noise.
+
+    Its rate may change, so that no rate says where it began. It goes on over gaps that are no
+    longer than a steady rate makes now and then.
+
+    Args:
+        lateness: of the unit: seconds, [steps].
+        ends: first and last column where it was found, with a strike each.
+    """
+    inside = lateness[ends[0] : ends[1] + 1]
+    strikes = np.flatnonzero(lateness > np.quantile(inside[inside > 0], 0.9) / 2)
+    num_inside = np.count_nonzero((strikes >= ends[0]) & (strikes <= ends[1]))
+    longest = _GAPS_OF_MEAN * (ends[1] - ends[0]) / max(1, num_inside)
+    parts = np.split(strikes, 1 + np.flatnonzero(np.diff(strikes) > longest))
+    most = max(parts, key=lambda part: np.count_nonzero((part >= ends[0]) & (part <= ends[1])))
+    return int(most[0]), int(most[-1])
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

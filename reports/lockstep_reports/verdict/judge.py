@@ -9,9 +9,10 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, excess, last_share, score, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
+from lockstep_reports.search.suspects import Suspect, find_stopped, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
@@ -99,6 +100,7 @@ def judge(
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
+    episodes = _with_stopped(steps, scores, episodes, window_steps)
     if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -108,11 +110,33 @@ def judge(
     if blind := evidence.why_blind(steps, scores):
         return unknown(*blind), ()
     if load := workload(steps, scores, window_steps):
-        return busy_everywhere(steps, scores, window_steps) or load, ()
+        return busy_everywhere(steps, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = evidence.why_brief(ranks, lost_seconds / run_seconds)
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
+
+
+def _with_stopped(
+    steps: Steps, scores: Scores, episodes: list[Episode], window_steps: int
+) -> list[Episode]:
+    """The episodes, and in their place those of processes that stood still again and again.
+
+    An episode stays that knows of as much such time, or lost more than twice as much.
+    """
+    run_seconds = float(np.nansum(scores.step_seconds))
+    found = find_stopped(steps, scores, window_steps)
+    suspects = drop_hiccups(found, run_seconds, len(steps.members), window_steps)
+    for suspect in suspects:
+        stopped = _episode(steps, suspect)
+        rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
+        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
+        if known_seconds < (stopped.stood_still_seconds or 0.0):
+            dear = [
+                e for e in rivals if _MIN_EXPLAINED_SHARE * e.lost_seconds > stopped.lost_seconds
+            ]
+            episodes = [e for e in episodes if e not in rivals or e in dear] + [stopped]
+    return episodes
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
@@ -145,19 +169,19 @@ def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
 
 
 def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:
-    accused = [episode for episode in episodes if not episode.busy_host]
+    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
+    # and does not count as a recurrence.
+    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * max(e.lost_seconds for e in episodes)
+    dear = [e for e in episodes if e.lost_seconds >= min_lost_seconds]
+    accused = [episode for episode in dear if not episode.busy_host]
     busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
     if not accused:
         return replace(busy, evidence=(*busy.evidence, *missing))
-    costliest_first = sorted(accused, key=rank_by_cost)
-    worst = costliest_first[0]
-    same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
-    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
-    # and does not count as a recurrence.
-    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * worst.lost_seconds
-    dear = [e for e in same_kind if e.lost_seconds >= min_lost_seconds]
-    ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
-    times = sum(episode.ranks == worst.ranks for episode in dear)
+    worst = min(accused, key=rank_by_cost)
+    same_kind = [e for e in accused if (e.group is None) == (worst.group is None)]
+    in_order = sorted(same_kind, key=rank_by_cost)
+    ranks = dict.fromkeys(rank for episode in in_order for rank in episode.ranks)
+    times = sum(episode.ranks == worst.ranks for episode in same_kind)
     recurrence = (f"It happened {times} times in the recording.",) if times > 1 else ()
     cause, why = cause_of(steps, worst)
     return Verdict(

@@ -15,6 +15,10 @@ from lockstep_reports.search.suspects import Suspect
 
 # Share of the longer work that must be such time: less leaves a cause of equal size.
 _MIN_BLOCKED_SHARE = 0.5
+# And of what it cost, as of a phase that is named.
+_MIN_SHARE_OF_COST = 0.25
+# Of such time, which one phase could have lasted for where that phase slept: clocks differ by less.
+_LASTED_SHARE = 0.9
 _MIN_CORRELATION = 0.4
 _MIN_TYPICAL_SHARE = 0.75
 _TINY_SECONDS = 1e-6
@@ -24,17 +28,37 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     """How long a suspect's process stood still in its episode; None where that explains nothing."""
     if steps.blocked is None:
         return None
-    rows, columns = list(suspect.rows), suspect.stretch.columns
+    rows = list(suspect.rows)
+    columns = suspect.stretch.first + np.flatnonzero(suspect.late)
     phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
     longer = np.array([excess(phase, rows) for phase in phases])
     blocked = excess(steps.blocked[:, columns], rows)
-    total = float(np.nansum(blocked))
-    if not total >= _MIN_BLOCKED_SHARE * np.nansum(longer) > 0:
+    total, needed = float(np.nansum(blocked)), float(np.nansum(longer))
+    if steps.run_queue is not None:
+        # What other processes took is not the rank's own.
+        needed -= max(0.0, float(np.nansum(excess(steps.run_queue[:, columns], rows))))
+    if (
+        not total
+        >= max(_MIN_BLOCKED_SHARE * needed, _MIN_SHARE_OF_COST * float(suspect.cost.sum()))
+        > 0
+    ):
         return None
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     most = int(np.argmax(np.nansum(longer, axis=1)))
     elsewhere = 1.0 - usual[most] / usual.sum()
-    return total if _is_spread(longer, most, blocked, elsewhere) else None
+    is_spread = _fell_into_several(phases[:, rows], steps.blocked[rows][:, columns])
+    return total if is_spread or _is_spread(longer, most, blocked, elsewhere) else None
+
+
+def _fell_into_several(phases: Matrix, blocked: Matrix) -> bool:
+    """Whether no phase [phases, ranks, steps] alone was long enough for such time [ranks, steps].
+
+    Other work on the host may lengthen any phase, but shortens none: a phase that sleeps lasts for
+    all of the time in each step.
+    """
+    lasts = phases >= _LASTED_SHARE * blocked
+    seconds = np.nansum(np.where(lasts, blocked, 0.0), axis=(1, 2))
+    return bool(seconds.max() < _LASTED_SHARE * np.nansum(blocked))
 
 
 def _is_spread(longer: Matrix, most: int, blocked: Matrix, elsewhere: float) -> bool:

@@ -165,7 +165,7 @@ def print_overhead(names: tuple[str, ...], count: int) -> None:
 @click.option("--pairs", default=0, show_default=True, help="Runs bare and watched, each.")
 @click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
 @click.option("--kept", type=_FOLDER, help="Runs nothing: judges what is kept in this folder.")
-def main(
+def main(  # noqa: PLR0917  # click gives them by name
     names: tuple[str, ...],
     faults: tuple[str, ...],
     busy: int,

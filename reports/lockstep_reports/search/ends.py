@@ -50,7 +50,7 @@ def find_ends(
     return first, last
 
 
-def ends_of_strikes(lateness: Matrix, ends: tuple[int, int]) -> tuple[int, int]:
+def ends_of_strikes(lateness: Matrix, threshold: float, ends: tuple[int, int]) -> tuple[int, int]:
     """First and last column of what strikes now and then, high above all noise.
 
     Its rate may change, so that no rate says where it began. It goes on over gaps that are no
@@ -58,15 +58,18 @@ def ends_of_strikes(lateness: Matrix, ends: tuple[int, int]) -> tuple[int, int]:
 
     Args:
         lateness: of the unit: seconds, [steps].
-        ends: first and last column where it was found, with a strike each.
+        threshold: over which a step is late, in seconds.
+        ends: first and last column where it was found, late both.
     """
-    inside = lateness[ends[0] : ends[1] + 1]
-    strikes = np.flatnonzero(lateness > np.quantile(inside[inside > 0], 0.9) / 2)
-    num_inside = np.count_nonzero((strikes >= ends[0]) & (strikes <= ends[1]))
-    longest = _GAPS_OF_MEAN * (ends[1] - ends[0]) / max(1, num_inside)
+    first, last = ends
+    inside = lateness[first : last + 1]
+    height = max(threshold, float(np.median(inside[inside > threshold])) / 2)
+    strikes = np.flatnonzero(lateness >= height)
+    within = strikes[(strikes >= first) & (strikes <= last)]
+    longest = _GAPS_OF_MEAN * (last - first) / len(within)
     parts = np.split(strikes, 1 + np.flatnonzero(np.diff(strikes) > longest))
-    most = max(parts, key=lambda part: np.count_nonzero((part >= ends[0]) & (part <= ends[1])))
-    return int(most[0]), int(most[-1])
+    _, found = max((np.isin(part, within).sum(), part.tolist()) for part in parts)
+    return found[0], found[-1]
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

@@ -162,12 +162,12 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
         scattered=True,
     )
     found = _suspects(single_ranks(steps), values, search)
-    stopped = _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))
-    ends = (
-        ends_of_strikes(s.evidence.lateness[s.stretch.unit], (s.stretch.first, s.stretch.last))
-        for s in stopped
-    )
-    return [_between(*each) for each in zip(stopped, ends, strict=True)]
+    stopped = []
+    for suspect in _drop_doubles(s for s in found if _is_waited_for(steps, s)):
+        stretch = suspect.stretch
+        lateness, ends = suspect.evidence.lateness[stretch.unit], (stretch.first, stretch.last)
+        stopped.append(_between(suspect, ends_of_strikes(lateness, stretch.threshold, ends)))
+    return stopped
 
 
 def beyond_usual(own_work: Matrix) -> Matrix:

@@ -27,7 +27,7 @@ from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.stood_still import stood_still_seconds
+from lockstep_reports.verdict.stood_still import stood_still_seconds, time_in_several_phases
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
@@ -95,7 +95,10 @@ def judge(
         len(steps.numbers),
     )
     episodes = [
-        replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
+        replace(
+            _episode(steps, suspect, stood_still_seconds(steps, suspect)),
+            busy_host=waited_for_cores(steps, scores, suspect),
+        )
         for suspect in culprits
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
@@ -128,7 +131,7 @@ def _with_stopped(
     found = find_stopped(steps, scores, window_steps)
     suspects = drop_hiccups(found, run_seconds, len(steps.members), window_steps)
     for suspect in suspects:
-        stopped = _episode(steps, suspect)
+        stopped = _episode(steps, suspect, time_in_several_phases(steps, suspect))
         rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
         known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
         if known_seconds < (stopped.stood_still_seconds or 0.0):
@@ -148,10 +151,15 @@ def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: in
     suspects = [
         suspect
         for suspect in drop_hiccups(found, run_seconds, len(steps.members), window_steps)
-        if explained_by_load(unqueued, suspect) is None and is_straggler(scores, suspect)
+        if explained_by_load(unqueued, suspect) is None
+        and is_straggler(scores, suspect)
+        and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2
     ]
     # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
-    slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
+    slow = [
+        _episode(steps, suspect, stood_still_seconds(steps, suspect))
+        for suspect in place_ends(suspects, len(steps.numbers))
+    ]
     named = {rank for episode in slow for rank in episode.ranks}
     return slow + [episode for episode in busy if not named & {*episode.ranks}]
 
@@ -195,12 +203,11 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     )
 
 
-def _episode(steps: Steps, suspect: Suspect) -> Episode:
+def _episode(steps: Steps, suspect: Suspect, stood_still: float | None) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
     late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
     phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
-    stood_still = stood_still_seconds(steps, suspect)
     if stood_still is not None:
         phase = phase_seconds = None
     has_group = suspect.units.kind not in {"rank", "ranks"}

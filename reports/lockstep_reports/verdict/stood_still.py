@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import excess
 from lockstep_reports.search.suspects import Suspect
@@ -28,26 +28,41 @@ def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
     """How long a suspect's process stood still in its episode; None where that explains nothing."""
     if steps.blocked is None:
         return None
-    rows = list(suspect.rows)
-    columns = suspect.stretch.first + np.flatnonzero(suspect.late)
-    phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
-    longer = np.array([excess(phase, rows) for phase in phases])
-    blocked = excess(steps.blocked[:, columns], rows)
-    total, needed = float(np.nansum(blocked)), float(np.nansum(longer))
+    rows, columns = list(suspect.rows), _late_columns(suspect)
+    needed = sum(float(np.nansum(longer)) for longer in _longer_phases(steps, rows, columns))
     if steps.run_queue is not None:
         # What other processes took is not the rank's own.
         needed -= max(0.0, float(np.nansum(excess(steps.run_queue[:, columns], rows))))
-    if (
-        not total
-        >= max(_MIN_BLOCKED_SHARE * needed, _MIN_SHARE_OF_COST * float(suspect.cost.sum()))
-        > 0
-    ):
+    least = max(_MIN_BLOCKED_SHARE * needed, _MIN_SHARE_OF_COST * float(suspect.cost.sum()))
+    seconds = time_in_several_phases(steps, suspect)
+    return seconds if seconds is not None and seconds >= least > 0 else None
+
+
+def time_in_several_phases(steps: Steps, suspect: Suspect) -> float | None:
+    """For how long a suspect neither had a core nor waited for one; None where one phase slept."""
+    if steps.blocked is None:
         return None
+    rows, columns = list(suspect.rows), _late_columns(suspect)
+    phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
+    longer = _longer_phases(steps, rows, columns)
+    blocked = excess(steps.blocked[:, columns], rows)
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     most = int(np.argmax(np.nansum(longer, axis=1)))
     elsewhere = 1.0 - usual[most] / usual.sum()
     is_spread = _fell_into_several(phases[:, rows], steps.blocked[rows][:, columns])
-    return total if is_spread or _is_spread(longer, most, blocked, elsewhere) else None
+    if is_spread or _is_spread(longer, most, blocked, elsewhere):
+        return float(np.nansum(blocked))
+    return None
+
+
+def _late_columns(suspect: Suspect) -> Integers:
+    columns: Integers = suspect.stretch.first + np.flatnonzero(suspect.late)
+    return columns
+
+
+def _longer_phases(steps: Steps, rows: list[int], columns: Integers) -> Matrix:
+    """Seconds of own work beyond the others' [phases, columns]."""
+    return np.array([excess(steps.phases[name][:, columns], rows) for name in OWN_WORK_PHASES])
 
 
 def _fell_into_several(phases: Matrix, blocked: Matrix) -> bool:

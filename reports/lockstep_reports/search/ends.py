@@ -17,7 +17,7 @@ _PARTS = np.array([0.0, 0.5, 0.8])
 # Nats by which an end must be likelier than none: of so many places one gains less by chance.
 _MIN_GAIN = 4.0
 # A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
-_GAPS_OF_MEAN = 7.0
+_GAPS_OF_MEAN, _HIGH = 7.0, 0.75
 
 
 def find_ends(
@@ -63,7 +63,8 @@ def ends_of_strikes(lateness: Matrix, threshold: float, ends: tuple[int, int]) -
     """
     first, last = ends
     inside = lateness[first : last + 1]
-    height = max(threshold, float(np.median(inside[inside > threshold])) / 2)
+    # Half of the late steps may be the noise in the rows beside a strike.
+    height = max(threshold, float(np.quantile(inside[inside > threshold], _HIGH)) / 2)
     strikes = np.flatnonzero(lateness >= height)
     within = strikes[(strikes >= first) & (strikes <= last)]
     longest = _GAPS_OF_MEAN * (last - first) / len(within)

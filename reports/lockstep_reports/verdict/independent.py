@@ -33,8 +33,10 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
-    # Own work first: the wait for a server has the noise of all machines in it.
-    for left_out in ((*PLANNED_PHASES, "sync"), PLANNED_PHASES):
+    # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
+    # host that for cores of threads which nobody reads.
+    own_work = (*PLANNED_PHASES, "sync")
+    for left_out in (own_work,) if is_crowded(steps) else (own_work, PLANNED_PHASES):
         paces, updates = _measure_paces(steps, rows, left_out)
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:

@@ -19,6 +19,8 @@ _MIN_BLOCKED_SHARE = 0.5
 _MIN_SHARE_OF_COST = 0.25
 # Of such time, which one phase could have lasted for where that phase slept: clocks differ by less.
 _LASTED_SHARE = 0.9
+# Counters of the kernel are read so often at most.
+_READ_EVERY_SECONDS = 0.05
 _MIN_CORRELATION = 0.4
 _MIN_TYPICAL_SHARE = 0.75
 _TINY_SECONDS = 1e-6
@@ -49,8 +51,7 @@ def time_in_several_phases(steps: Steps, suspect: Suspect) -> float | None:
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     most = int(np.argmax(np.nansum(longer, axis=1)))
     elsewhere = 1.0 - usual[most] / usual.sum()
-    is_spread = _fell_into_several(phases[:, rows], steps.blocked[rows][:, columns])
-    if is_spread or _is_spread(longer, most, blocked, elsewhere):
+    if _fell_into_several(steps, suspect, columns) or _is_spread(longer, most, blocked, elsewhere):
         return float(np.nansum(blocked))
     return None
 
@@ -65,15 +66,22 @@ def _longer_phases(steps: Steps, rows: list[int], columns: Integers) -> Matrix:
     return np.array([excess(steps.phases[name][:, columns], rows) for name in OWN_WORK_PHASES])
 
 
-def _fell_into_several(phases: Matrix, blocked: Matrix) -> bool:
-    """Whether no phase [phases, ranks, steps] alone was long enough for such time [ranks, steps].
+def _fell_into_several(steps: Steps, suspect: Suspect, columns: Integers) -> bool:
+    """Whether no phase alone was long enough for such time.
 
     Other work on the host may lengthen any phase, but shortens none: a phase that sleeps lasts for
-    all of the time in each step.
+    all of the time, in the step or in those that were read together with it.
     """
-    lasts = phases >= _LASTED_SHARE * blocked
-    seconds = np.nansum(np.where(lasts, blocked, 0.0), axis=(1, 2))
-    return bool(seconds.max() < _LASTED_SHARE * np.nansum(blocked))
+    assert steps.blocked is not None
+    rows, inside = list(suspect.rows), suspect.stretch.columns
+    blocked = np.nan_to_num(steps.blocked[rows][:, columns])
+    read_together = _READ_EVERY_SECONDS // nan_stats.median(steps.seconds[rows][:, inside])
+    held = []
+    for name in OWN_WORK_PHASES:
+        phase = steps.phases[name][rows]
+        longest = phase[:, columns] + read_together * nan_stats.median(phase[:, inside])
+        held.append(blocked[longest >= _LASTED_SHARE * blocked].sum())
+    return bool(max(held) < _LASTED_SHARE * blocked.sum())
 
 
 def _is_spread(longer: Matrix, most: int, blocked: Matrix, elsewhere: float) -> bool:

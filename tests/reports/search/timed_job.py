@@ -71,8 +71,7 @@ class TimedJob:
         slept = (draw.random(shape) < self.sleeps) * draw.uniform(0.3, 2.0, shape)
         slept *= self.step_seconds
         phase_of = draw.choice(list(_SHARES), size=shape, p=_CHANCES)
-        for name, seconds in work.items():
-            seconds += np.where(phase_of == name, slept, 0.0)
+        work = {name: work[name] + np.where(phase_of == name, slept, 0.0) for name in work}
         self._lengthen(work)
         phases, ends = self._run(work)
         own = np.sum([phases[name] for name in _SHARES], axis=0)

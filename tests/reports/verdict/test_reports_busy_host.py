@@ -199,7 +199,7 @@ def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> N
     # Half of all waits fall into the collectives, and rank 0's are twice as long for a while.
     steps = starved(SyntheticJob(ranks=2, num_steps=300, seed=seed), 0.5, seed)
     assert steps.run_queue is not None
-    in_sync = np.random.default_rng(seed).exponential(0.1, steps.seconds.shape)
+    in_sync = np.random.default_rng(seed).exponential(0.02, steps.seconds.shape)
     in_sync[0, 100:160] += 0.2
     phases = steps.phases | {"sync": steps.phases["sync"] + in_sync.max(axis=0)}
     seconds = np.sum(list(phases.values()), axis=0)

@@ -87,8 +87,7 @@ def judge(
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
     candidates = find_suspects(steps, scores, window_steps)
-    run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), window_steps)
+    suspects = _drop_hiccups(steps, scores, candidates, window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = place_ends(
         [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
@@ -116,8 +115,15 @@ def judge(
         return busy_everywhere(steps, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
-    hiccups = evidence.why_brief(ranks, lost_seconds / run_seconds)
+    hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
+
+
+def _drop_hiccups(
+    steps: Steps, scores: Scores, suspects: list[Suspect], window_steps: int
+) -> list[Suspect]:
+    seconds, num_ranks = float(np.nansum(scores.step_seconds)), len(steps.members)
+    return drop_hiccups(suspects, seconds, num_ranks, window_steps, is_crowded=is_crowded(steps))
 
 
 def _with_stopped(
@@ -127,18 +133,14 @@ def _with_stopped(
 
     An episode stays that knows of as much such time, or lost more than twice as much.
     """
-    run_seconds = float(np.nansum(scores.step_seconds))
     found = find_stopped(steps, scores, window_steps)
-    suspects = drop_hiccups(found, run_seconds, len(steps.members), window_steps)
-    for suspect in suspects:
+    for suspect in _drop_hiccups(steps, scores, found, window_steps):
         stopped = _episode(steps, suspect, time_in_several_phases(steps, suspect))
         rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
         known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
         if known_seconds < (stopped.stood_still_seconds or 0.0):
-            dear = [
-                e for e in rivals if _MIN_EXPLAINED_SHARE * e.lost_seconds > stopped.lost_seconds
-            ]
-            episodes = [e for e in episodes if e not in rivals or e in dear] + [stopped]
+            lost = stopped.lost_seconds / _MIN_EXPLAINED_SHARE
+            episodes = [e for e in episodes if e not in rivals or e.lost_seconds > lost] + [stopped]
     return episodes
 
 
@@ -146,11 +148,10 @@ def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: in
     """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
     unqueued = remove_waits(steps)
     scores = score(unqueued)
-    run_seconds = float(np.nansum(scores.step_seconds))
     found = find_suspects(unqueued, scores, window_steps)
     suspects = [
         suspect
-        for suspect in drop_hiccups(found, run_seconds, len(steps.members), window_steps)
+        for suspect in _drop_hiccups(steps, scores, found, window_steps)
         if explained_by_load(unqueued, suspect) is None
         and is_straggler(scores, suspect)
         and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2

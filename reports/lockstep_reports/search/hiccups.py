@@ -9,18 +9,9 @@ from lockstep_reports.search.score import MIN_EFFECT_RATIO
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY
 from lockstep_reports.search.suspects import Suspect
 
-# Of the run. Healthy runs of short steps, whose ranks waited for cores in 25 to 55 % of the time,
-# lost 0.4 and 0.5 % to one rank for 50 to 70 steps, by its own work: other work also takes caches.
-_MIN_ON_CROWDED_HOST = 0.01
-
 
 def drop_hiccups(
-    suspects: list[Suspect],
-    run_seconds: float,
-    num_units: int,
-    window_steps: int,
-    *,
-    is_crowded: bool,
+    suspects: list[Suspect], run_seconds: float, num_units: int, window_steps: int
 ) -> list[Suspect]:
     """The suspects without those that were brief and cheap, on one rank or another.
 
@@ -32,9 +23,8 @@ def drop_hiccups(
         run_seconds: wall time of all judged steps.
         num_units: ranks or groups that a hiccup could have hit.
         window_steps: so many late steps are not brief.
-        is_crowded: whether ranks waited for cores; then what is very cheap is none, however long.
     """
-    cheap_seconds = MIN_EFFECT_RATIO * run_seconds, is_crowded * _MIN_ON_CROWDED_HOST * run_seconds
+    cheap_seconds = MIN_EFFECT_RATIO * run_seconds
     brief = _brief(suspects, window_steps, cheap_seconds)
     if len({suspect.rows for suspect in brief}) > 1:
         # Where hiccups are usual, two may follow each other and look like one of twice the length.
@@ -53,13 +43,9 @@ def drop_hiccups(
     ]
 
 
-def _brief(
-    suspects: list[Suspect], max_steps: int, cheap_seconds: tuple[float, float]
-) -> list[Suspect]:
-    """Suspects that cost less than the first number of seconds in few steps, or the second."""
-    if_few, if_many = cheap_seconds
+def _brief(suspects: list[Suspect], max_steps: int, cheap_seconds: float) -> list[Suspect]:
     return [
         suspect
         for suspect in suspects
-        if suspect.cost.sum() < (if_few if np.sum(suspect.late) < max_steps else if_many)
+        if np.count_nonzero(suspect.late) < max_steps and float(suspect.cost.sum()) < cheap_seconds
     ]

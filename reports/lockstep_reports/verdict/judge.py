@@ -16,9 +16,11 @@ from lockstep_reports.search.suspects import Suspect, find_stopped, find_suspect
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
+    busy_host_sentence,
     busy_host_verdict,
     is_crowded,
     is_straggler,
+    lost_beside_waits,
     remove_waits,
     waited_for_cores,
 )
@@ -123,7 +125,7 @@ def _drop_hiccups(
     steps: Steps, scores: Scores, suspects: list[Suspect], window_steps: int
 ) -> list[Suspect]:
     seconds, num_ranks = float(np.nansum(scores.step_seconds)), len(steps.members)
-    return drop_hiccups(suspects, seconds, num_ranks, window_steps, is_crowded=is_crowded(steps))
+    return drop_hiccups(suspects, seconds, num_ranks, window_steps)
 
 
 def _with_stopped(
@@ -180,12 +182,16 @@ def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
 def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence.
-    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * max(e.lost_seconds for e in episodes)
-    dear = [e for e in episodes if e.lost_seconds >= min_lost_seconds]
-    accused = [episode for episode in dear if not episode.busy_host]
-    busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
+    least = _MIN_SHARE_OF_COSTLIEST * max(episode.lost_seconds for episode in episodes)
+    accused = [e for e in episodes if not e.busy_host and e.lost_seconds >= least]
+    # Other work takes caches as well as cores, but does not make a process stand still.
+    beside_waits = lost_beside_waits(steps)
+    accused = [e for e in accused if e.stood_still_seconds or e.lost_seconds >= beside_waits]
+    busy = sorted((episode for episode in episodes if episode.busy_host), key=rank_by_cost)
+    sentences = tuple(busy_host_sentence(steps, episode) for episode in busy)
     if not accused:
-        return replace(busy, evidence=(*busy.evidence, *missing))
+        verdict = busy_host_verdict(steps, sentences)
+        return replace(verdict, evidence=(*verdict.evidence, *missing))
     worst = min(accused, key=rank_by_cost)
     same_kind = [e for e in accused if (e.group is None) == (worst.group is None)]
     in_order = sorted(same_kind, key=rank_by_cost)
@@ -200,7 +206,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
         phase=worst.phase,
         cause=cause,
         confidence=worst.confidence,
-        evidence=(*worst.evidence, *recurrence, *why, *busy.evidence, *missing),
+        evidence=(*worst.evidence, *recurrence, *why, *sentences, *missing),
     )
 
 

@@ -4,37 +4,34 @@ from collections import Counter
 
 import numpy as np
 
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.score import MIN_EFFECT_RATIO
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY
 from lockstep_reports.search.suspects import Suspect
 
 
 def drop_hiccups(
-    suspects: list[Suspect], run_seconds: float, num_units: int, window_steps: int
+    steps: Steps, scores: Scores, suspects: list[Suspect], window_steps: int
 ) -> list[Suspect]:
     """The suspects without those that were brief and cheap, on one rank or another.
 
     Busy hosts pause for a few steps now and then. Such hiccups count when they cost the run as
-    much as a step must lose to be late, or hit the same ranks more often than chance would.
-
-    Args:
-        suspects: what was found.
-        run_seconds: wall time of all judged steps.
-        num_units: ranks or groups that a hiccup could have hit.
-        window_steps: so many late steps are not brief.
+    much as a step must lose to be late, or hit the same ranks more often than chance would. From
+    ``window_steps`` late steps on none is brief.
     """
-    cheap_seconds = MIN_EFFECT_RATIO * run_seconds
+    cheap_seconds = MIN_EFFECT_RATIO * float(np.nansum(scores.step_seconds))
     brief = _brief(suspects, window_steps, cheap_seconds)
     if len({suspect.rows for suspect in brief}) > 1:
         # Where hiccups are usual, two may follow each other and look like one of twice the length.
         brief = _brief(suspects, 2 * window_steps, cheap_seconds)
-    # Null hypothesis: a hiccup hits any of the units with the same probability, independently of
-    # the others. The correction counts every unit that could have been hit too often.
+    # Null hypothesis: a hiccup hits any of the ranks with the same probability, independently of
+    # the others. The correction counts every rank that could have been hit too often.
+    num_ranks = len(steps.members)
     repeated = {
         rows
         for rows, times in Counter(suspect.rows for suspect in brief).items()
-        if tail_bound(times, len(brief), 1 / num_units) * num_units <= FALSE_ALARM_PROBABILITY
+        if tail_bound(times, len(brief), 1 / num_ranks) * num_ranks <= FALSE_ALARM_PROBABILITY
     }
     return [
         suspect

@@ -29,7 +29,7 @@ from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.stood_still import stood_still_seconds, time_in_several_phases
+from lockstep_reports.verdict.stood_still import stood_still_seconds
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
@@ -89,17 +89,14 @@ def judge(
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
     candidates = find_suspects(steps, scores, window_steps)
-    suspects = _drop_hiccups(steps, scores, candidates, window_steps)
+    suspects = drop_hiccups(steps, scores, candidates, window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = place_ends(
         [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
         len(steps.numbers),
     )
     episodes = [
-        replace(
-            _episode(steps, suspect, stood_still_seconds(steps, suspect)),
-            busy_host=waited_for_cores(steps, scores, suspect),
-        )
+        replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
         for suspect in culprits
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
@@ -121,13 +118,6 @@ def judge(
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
 
 
-def _drop_hiccups(
-    steps: Steps, scores: Scores, suspects: list[Suspect], window_steps: int
-) -> list[Suspect]:
-    seconds, num_ranks = float(np.nansum(scores.step_seconds)), len(steps.members)
-    return drop_hiccups(suspects, seconds, num_ranks, window_steps)
-
-
 def _with_stopped(
     steps: Steps, scores: Scores, episodes: list[Episode], window_steps: int
 ) -> list[Episode]:
@@ -136,8 +126,8 @@ def _with_stopped(
     An episode stays that knows of as much such time, or lost more than twice as much.
     """
     found = find_stopped(steps, scores, window_steps)
-    for suspect in _drop_hiccups(steps, scores, found, window_steps):
-        stopped = _episode(steps, suspect, time_in_several_phases(steps, suspect))
+    for suspect in drop_hiccups(steps, scores, found, window_steps):
+        stopped = _episode(steps, suspect, is_found_stopped=True)
         rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
         known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
         if known_seconds < (stopped.stood_still_seconds or 0.0):
@@ -153,16 +143,13 @@ def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: in
     found = find_suspects(unqueued, scores, window_steps)
     suspects = [
         suspect
-        for suspect in _drop_hiccups(steps, scores, found, window_steps)
+        for suspect in drop_hiccups(steps, scores, found, window_steps)
         if explained_by_load(unqueued, suspect) is None
         and is_straggler(scores, suspect)
         and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2
     ]
     # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
-    slow = [
-        _episode(steps, suspect, stood_still_seconds(steps, suspect))
-        for suspect in place_ends(suspects, len(steps.numbers))
-    ]
+    slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
     named = {rank for episode in slow for rank in episode.ranks}
     return slow + [episode for episode in busy if not named & {*episode.ranks}]
 
@@ -210,11 +197,12 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     )
 
 
-def _episode(steps: Steps, suspect: Suspect, stood_still: float | None) -> Episode:
+def _episode(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
     late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
     phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
+    stood_still = stood_still_seconds(steps, suspect, is_found_by_it=is_found_stopped)
     if stood_still is not None:
         phase = phase_seconds = None
     has_group = suspect.units.kind not in {"rank", "ranks"}

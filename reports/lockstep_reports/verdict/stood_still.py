@@ -26,44 +26,32 @@ _MIN_TYPICAL_SHARE = 0.75
 _TINY_SECONDS = 1e-6
 
 
-def stood_still_seconds(steps: Steps, suspect: Suspect) -> float | None:
-    """How long a suspect's process stood still in its episode; None where that explains nothing."""
+def stood_still_seconds(
+    steps: Steps, suspect: Suspect, *, is_found_by_it: bool = False
+) -> float | None:
+    """How long a suspect's process stood still in its late steps; None where one phase slept.
+
+    None as well where that explains nothing, unless the suspect was found by that alone.
+    """
     if steps.blocked is None:
         return None
-    rows, columns = list(suspect.rows), _late_columns(suspect)
-    needed = sum(float(np.nansum(longer)) for longer in _longer_phases(steps, rows, columns))
+    rows = list(suspect.rows)
+    columns: Integers = suspect.stretch.first + np.flatnonzero(suspect.late)
+    phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
+    longer = np.array([excess(phase, rows) for phase in phases])
+    blocked = excess(steps.blocked[:, columns], rows)
+    total, needed = float(np.nansum(blocked)), float(np.nansum(longer))
     if steps.run_queue is not None:
         # What other processes took is not the rank's own.
         needed -= max(0.0, float(np.nansum(excess(steps.run_queue[:, columns], rows))))
     least = max(_MIN_BLOCKED_SHARE * needed, _MIN_SHARE_OF_COST * float(suspect.cost.sum()))
-    seconds = time_in_several_phases(steps, suspect)
-    return seconds if seconds is not None and seconds >= least > 0 else None
-
-
-def time_in_several_phases(steps: Steps, suspect: Suspect) -> float | None:
-    """For how long a suspect neither had a core nor waited for one; None where one phase slept."""
-    if steps.blocked is None:
+    if not is_found_by_it and not total >= least > 0:
         return None
-    rows, columns = list(suspect.rows), _late_columns(suspect)
-    phases = np.array([steps.phases[name][:, columns] for name in OWN_WORK_PHASES])
-    longer = _longer_phases(steps, rows, columns)
-    blocked = excess(steps.blocked[:, columns], rows)
     usual = np.nansum(nan_stats.median(np.delete(phases, rows, axis=1), axis=1), axis=1)
     most = int(np.argmax(np.nansum(longer, axis=1)))
     elsewhere = 1.0 - usual[most] / usual.sum()
-    if _fell_into_several(steps, suspect, columns) or _is_spread(longer, most, blocked, elsewhere):
-        return float(np.nansum(blocked))
-    return None
-
-
-def _late_columns(suspect: Suspect) -> Integers:
-    columns: Integers = suspect.stretch.first + np.flatnonzero(suspect.late)
-    return columns
-
-
-def _longer_phases(steps: Steps, rows: list[int], columns: Integers) -> Matrix:
-    """Seconds of own work beyond the others' [phases, columns]."""
-    return np.array([excess(steps.phases[name][:, columns], rows) for name in OWN_WORK_PHASES])
+    is_spread = _fell_into_several(steps, suspect, columns)
+    return total if is_spread or _is_spread(longer, most, blocked, elsewhere) else None
 
 
 def _fell_into_several(steps: Steps, suspect: Suspect, columns: Integers) -> bool:

@@ -23,8 +23,8 @@ _MIN_EXPLAINED_SHARE = 0.5
 # A rank with three quarters of the others' speed, a third more work, is NVRx's straggler on any
 # host; less than that leaves room for noise in what is left of its work.
 _MAX_LEFT_RATIO = 1 / 4
-# Of what a rank waits. In five of 51 healthy runs, whose ranks waited for cores in 15 to 69 % of the
-# time, one rank lost up to 9 % of these waits by its own work, in one of them 22 %.
+# Of what a rank waits. In five of 51 healthy runs, whose ranks waited for cores in 15 to 69 % of
+# the time, one rank lost up to 9 % of these waits by its own work, and in one 22 %.
 _MAX_LOST_BESIDE = 0.1
 _USUAL_QUANTILE = 0.25  # waits lengthen more than half of the steps on some hosts
 _MAX_NAMED_NODES = 4

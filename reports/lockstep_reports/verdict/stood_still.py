@@ -17,10 +17,8 @@ from lockstep_reports.search.suspects import Suspect
 _MIN_BLOCKED_SHARE = 0.5
 # And of what it cost, as of a phase that is named.
 _MIN_SHARE_OF_COST = 0.25
-# Of such time in a step, by which a phase that slept was longer: its own work varies. And of all
-# such time, in the steps in which one phase was that much longer, where it slept.
-_HELD_SHARE, _MAX_SHARE_OF_ONE_PHASE = 0.75, 0.9
-_USUAL_QUANTILE = 0.25
+# Of such time in a step, by which a phase that slept was longer: its own work varies.
+_HELD_SHARE = 0.75
 # Counters of the kernel are read so often at most.
 _READ_EVERY_SECONDS = 0.05
 
@@ -58,10 +56,14 @@ def _fell_into_several(steps: Steps, suspect: Suspect, columns: Integers) -> boo
     rows, inside = list(suspect.rows), suspect.stretch.columns
     blocked = np.nan_to_num(steps.blocked[rows][:, columns])
     read_together = _READ_EVERY_SECONDS // nan_stats.median(steps.seconds[rows][:, inside])
-    held = []
+    usual_shares, held = [], []
     for name in OWN_WORK_PHASES:
-        usual = nan_stats.quantile(steps.phases[name], _USUAL_QUANTILE, axis=1)
-        longer = np.maximum(steps.phases[name][rows] - nan_stats.lowest(usual, axis=0), 0.0)
-        most = longer[:, columns] + read_together * nan_stats.median(longer[:, inside])
-        held.append(blocked[most >= _HELD_SHARE * blocked].sum())
-    return bool(max(held) < _MAX_SHARE_OF_ONE_PHASE * blocked.sum())
+        usual = nan_stats.lowest(nan_stats.quantile(steps.phases[name], 0.25, axis=1), axis=0)
+        longer = np.maximum(steps.phases[name][rows] - usual, 0.0)
+        steady = nan_stats.quantile(longer[:, inside], 0.25)
+        most = longer[:, columns] + read_together * steady
+        held.append(blocked[most >= _HELD_SHARE * blocked].sum() / blocked.sum())
+        usual_shares.append(float(usual))
+    # Nearer to the phases' usual shares than to one phase alone.
+    nearer = (1 + np.array(usual_shares) / sum(usual_shares)) / 2
+    return bool((np.array(held) < nearer).all())

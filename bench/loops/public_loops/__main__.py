@@ -70,7 +70,7 @@ def judge_cell(name: str, fault: str, keep: Path | None = None) -> Judged:
 
 
 def keep_run(run: Run, folder: Path, copy: Path) -> None:
-    """Copies a run's job and what is known of it, for ``judge_kept``."""
+    """Copies a run's job and what is known of it, for ``judge_recorded``."""
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
     (copy / _TRUTH).write_text(json.dumps(asdict(run)))
@@ -79,9 +79,9 @@ def keep_run(run: Run, folder: Path, copy: Path) -> None:
         shutil.copytree(jobs, copy / "jobs", ignore=shutil.ignore_patterns("*.sock"))
 
 
-def judge_kept(name: str, fault: str, kept: Path) -> Judged:
+def judge_recorded(name: str, fault: str, recorded: Path) -> Judged:
     """Judges a run that was kept, by the reports as they are now."""
-    folder = kept / f"{name}-{fault}".replace(" ", "-")
+    folder = recorded / f"{name}-{fault}".replace(" ", "-")
     if not (folder / _TRUTH).exists():
         return Judged(is_right=False, words="not run")
     run = Run(**json.loads((folder / _TRUTH).read_text()))
@@ -164,20 +164,20 @@ def print_overhead(names: tuple[str, ...], count: int) -> None:
 @click.option("--busy", default=0, show_default=True, help="Busy processes beside it.")
 @click.option("--pairs", default=0, show_default=True, help="Runs bare and watched, each.")
 @click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
-@click.option("--kept", type=_FOLDER, help="Runs nothing: judges what is kept in this folder.")
+@click.option("--recorded", type=_FOLDER, help="Judges the runs in a folder of --keep; runs none.")
 def main(  # noqa: PLR0917  # click gives them by name
     names: tuple[str, ...],
     faults: tuple[str, ...],
     busy: int,
     pairs: int,
     keep: Path | None,
-    kept: Path | None,
+    recorded: Path | None,
 ) -> None:
     """Print the tables."""
     os.environ["START_METHOD"] = "fork"  # of the scripts that start their ranks themselves
     names, begin = names or tuple(LOOPS), time.monotonic()
-    if kept is not None:
-        print_verdicts(names, faults, partial(judge_kept, kept=kept))
+    if recorded is not None:
+        print_verdicts(names, faults, partial(judge_recorded, recorded=recorded))
         return
     for name in names:
         load(name)

@@ -68,10 +68,7 @@ class TimedJob:
         is_paused = draw.random(shape) < self.pauses
         queued = is_paused * draw.uniform(0.3, 2.0, shape) * self.step_seconds
         work["backward"] += queued
-        slept = (draw.random(shape) < self.sleeps) * draw.uniform(0.3, 2.0, shape)
-        slept *= self.step_seconds
-        phase_of = draw.choice(list(_SHARES), size=shape, p=_CHANCES)
-        work = {name: work[name] + np.where(phase_of == name, slept, 0.0) for name in work}
+        slept = self._sleep(work, draw)
         self._lengthen(work)
         phases, ends = self._run(work)
         own = np.sum([phases[name] for name in _SHARES], axis=0)
@@ -98,6 +95,16 @@ class TimedJob:
             run_queue=queued,
             blocked=slept + np.maximum(0.0, own - np.sum(list(work.values()), axis=0)),
         )
+
+    def _sleep(self, work: dict[str, Array], draw: np.random.Generator) -> Array:
+        """Adds what ranks sleep; returns it, [ranks, steps]."""
+        shape = work["data"].shape
+        is_asleep = draw.random(shape) < self.sleeps
+        slept: Array = is_asleep * draw.uniform(0.3, 2.0, shape) * self.step_seconds
+        phases = draw.choice(list(_SHARES), size=shape, p=_CHANCES)
+        for name, seconds in work.items():
+            work[name] = seconds + np.where(phases == name, slept, 0.0)
+        return slept
 
     def _lengthen(self, work: dict[str, Array]) -> None:
         """Adds what a phase takes longer, by step."""

@@ -23,7 +23,7 @@ _KINDS: dict[str, list[dict[str, Any]]] = {
     "sparse": [{"every": 5}, {"every": 10}, {"every": 20}],
     "stopped": [{"step_seconds": 0.007}, {"step_seconds": 0.05}, {"step_seconds": 0.9}],
     "fetch": [{"workers": 2}, {"workers": 4}],
-    "healthy": [{}],
+    "healthy": [{}, *({"sleeps": s, "step_seconds": t} for s in (0.02, 0.1) for t in (0.007, 0.1))],
 }
 _SHARES = (0.1, 0.2, 0.5)
 _PAUSES = (0.0, 0.02, 0.06)

@@ -18,16 +18,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from public_loops.cell import load, run_loop
+from public_loops.cell import Run, load, run_loop
 from public_loops.judging import Judged, judge_run
 from public_loops.plan import FAULTS, LOOPS
 
 _MAX_SECONDS = 160.0
+_TRUTH = "run.json"
+_FOLDER = click.Path(path_type=Path)
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -54,17 +57,35 @@ def in_own_process(work: Callable[[Path], Any]) -> Any:
 
 
 def judge_cell(name: str, fault: str, keep: Path | None = None) -> Judged:
-    """Runs a loop with a fault and judges its report; keeps what is judged wrong in a folder."""
+    """Runs a loop with a fault and judges its report; keeps the run in a folder."""
 
     def work(folder: Path) -> Any:
-        judged = judge_run(name, fault, run_loop(name, fault, folder), folder)
-        if keep is not None and not judged.is_right:
-            copy = keep / f"{name}-{fault}".replace(" ", "-")
-            shutil.copytree(folder / "jobs", copy, ignore=shutil.ignore_patterns("*.sock"))
-        return asdict(judged)
+        run = run_loop(name, fault, folder)
+        if keep is not None:
+            keep_run(run, folder, keep / f"{name}-{fault}".replace(" ", "-"))
+        return asdict(judge_run(name, fault, run, folder))
 
     answer = in_own_process(work)
     return Judged(**answer) if answer else Judged(is_right=False, words="the cell failed")
+
+
+def keep_run(run: Run, folder: Path, copy: Path) -> None:
+    """Copies a run's job and what is known of it, for ``judge_recorded``."""
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    (copy / _TRUTH).write_text(json.dumps(asdict(run)))
+    jobs = folder / "jobs"
+    if jobs.exists():
+        shutil.copytree(jobs, copy / "jobs", ignore=shutil.ignore_patterns("*.sock"))
+
+
+def judge_recorded(name: str, fault: str, recorded: Path) -> Judged:
+    """Judges a run that was kept, by the reports as they are now."""
+    folder = recorded / f"{name}-{fault}".replace(" ", "-")
+    if not (folder / _TRUTH).exists():
+        return Judged(is_right=False, words="not run")
+    run = Run(**json.loads((folder / _TRUTH).read_text()))
+    return judge_run(name, fault, run, folder)
 
 
 def measure_pairs(name: str, count: int) -> list[tuple[float, float]]:
@@ -99,7 +120,9 @@ def busy_processes(count: int) -> Iterator[None]:
         process.kill()
 
 
-def print_verdicts(names: tuple[str, ...], faults: tuple[str, ...], keep: Path | None) -> None:
+def print_verdicts(
+    names: tuple[str, ...], faults: tuple[str, ...], judge: Callable[[str, str], Judged]
+) -> None:
     """The table of verdicts, a row a loop, with the share that is right."""
     print("| loop |", " | ".join(faults), "|")
     print("| --- |" + " --- |" * len(faults), flush=True)
@@ -108,7 +131,7 @@ def print_verdicts(names: tuple[str, ...], faults: tuple[str, ...], keep: Path |
         cells = []
         for fault in faults:
             begin = time.monotonic()
-            judged = judge_cell(name, fault, keep)
+            judged = judge(name, fault)
             took = f"{time.monotonic() - begin:.1f} s"
             print(f"{name}, {fault}: {judged.words}, {took}", file=sys.stderr, flush=True)
             results[fault].append(judged)
@@ -140,13 +163,22 @@ def print_overhead(names: tuple[str, ...], count: int) -> None:
 @click.option("--fault", "faults", multiple=True, type=click.Choice(FAULTS), default=FAULTS)
 @click.option("--busy", default=0, show_default=True, help="Busy processes beside it.")
 @click.option("--pairs", default=0, show_default=True, help="Runs bare and watched, each.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Folder of the jobs judged wrong.")
-def main(
-    names: tuple[str, ...], faults: tuple[str, ...], busy: int, pairs: int, keep: Path | None
+@click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
+@click.option("--recorded", type=_FOLDER, help="Judges the runs in a folder of --keep; runs none.")
+def main(  # noqa: PLR0917  # click gives them by name
+    names: tuple[str, ...],
+    faults: tuple[str, ...],
+    busy: int,
+    pairs: int,
+    keep: Path | None,
+    recorded: Path | None,
 ) -> None:
     """Print the tables."""
     os.environ["START_METHOD"] = "fork"  # of the scripts that start their ranks themselves
     names, begin = names or tuple(LOOPS), time.monotonic()
+    if recorded is not None:
+        print_verdicts(names, faults, partial(judge_recorded, recorded=recorded))
+        return
     for name in names:
         load(name)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
@@ -155,7 +187,7 @@ def main(
         if pairs:
             print_overhead(names, pairs)
         else:
-            print_verdicts(names, faults, keep)
+            print_verdicts(names, faults, partial(judge_cell, keep=keep))
     print(f"\n{time.monotonic() - begin:.0f} s")
 
 

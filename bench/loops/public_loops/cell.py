@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from public_loops.plan import (
 JOB_ID = "loop"
 _MAX_SECONDS = 100.0
 _POLL_SECONDS = 0.002
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _BENCH = Path(__file__).parents[1]
 
 
@@ -99,9 +101,7 @@ def _run_forked(name: str, fault: str, folder: Path) -> Run:
     tracks = make_tracks(loop)
     Injection(loop, fault, tracks).install(module)
     context = multiprocessing.get_context("fork")
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
+    port = _free_port()
     processes = [
         context.Process(target=_run_rank, args=(module, loop, rank, port, folder))
         for rank in range(1 if loop.starts_ranks else loop.ranks)
@@ -125,6 +125,16 @@ def _run_forked(name: str, fault: str, folder: Path) -> Run:
     num_steps = track.forwards / loop.forwards - SETTLING_STEPS
     seconds = (track.latest - track.begin) / max(num_steps, 1)
     return Run(struck=track.struck, step_seconds=seconds)
+
+
+def _free_port() -> int:
+    """One that no connection of another process gets until the loop listens there."""
+    first_of_connections = int(_PORT_RANGE.read_text().split()[0])
+    for port in random.sample(range(first_of_connections // 2, first_of_connections), k=100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("localhost", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 def _run_rank(module: ModuleType, loop: Loop, rank: int, port: int, folder: Path) -> None:

@@ -6,7 +6,6 @@ work does not (a device that is slow without the host noticing), and never overr
 (decision 9).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,17 +15,16 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.ends import find_ends
+from lockstep_reports.search.ends import ends_of_strikes, find_ends
 from lockstep_reports.search.late import Search, find_late, overlaps
-from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess
+from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
 # fault soonest. The sum is 1; the kinds of units and the two references (latest other rank,
 # median of the others) share one budget undivided, so the true sum of bounds is several times it.
-_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES = 0.1, 0.1, 0.8
+_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES, _SHARE_OF_STOPS = 0.1, 0.1, 0.6, 0.2
 # A rank's usual is its lower quartile, so that up to three steps in four may be slow.
 _USUAL_QUANTILE = 0.25
 # Share of the longer work that must show as waiting of the others (decision 9).
@@ -114,7 +112,13 @@ def _with_ends(suspect: Suspect, bounds: tuple[int, int]) -> Suspect:
     evidence, stretch, unit = suspect.evidence, suspect.stretch, suspect.stretch.unit
     seen = np.array([evidence.lateness[unit], excess(evidence.values, list(suspect.rows))])
     ends = find_ends(seen, stretch.threshold, (stretch.first, stretch.last), bounds)
-    lateness = evidence.lateness[unit, ends[0] : ends[1] + 1]
+    return _between(suspect, ends)
+
+
+def _between(suspect: Suspect, ends: tuple[int, int]) -> Suspect:
+    """The suspect with other ends, where it was late between them."""
+    evidence, stretch = suspect.evidence, suspect.stretch
+    lateness = evidence.lateness[stretch.unit, ends[0] : ends[1] + 1]
     late = lateness > stretch.threshold
     if not late.any():
         return suspect
@@ -139,45 +143,31 @@ def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspe
     ]
 
 
-def drop_hiccups(
-    suspects: list[Suspect], run_seconds: float, num_units: int, window_steps: int
-) -> list[Suspect]:
-    """The suspects without those that were brief and cheap, on one rank or another.
+def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
+    """Who neither worked nor wanted a core now and then, whatever else has the cores of the host.
 
-    Busy hosts pause for a few steps now and then. Such hiccups count when they cost the run as
-    much as a step must lose to be late, or hit the same ranks more often than chance would.
-
-    Args:
-        suspects: what was found.
-        run_seconds: wall time of all judged steps.
-        num_units: ranks or groups that a hiccup could have hit.
-        window_steps: so many late steps are not brief.
+    A loop that waits for its loader does neither as well, but no longer than its data phase lasts.
     """
-    cheap_seconds = MIN_EFFECT_RATIO * run_seconds
-    brief = _brief(suspects, window_steps, cheap_seconds)
-    if len({suspect.rows for suspect in brief}) > 1:
-        # Where hiccups are usual, two may follow each other and look like one of twice the length.
-        brief = _brief(suspects, 2 * window_steps, cheap_seconds)
-    # Null hypothesis: a hiccup hits any of the units with the same probability, independently of
-    # the others. The correction counts every unit that could have been hit too often.
-    repeated = {
-        rows
-        for rows, times in Counter(suspect.rows for suspect in brief).items()
-        if tail_bound(times, len(brief), 1 / num_units) * num_units <= FALSE_ALARM_PROBABILITY
-    }
-    return [
-        suspect
-        for suspect in suspects
-        if suspect.rows in repeated or not any(suspect is hiccup for hiccup in brief)
-    ]
-
-
-def _brief(suspects: list[Suspect], max_steps: int, cheap_seconds: float) -> list[Suspect]:
-    return [
-        suspect
-        for suspect in suspects
-        if np.count_nonzero(suspect.late) < max_steps and float(suspect.cost.sum()) < cheap_seconds
-    ]
+    if steps.blocked is None:
+        return []
+    values = beyond_usual(np.maximum(steps.blocked - steps.phases["data"], 0.0))
+    search = Search(
+        threshold=scores.threshold,
+        min_mean_loss=scores.threshold / 2,
+        gap=2 * window_steps,
+        weight=independence(sample_rows(values)),
+        false_alarm_probability=FALSE_ALARM_PROBABILITY * _SHARE_OF_STOPS,
+        always=False,
+        recurrent=True,
+        scattered=True,
+    )
+    found = _suspects(single_ranks(steps), values, search)
+    stopped = []
+    for suspect in _drop_doubles(s for s in found if _is_waited_for(steps, s)):
+        stretch = suspect.stretch
+        lateness, ends = suspect.evidence.lateness[stretch.unit], (stretch.first, stretch.last)
+        stopped.append(_between(suspect, ends_of_strikes(lateness, stretch.threshold, ends)))
+    return stopped
 
 
 def beyond_usual(own_work: Matrix) -> Matrix:

@@ -173,7 +173,10 @@ def _explain_host_times(steps: Steps) -> str | None:
 
 
 def _missing_rows(steps: Steps) -> str | None:
-    num_missing = np.isnan(steps.seconds).sum(axis=1)
+    # A rank that has ended its loop while others go on, as with uneven inputs, misses no step.
+    ends = [m.last_step if m.phase == "done" else None for m in steps.members]
+    has_ended = [steps.numbers > (np.inf if end is None else end) for end in ends]
+    num_missing = (np.isnan(steps.seconds) & ~np.array(has_ended)).sum(axis=1)
     few = max(_MIN_MISSING_ROWS, _MAX_MISSING_RATIO * len(steps.numbers))
     rows = np.flatnonzero(num_missing > few)
     if not len(rows):

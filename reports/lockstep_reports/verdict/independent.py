@@ -17,7 +17,7 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.busy_host import is_crowded
+from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 
@@ -33,15 +33,19 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
-    # Own work first: the wait for a server has the noise of all machines in it.
-    for left_out in ((*PLANNED_PHASES, "sync"), PLANNED_PHASES):
+    # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
+    # host that for cores of threads which nobody reads.
+    own_work = (*PLANNED_PHASES, "sync")
+    for left_out in (own_work,) if is_crowded(steps) else (own_work, PLANNED_PHASES):
         paces, updates = _measure_paces(steps, rows, left_out)
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
-    if verdict.kind == "workload" and is_crowded(steps):
+    counted = (_count_updates(steps, paces, updates, episode) for episode in found)
+    least = lost_beside_waits(steps) / len(steps.members)
+    episodes = tuple(episode for episode in counted if episode.lost_seconds > least)
+    if (verdict.kind == "workload" and is_crowded(steps)) or (found and not episodes):
         verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
-    episodes = tuple(_count_updates(steps, paces, updates, episode) for episode in found)
     costliest = sorted(episodes, key=rank_by_cost)
     of_slots = {line for episode in found for line in episode.evidence}
     evidence = (

@@ -9,15 +9,18 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, excess, last_share, score, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
+from lockstep_reports.search.suspects import Suspect, find_stopped, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
+    busy_host_sentence,
     busy_host_verdict,
     is_crowded,
     is_straggler,
+    lost_beside_waits,
     remove_waits,
     waited_for_cores,
 )
@@ -86,8 +89,7 @@ def judge(
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
     candidates = find_suspects(steps, scores, window_steps)
-    run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), window_steps)
+    suspects = drop_hiccups(steps, scores, candidates, window_steps)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = place_ends(
         [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
@@ -99,6 +101,7 @@ def judge(
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
+    episodes = _with_stopped(steps, scores, episodes, window_steps)
     if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -108,23 +111,42 @@ def judge(
     if blind := evidence.why_blind(steps, scores):
         return unknown(*blind), ()
     if load := workload(steps, scores, window_steps):
-        return busy_everywhere(steps, scores, window_steps) or load, ()
+        return busy_everywhere(steps, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
-    hiccups = evidence.why_brief(ranks, lost_seconds / run_seconds)
+    hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
+
+
+def _with_stopped(
+    steps: Steps, scores: Scores, episodes: list[Episode], window_steps: int
+) -> list[Episode]:
+    """The episodes, and in their place those of processes that stood still again and again.
+
+    An episode stays that knows of as much such time, or lost more than twice as much.
+    """
+    found = find_stopped(steps, scores, window_steps)
+    for suspect in drop_hiccups(steps, scores, found, window_steps):
+        stopped = _episode(steps, suspect, is_found_stopped=True)
+        rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
+        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
+        if known_seconds < (stopped.stood_still_seconds or 0.0):
+            lost = stopped.lost_seconds / _MIN_EXPLAINED_SHARE
+            episodes = [e for e in episodes if e not in rivals or e.lost_seconds > lost] + [stopped]
+    return episodes
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
     """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
     unqueued = remove_waits(steps)
     scores = score(unqueued)
-    run_seconds = float(np.nansum(scores.step_seconds))
     found = find_suspects(unqueued, scores, window_steps)
     suspects = [
         suspect
-        for suspect in drop_hiccups(found, run_seconds, len(steps.members), window_steps)
-        if explained_by_load(unqueued, suspect) is None and is_straggler(scores, suspect)
+        for suspect in drop_hiccups(steps, scores, found, window_steps)
+        if explained_by_load(unqueued, suspect) is None
+        and is_straggler(scores, suspect)
+        and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2
     ]
     # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
     slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
@@ -145,19 +167,23 @@ def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
 
 
 def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:
-    accused = [episode for episode in episodes if not episode.busy_host]
-    busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
-    if not accused:
-        return replace(busy, evidence=(*busy.evidence, *missing))
-    costliest_first = sorted(accused, key=rank_by_cost)
-    worst = costliest_first[0]
-    same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence.
-    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * worst.lost_seconds
-    dear = [e for e in same_kind if e.lost_seconds >= min_lost_seconds]
-    ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
-    times = sum(episode.ranks == worst.ranks for episode in dear)
+    least = _MIN_SHARE_OF_COSTLIEST * max(episode.lost_seconds for episode in episodes)
+    accused = [e for e in episodes if not e.busy_host and e.lost_seconds >= least]
+    # Other work takes caches as well as cores, but does not make a process stand still.
+    beside_waits = lost_beside_waits(steps)
+    accused = [e for e in accused if e.stood_still_seconds or e.lost_seconds >= beside_waits]
+    busy = sorted((episode for episode in episodes if episode.busy_host), key=rank_by_cost)
+    sentences = tuple(busy_host_sentence(steps, episode) for episode in busy)
+    if not accused:
+        verdict = busy_host_verdict(steps, sentences)
+        return replace(verdict, evidence=(*verdict.evidence, *missing))
+    worst = min(accused, key=rank_by_cost)
+    same_kind = [e for e in accused if (e.group is None) == (worst.group is None)]
+    in_order = sorted(same_kind, key=rank_by_cost)
+    ranks = dict.fromkeys(rank for episode in in_order for rank in episode.ranks)
+    times = sum(episode.ranks == worst.ranks for episode in same_kind)
     recurrence = (f"It happened {times} times in the recording.",) if times > 1 else ()
     cause, why = cause_of(steps, worst)
     return Verdict(
@@ -167,16 +193,16 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
         phase=worst.phase,
         cause=cause,
         confidence=worst.confidence,
-        evidence=(*worst.evidence, *recurrence, *why, *busy.evidence, *missing),
+        evidence=(*worst.evidence, *recurrence, *why, *sentences, *missing),
     )
 
 
-def _episode(steps: Steps, suspect: Suspect) -> Episode:
+def _episode(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
     late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
     late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
     phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
-    stood_still = stood_still_seconds(steps, suspect)
+    stood_still = stood_still_seconds(steps, suspect, is_found_by_it=is_found_stopped)
     if stood_still is not None:
         phase = phase_seconds = None
     has_group = suspect.units.kind not in {"rank", "ranks"}

@@ -87,6 +87,40 @@ def test_a_phase_that_sleeps_on_a_busy_host_is_no_stopped_process() -> None:
     assert (verdict.ranks, verdict.phase, verdict.cause) == ((1,), "backward", None)
 
 
+@pytest.mark.parametrize("step_seconds", [0.007, 0.02])
+def test_a_stop_in_one_step_of_many_is_found_beside_other_work(step_seconds: float) -> None:
+    for seed in range(3):
+        job = TimedJob(
+            kind="stopped", ranks=2, pauses=0.06, num_steps=1500, from_step=450,
+            step_seconds=step_seconds, jitter=0.3, seed=seed,
+        )  # fmt: skip
+        assert_begins_where_it_began(job)
+        assert judged(job)[0].cause == "process_stopped"
+
+
+def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_accused() -> None:
+    # The bound of a whole run is one in 1,000.
+    for seed in range(30):
+        job = TimedJob(
+            kind="healthy", ranks=2 + seed % 3, num_steps=400, seed=seed,
+            step_seconds=(0.007, 0.1)[seed % 2], sleeps=(0.01, 0.05, 0.2)[seed % 3], pauses=0.02,
+        )  # fmt: skip
+        assert judged(job)[0].ranks == (), job
+
+
+def test_short_steps_that_sleep_and_are_read_together_are_no_stopped_process() -> None:
+    job = TimedJob(kind="phase", phase="data", ranks=2, share=0.5, step_seconds=0.007, pauses=0.05)
+    steps = job.steps()
+    assert steps.blocked is not None
+    # Five steps are read together, and the longest of them is taken to have slept for all.
+    slept = np.add.reduceat(np.where(np.arange(600) < 200, 0.0, 0.0035), np.arange(0, 600, 5))
+    longest = [np.argmax(part) for part in np.split(steps.seconds[1], np.arange(5, 600, 5))]
+    steps.blocked[1] = 0.0
+    steps.blocked[1, np.arange(0, 600, 5) + longest] = slept
+    verdict, _ = judge(steps, score(steps))
+    assert (verdict.ranks, verdict.phase, verdict.cause) == ((1,), "data", "loader")
+
+
 def test_what_was_fetched_ahead_is_told_with_the_step_in_which_the_workers_fell_behind() -> None:
     verdict, episodes = judged(TimedJob(kind="fetch", workers=4, share=0.2, num_steps=900))
     assert (verdict.ranks, verdict.phase) == ((1,), "data")

@@ -15,6 +15,7 @@ from lockstep_reports.recording.steps import Member, Steps
 
 Array = NDArray[np.float64]
 _SHARES = {"data": 0.03, "forward": 0.3, "backward": 0.5, "optimizer": 0.06, "other": 0.01}
+_CHANCES = np.array(list(_SHARES.values())) / sum(_SHARES.values())
 _BEFORE_SYNC, _AFTER_SYNC = ("data", "forward", "backward"), ("optimizer", "other")
 _TRANSFER_SHARE = 0.1
 _MEAN_PAUSE_STEPS = 1.15
@@ -36,6 +37,7 @@ class TimedJob:
         jitter: deviation of a phase's logarithm.
         pauses: share of the steps of any rank in which something else has its core for a third of a
             step to two steps.
+        sleeps: share of the steps of any rank in which some phase sleeps for as long, as on a disk.
         workers: of each rank's loader; each has two batches in the making or ready.
     """
 
@@ -51,6 +53,7 @@ class TimedJob:
     until_step: int = 1 << 40
     jitter: float = 0.03
     pauses: float = 0.0
+    sleeps: float = 0.0
     workers: int = 2
     seed: int = 0
 
@@ -65,6 +68,7 @@ class TimedJob:
         is_paused = draw.random(shape) < self.pauses
         queued = is_paused * draw.uniform(0.3, 2.0, shape) * self.step_seconds
         work["backward"] += queued
+        slept = self._sleep(work, draw)
         self._lengthen(work)
         phases, ends = self._run(work)
         own = np.sum([phases[name] for name in _SHARES], axis=0)
@@ -89,8 +93,18 @@ class TimedJob:
             first_arrival=arrivals - phases["backward"] / 2,
             last_arrival=arrivals,
             run_queue=queued,
-            blocked=np.maximum(0.0, own - np.sum(list(work.values()), axis=0)),
+            blocked=slept + np.maximum(0.0, own - np.sum(list(work.values()), axis=0)),
         )
+
+    def _sleep(self, work: dict[str, Array], draw: np.random.Generator) -> Array:
+        """Adds what ranks sleep; returns it, [ranks, steps]."""
+        shape = work["data"].shape
+        is_asleep = draw.random(shape) < self.sleeps
+        slept: Array = is_asleep * draw.uniform(0.3, 2.0, shape) * self.step_seconds
+        phases = draw.choice(list(_SHARES), size=shape, p=_CHANCES)
+        for name, seconds in work.items():
+            work[name] = seconds + np.where(phases == name, slept, 0.0)
+        return slept
 
     def _lengthen(self, work: dict[str, Array]) -> None:
         """Adds what a phase takes longer, by step."""

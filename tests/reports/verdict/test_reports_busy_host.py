@@ -194,6 +194,36 @@ def test_a_healthy_run_where_ranks_share_cores_names_nobody(wait_ratio: float, s
         assert analysed(starved(job, wait_ratio, seed)).verdict.ranks == ()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> None:
+    # Half of all waits fall into the collectives, and rank 0's are twice as long for a while.
+    steps = starved(SyntheticJob(ranks=2, num_steps=300, seed=seed), 0.5, seed)
+    assert steps.run_queue is not None
+    in_sync = np.random.default_rng(seed).exponential(0.02, steps.seconds.shape)
+    in_sync[0, 100:160] += 0.2
+    phases = steps.phases | {"sync": steps.phases["sync"] + in_sync.max(axis=0)}
+    seconds = np.sum(list(phases.values()), axis=0)
+    crowded = replace(steps, phases=phases, seconds=seconds, run_queue=steps.run_queue + in_sync)
+    assert analysed(crowded).verdict.ranks == ()
+
+
+def test_a_first_step_that_does_more_accuses_nobody_who_waits_for_its_core_afterwards() -> None:
+    wait = replace(LATE, from_step=0, until_step=15, seconds=0.2)
+    steps = waiting(SyntheticJob(slow=(wait,)), wait)
+    steps.phases["backward"][1, 0] += 1.0
+    steps.phases["sync"][[0, 2, 3], 0] += 1.0
+    verdict = analysed(steps).verdict
+    assert (verdict.ranks, verdict.cause) == ((), "busy_host")
+
+
+def test_what_costs_a_tenth_of_other_work_on_the_host_names_nobody() -> None:
+    waits = replace(LATE, seconds=0.3)
+    little = Slow(rank=2, seconds=0.02, from_step=150, until_step=200)
+    analysis = analysed(waiting(SyntheticJob(slow=(waits, little)), waits))
+    assert (analysis.verdict.ranks, analysis.verdict.cause) == ((), "busy_host")
+    assert any(episode.ranks == (2,) and not episode.busy_host for episode in analysis.episodes)
+
+
 def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
     page_root: Path,
 ) -> None:

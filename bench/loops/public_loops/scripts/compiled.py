@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-STEPS, BATCH, WIDTH = 400, 32, 256
+STEPS, BATCH, WIDTH = 1200, 32, 256
 
 
 class Net(nn.Module):

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, SAVE_EVERY, RANKS, BATCH, WIDTH = 6, 100, 3, 2, 32, 896
+EPOCHS, STEPS_PER_EPOCH, SAVE_EVERY, RANKS, BATCH, WIDTH = 6, 200, 3, 2, 32, 896
 START_METHOD = os.environ.get("START_METHOD", "spawn")
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, SAVE_EVERY, RANKS, BATCH, WIDTH = 6, 100, 3, 2, 32, 896
+EPOCHS, STEPS_PER_EPOCH, SAVE_EVERY, RANKS, BATCH, WIDTH = 6, 200, 3, 2, 32, 896
 
 
 class ToyDataset(Dataset[tuple[Tensor, Tensor]]):

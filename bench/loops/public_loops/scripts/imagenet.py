@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, VALIDATION_STEPS, RANKS, WORKERS, BATCH = 3, 100, 8, 2, 2, 8
+EPOCHS, STEPS_PER_EPOCH, VALIDATION_STEPS, RANKS, WORKERS, BATCH = 6, 200, 8, 2, 2, 8
 PRINT_EVERY, CLASSES, SIZE = 20, 10, 40
 
 

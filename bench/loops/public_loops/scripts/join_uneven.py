@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-STEPS, MORE_PER_RANK, BATCH, WIDTH = 400, 20, 32, 256
+STEPS, MORE_PER_RANK, BATCH, WIDTH = 1200, 20, 32, 256
 
 
 class Net(nn.Module):

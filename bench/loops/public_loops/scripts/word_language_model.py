@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, VALIDATION_STEPS = 2, 120, 6
+EPOCHS, STEPS_PER_EPOCH, VALIDATION_STEPS = 3, 120, 6
 VOCABULARY, WIDTH, BPTT, BATCH, CLIP, RATE = 400, 128, 24, 16, 0.25, 1.0
 State = tuple[Tensor, Tensor]
 

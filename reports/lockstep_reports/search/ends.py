@@ -73,6 +73,8 @@ def _cuts_late_part(
         for part in parts
         if len(part)
     )
+
+
 def ends_of_strikes(lateness: Matrix, threshold: float, ends: tuple[int, int]) -> tuple[int, int]:
     """First and last column of what strikes now and then, high above all noise.
 

@@ -69,8 +69,12 @@ def replace_what_cpus_lack() -> None:
         module.set_force_sum_reduction_for_comms(True)
         divide(module, factor)
 
-    FSDPModule.set_gradient_divide_factor = divide_by  # type: ignore[assignment, method-assign]
-    dist.set_timeout = lambda *_: None  # type: ignore[attr-defined]
+    replaced: list[tuple[Any, str, Any]] = [
+        (FSDPModule, "set_gradient_divide_factor", divide_by),
+        (dist, "set_timeout", lambda *_: None),
+    ]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
 
 
 def write_texts() -> None:

@@ -20,21 +20,18 @@ from lockstep_reports.search.late import Search, find_late, overlaps
 from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
+from lockstep_reports.search.usual import beyond_usual, sample_rows
 
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
 # fault soonest. The sum is 1; the kinds of units and the two references (latest other rank,
 # median of the others) share one budget undivided, so the true sum of bounds is several times it.
 _SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES, _SHARE_OF_STOPS = 0.1, 0.1, 0.6, 0.2
-# A rank's usual is its lower quartile, so that up to three steps in four may be slow.
-_USUAL_QUANTILE = 0.25
 # Share of the longer work that must show as waiting of the others (decision 9).
 _WAITED_SHARE = 0.5
 # One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
 _SET_DISCOUNT = 0.75
 # Share of the costliest suspect's loss that another one must reach to be named for the same steps.
 _MIN_SHARE_OF_COSTLIEST = 0.5
-# Independence is a property of the noise, and this many rows estimate it well enough.
-_MAX_SAMPLED_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -133,9 +130,13 @@ def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspe
     """Who was late; of suspects with common ranks and steps, the one that explains most."""
     threshold = scores.threshold
     search = Search(threshold=threshold, min_mean_loss=threshold / 2, gap=2 * window_steps)
-    found = _search_work(steps, scores, search)
-    by_work = _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))
-    by_waiting = _drop_doubles(_search_waiting(steps, scores, search))
+    by_work = _find_by_work(steps, scores, search)
+    if len({suspect.rows for suspect in by_work}) > 1:
+        # A rank whose slow steps count as usual makes the others look slow in its healthy ones.
+        by_work = _find_by_work(steps, scores, search, _late_cells(steps, by_work))
+    # Steps in which one's work explains the waiting say nothing of who else keeps others waiting.
+    is_explained: Flags = np.asarray(_late_cells(steps, by_work).any(axis=0))
+    by_waiting = _drop_doubles(_search_waiting(steps, scores, search, is_explained))
     return by_work + [
         suspect
         for suspect in by_waiting
@@ -170,14 +171,24 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
     return stopped
 
 
-def beyond_usual(own_work: Matrix) -> Matrix:
-    """Own work beyond what is usual for the rank: seconds, [ranks, steps]."""
-    usual = nan_stats.quantile(own_work, _USUAL_QUANTILE, axis=1)
-    beyond: Matrix = own_work - usual[:, None]
-    return beyond
+def _late_cells(steps: Steps, suspects: list[Suspect]) -> Flags:
+    """The stretches of suspects [ranks, steps]."""
+    cells = np.zeros(steps.seconds.shape, dtype=bool)
+    for suspect in suspects:
+        cells[list(suspect.rows), suspect.stretch.columns] = True
+    return cells
 
 
-def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
+def _find_by_work(
+    steps: Steps, scores: Scores, search: Search, slow: Flags | None = None
+) -> list[Suspect]:
+    found = _search_work(steps, scores, search, slow)
+    return _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))
+
+
+def _search_work(
+    steps: Steps, scores: Scores, search: Search, slow: Flags | None
+) -> Iterator[Suspect]:
     """By all own work together, and by each phase: noise in one must not hide another."""
     own_work, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
     always = replace(
@@ -190,7 +201,7 @@ def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspe
         yield from _suspects(units, own_work, replace(always, num_candidates=units.num_candidates))
     phase_share = search.false_alarm_probability * _SHARE_OF_PHASES / (1 + len(OWN_WORK_PHASES))
     for number, values in enumerate([own_work, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
-        beyond = beyond_usual(values)
+        beyond = beyond_usual(values, slow)
         changed = replace(
             search,
             always=False,
@@ -206,11 +217,6 @@ def _search_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspe
                 yield from _suspects(units, beyond, chosen)
 
 
-def sample_rows(values: Matrix) -> Matrix:
-    """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
-    return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
-
-
 def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
     """Units that are late by their work: seconds, [ranks, steps]."""
     margin = units.margin(values)
@@ -223,13 +229,16 @@ def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]
         yield from map(by_deviation.suspect, steady)
 
 
-def _search_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
+def _search_waiting(
+    steps: Steps, scores: Scores, search: Search, is_explained: Flags
+) -> Iterator[Suspect]:
     """Ranks and nodes that kept the others waiting."""
     kinds = [(single_ranks(steps), scores.rank_margin)]
     if scores.node_margin is not None:
         kinds += [(units, scores.node_margin) for units in groups(steps) if units.kind == "node"]
     probability = search.false_alarm_probability * _SHARE_OF_WAITING
-    for units, margin in kinds:
+    for units, all_margin in kinds:
+        margin = np.where(is_explained, np.nan, all_margin)
         weight = independence(sample_rows(margin))
         search = replace(search, false_alarm_probability=probability, weight=weight)
         evidence = _Evidence(

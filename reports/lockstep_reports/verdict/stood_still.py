@@ -57,6 +57,8 @@ def _fell_into_several(steps: Steps, suspect: Suspect, columns: Integers) -> boo
     # A device that is waited for asleep is usual, and no stop.
     usual_blocked = nan_stats.lowest(nan_stats.quantile(steps.blocked, 0.25, axis=1), axis=0)
     blocked = np.nan_to_num(np.maximum(steps.blocked[rows][:, columns] - usual_blocked, 0.0))
+    if not blocked.any():
+        return False
     read_together = _READ_EVERY_SECONDS // nan_stats.median(steps.seconds[rows][:, inside])
     usual_shares, held = [], []
     for name in OWN_WORK_PHASES:

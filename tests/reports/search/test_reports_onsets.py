@@ -87,6 +87,26 @@ def test_a_phase_that_sleeps_on_a_busy_host_is_no_stopped_process() -> None:
     assert (verdict.ranks, verdict.phase, verdict.cause) == ((1,), "backward", None)
 
 
+@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer"])
+def test_a_phase_that_sleeps_longer_where_all_wait_for_devices_asleep_is_named(phase: str) -> None:
+    steps = TimedJob(kind="phase", phase=phase, share=1.0).steps()
+    assert steps.blocked is not None
+    steps.blocked[:] += 0.7 * 0.1
+    steps.blocked[1, 200:] += 1.0 * 0.1
+    verdict, _ = judge(steps, score(steps))
+    assert (verdict.ranks, verdict.phase) == ((1,), phase)
+
+
+@pytest.mark.parametrize("phase", ["forward", "optimizer"])
+def test_who_is_healthy_is_not_slow_beside_a_rank_that_usually_is(phase: str) -> None:
+    for seed in range(6):
+        job = TimedJob(
+            kind="phase", phase=phase, ranks=2, share=0.5, jitter=0.35, num_steps=1200,
+            from_step=360, seed=seed,
+        )  # fmt: skip
+        assert_begins_where_it_began(job)
+
+
 @pytest.mark.parametrize("step_seconds", [0.007, 0.02])
 def test_a_stop_in_one_step_of_many_is_found_beside_other_work(step_seconds: float) -> None:
     for seed in range(3):

@@ -13,6 +13,8 @@ from public_loops.cell import JOB_ID, Run
 from public_loops.plan import ENDS, LOOPS, SLOW_PHASE
 
 _MIN_TOLERANCE_STEPS, _TOLERANCE_RATIO = 5, 0.02
+# An episode that lost less names nobody.
+_MIN_SHARE_OF_COSTLIEST = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,12 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
     """Rank, phase or that its process stood still, and onset."""
     verdict, slow_rank = analysis.verdict, LOOPS[name].slow_rank
     steps = analysis.steps
-    begins = [e.start_step for e in analysis.episodes if slow_rank in e.ranks and not e.busy_host]
+    least = _MIN_SHARE_OF_COSTLIEST * max((e.lost_seconds for e in analysis.episodes), default=0.0)
+    begins = [
+        e.start_step
+        for e in analysis.episodes
+        if slow_rank in e.ranks and not e.busy_host and e.lost_seconds >= least
+    ]
     start = steps.start[steps.ranks.index(slow_rank)]
     before = np.flatnonzero(start <= run.struck)
     error = min(begins) - int(steps.numbers[before[-1]]) if begins and len(before) else None

@@ -21,8 +21,8 @@ class Loop:
     """A script and the places where a fault enters it.
 
     Attributes:
-        steps: of each rank, about: six seconds of them or more, for a stop in each 0.2 s must
-            strike a few dozen times before it is told from chance.
+        steps: of each rank, about: eight seconds of them or more where nothing else has the cores,
+            for a stop in each 0.2 s must strike two dozen times before it is told from chance.
         fetch: method or function that makes a batch, or a dataset's ``__getitem__``.
         fetches: calls of it in a step; a dataset is called once a batch.
         workers: of the loader.
@@ -45,41 +45,41 @@ class Loop:
 
 LOOPS: dict[str, Loop] = {
     "nanogpt": Loop(
-        steps=200, fetch="Corpus.get_batch", fetches=2, forward="GPT.forward", forwards=2
+        steps=450, fetch="Corpus.get_batch", fetches=2, forward="GPT.forward", forwards=2
     ),
     "mingpt_ddp": Loop(
-        steps=160, fetch="CharDataset.__getitem__", workers=1, forward="GPT.forward",
+        steps=320, fetch="CharDataset.__getitem__", workers=1, forward="GPT.forward",
         ranks=4, slow_rank=2,
     ),
     "ddp_torchrun": Loop(steps=1200, fetch="ToyDataset.__getitem__", forward="Net.forward"),
     "ddp_spawn": Loop(
         steps=1200, fetch="ToyDataset.__getitem__", forward="Net.forward", starts_ranks=True
     ),
-    "fsdp2": Loop(steps=160, fetch="make_batch", forward="Transformer.forward"),
+    "fsdp2": Loop(steps=280, fetch="make_batch", forward="Transformer.forward"),
     "fsdp2_tensor_parallel": Loop(
-        steps=150, fetch="make_batch", forward="Model.forward", ranks=4, slow_rank=2
+        steps=180, fetch="make_batch", forward="Model.forward", ranks=4, slow_rank=2
     ),
     "imagenet": Loop(
         steps=1200, fetch="Images.__getitem__", workers=2, forward="ResNet.forward", slow_rank=0
     ),
     "word_language_model": Loop(steps=360, fetch="get_batch", forward="RNNModel.forward"),
     "dcgan": Loop(
-        steps=800, fetch="Pictures.__getitem__", workers=2, forward="Generator.forward"
+        steps=1000, fetch="Pictures.__getitem__", workers=2, forward="Generator.forward"
     ),
     "train_function": Loop(
-        steps=1200, fetch="Fashion.__getitem__", forward="Classifier.forward",
+        steps=1900, fetch="Fashion.__getitem__", forward="Classifier.forward",
         ranks=3, slow_rank=2, starts_ranks=True,
     ),
     "engine": Loop(
-        steps=1200, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
+        steps=2200, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
     ),
     "torchtitan_like": Loop(
-        steps=150, fetch="Text.next_sample", fetches=8, forward="Llama.forward", forwards=2,
+        steps=240, fetch="Text.next_sample", fetches=8, forward="Llama.forward", forwards=2,
         slow_rank=0,
     ),
-    "lightning_fit": Loop(steps=800, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
+    "lightning_fit": Loop(steps=1000, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
     "hf_trainer": Loop(
-        steps=600, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
+        steps=1100, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
     ),
     "join_uneven": Loop(
         steps=1200, fetch="Inputs.read", forward="Net.forward", ranks=3, slow_rank=1
@@ -88,6 +88,6 @@ LOOPS: dict[str, Loop] = {
         steps=1200, fetch="Batches.read", forward="Net.forward", is_compiled=True
     ),
     "parameter_server": Loop(
-        steps=1200, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
+        steps=2400, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
     ),
 }  # fmt: skip

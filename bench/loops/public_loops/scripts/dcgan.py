@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, RANKS, WORKERS, BATCH = 4, 200, 2, 2, 8
+EPOCHS, STEPS_PER_EPOCH, RANKS, WORKERS, BATCH = 5, 200, 2, 2, 8
 NOISE, FEATURES, SIZE, REAL, FAKE = 32, 8, 16, 1.0, 0.0
 
 

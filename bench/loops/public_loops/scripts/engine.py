@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-STEPS, WIDTH, CLASSES = 1200, 256, 10
+STEPS, WIDTH, CLASSES = 2200, 256, 10
 CONFIG = {"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 2,
           "gradient_clipping": 1.0, "optimizer": {"lr": 1e-3}}  # fmt: skip
 

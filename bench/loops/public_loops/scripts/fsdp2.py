@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import lockstep
 
-STEPS, SAVE_AT = 160, 120
+STEPS, SAVE_AT = 280, 120
 VOCABULARY, LENGTH, WIDTH, LAYERS, BATCH = 128, 64, 64, 3, 8
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import lockstep
 
-STEPS, TENSOR_PARALLEL = 150, 2
+STEPS, TENSOR_PARALLEL = 180, 2
 WIDTH, HIDDEN, LAYERS, BATCH = 64, 256, 3, 64
 
 

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from lockstep.integrations.transformers import LockstepCallback
 
-STEPS, EVAL_EVERY, BATCH, VOCABULARY, LENGTH = 600, 250, 4, 64, 32
+STEPS, EVAL_EVERY, BATCH, VOCABULARY, LENGTH = 1100, 250, 4, 64, 32
 Sample = dict[str, torch.Tensor]
 
 

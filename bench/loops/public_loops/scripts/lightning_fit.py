@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lockstep.integrations.lightning import LockstepCallback
 
-STEPS, EVAL_EVERY, RANKS, BATCH, WIDTH = 800, 250, 2, 16, 256
+STEPS, EVAL_EVERY, RANKS, BATCH, WIDTH = 1000, 250, 2, 16, 256
 
 
 class Samples(Dataset[Tensor]):

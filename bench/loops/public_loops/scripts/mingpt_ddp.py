@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, TEST_STEPS, RANKS = 2, 80, 5, 4
+EPOCHS, STEPS_PER_EPOCH, TEST_STEPS, RANKS = 4, 80, 5, 4
 VOCABULARY, BLOCK, WIDTH = 40, 32, 48
 
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-STEPS, EVAL_EVERY, EVAL_BATCHES, MICRO_STEPS, WARM_UP = 200, 50, 4, 2, 20
+STEPS, EVAL_EVERY, EVAL_BATCHES, MICRO_STEPS, WARM_UP = 450, 50, 4, 2, 20
 VOCABULARY, BLOCK, WIDTH, HEADS, LAYERS, BATCH = 65, 64, 64, 4, 3, 6
 
 

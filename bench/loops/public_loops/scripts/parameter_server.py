@@ -14,7 +14,7 @@ from torch.distributed import rpc
 
 import lockstep
 
-STEPS, BATCH, WIDTH, SERVER = 1200, 32, 192, "ps"
+STEPS, BATCH, WIDTH, SERVER = 2400, 32, 192, "ps"
 
 
 class Net(nn.Module):

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import lockstep
 
-STEPS, LOG_EVERY, MICRO_STEPS, WARM_UP = 150, 10, 2, 10
+STEPS, LOG_EVERY, MICRO_STEPS, WARM_UP = 240, 10, 2, 10
 VOCABULARY, LENGTH, WIDTH, LAYERS, BATCH = 256, 48, 64, 2, 4
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 import lockstep
 
 START_METHOD = os.environ.get("START_METHOD", "spawn")
-STEPS_PER_EPOCH = 120
+STEPS_PER_EPOCH = 190
 Config = dict[str, Any]
 
 

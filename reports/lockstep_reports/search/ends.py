@@ -20,8 +20,6 @@ _PARTS = np.array([0.0, 0.5, 0.8])
 # Nats by which an end must be likelier than none: of so many places one gains less by chance.
 _MIN_GAIN = 4.0
 _MIN_SAME_RATIO = 0.5
-# A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
-_GAPS_OF_MEAN, _HIGH = 7.0, 0.75
 
 
 def find_ends(
@@ -73,29 +71,6 @@ def _cuts_late_part(
         for part in parts
         if len(part)
     )
-
-
-def ends_of_strikes(lateness: Matrix, threshold: float, ends: tuple[int, int]) -> tuple[int, int]:
-    """First and last column of what strikes now and then, high above all noise.
-
-    Its rate may change, so that no rate says where it began. It goes on over gaps that are no
-    longer than a steady rate makes now and then.
-
-    Args:
-        lateness: of the unit: seconds, [steps].
-        threshold: over which a step is late, in seconds.
-        ends: first and last column where it was found, late both.
-    """
-    first, last = ends
-    inside = lateness[first : last + 1]
-    # Half of the late steps may be the noise in the rows beside a strike.
-    height = max(threshold, float(np.quantile(inside[inside > threshold], _HIGH)) / 2)
-    strikes = np.flatnonzero(lateness >= height)
-    within = strikes[(strikes >= first) & (strikes <= last)]
-    longest = _GAPS_OF_MEAN * (last - first) / len(within)
-    parts = np.split(strikes, 1 + np.flatnonzero(np.diff(strikes) > longest))
-    _, found = max((np.isin(part, within).sum(), part.tolist()) for part in parts)
-    return found[0], found[-1]
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

@@ -6,7 +6,7 @@ work does not (a device that is slow without the host noticing), and never overr
 (decision 9).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +15,11 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.ends import ends_of_strikes, find_ends
+from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.late import Search, find_late, overlaps
 from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
+from lockstep_reports.search.strikes import ends_of_strikes
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 from lockstep_reports.search.usual import beyond_usual, sample_rows
 
@@ -148,6 +149,7 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
     """Who neither worked nor wanted a core now and then, whatever else has the cores of the host.
 
     A loop that waits for its loader does neither as well, but no longer than its data phase lasts.
+    Where ranks wait for each other, the others must have waited.
     """
     if steps.blocked is None:
         return []
@@ -164,10 +166,13 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
     )
     found = _suspects(single_ranks(steps), values, search)
     stopped = []
-    for suspect in _drop_doubles(s for s in found if _is_waited_for(steps, s)):
-        stretch = suspect.stretch
-        lateness, ends = suspect.evidence.lateness[stretch.unit], (stretch.first, stretch.last)
-        stopped.append(_between(suspect, ends_of_strikes(lateness, stretch.threshold, ends)))
+    # Rows that are read together share a stop, and only in one of them did the others wait.
+    waited_for = (s for s in found if steps.is_independent or _is_waited_for(steps, s, np.nansum))
+    for suspect in _drop_doubles(waited_for):
+        stretch, row = suspect.stretch, suspect.rows[0]
+        lateness, ends = suspect.evidence.lateness[row], (stretch.first, stretch.last)
+        ends = ends_of_strikes(steps, row, lateness, stretch.threshold, ends)
+        stopped.append(_between(suspect, ends))
     return stopped
 
 
@@ -251,8 +256,13 @@ def _search_waiting(
         yield from map(evidence.suspect, find_late(margin, search))
 
 
-def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
-    """Whether the others waited longer than the suspect, in the late steps or the ones after."""
+def _is_waited_for(
+    steps: Steps, suspect: Suspect, of_steps: Callable[[Matrix], Matrix] = nan_stats.median
+) -> bool:
+    """Whether the others waited longer than the suspect, in the late steps or the ones after.
+
+    ``of_steps`` says which of the late steps' seconds count.
+    """
     first, last = suspect.stretch.first, min(suspect.stretch.last + 1, len(steps.numbers) - 1)
     sync = steps.sync_of(slice(first, last + 1))
     rows = list(suspect.rows)
@@ -262,8 +272,8 @@ def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
     # What a rank does after the step's last collective is waited for in the next step.
     next_lateness = np.append(lateness[1:], lateness[-1])
     waited = np.fmax(lateness, next_lateness)[: len(suspect.late)][suspect.late]
-    longer_work = nan_stats.median(suspect.margin[suspect.late])
-    return bool(nan_stats.median(waited) >= _WAITED_SHARE * longer_work)
+    longer_work = suspect.margin[suspect.late]
+    return bool(of_steps(waited) >= _WAITED_SHARE * of_steps(longer_work))
 
 
 def _drop_doubles(suspects: Iterable[Suspect]) -> list[Suspect]:

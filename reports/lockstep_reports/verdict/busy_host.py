@@ -10,7 +10,7 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess, score
 from lockstep_reports.search.suspects import Suspect
@@ -35,7 +35,8 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
 
     Half of it or more, and on a crowded host a rank with more work of its own waits longer too, in
     proportion or beyond: what is left without the waits must not make the rank a straggler. It is
-    rarely nothing: a thread that loses its core again and again finds its caches cold.
+    rarely nothing: a thread that loses its core again and again finds its caches cold. So on a
+    crowded host longer work on a core needs no longer wait to be the host's.
     """
     if steps.run_queue is None:
         return False
@@ -49,7 +50,17 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
     # Unknown waits make all of these NaN, and no comparison true.
     everywhere = scores.own_work - steps.run_queue
-    return left <= (1 - _MIN_EXPLAINED_SHARE) * longer and not _is_longer(everywhere, suspect)
+    is_by_host = left <= (1 - _MIN_EXPLAINED_SHARE) * longer or (
+        is_crowded(steps) and not _is_asleep(steps, rows, columns, _MIN_EXPLAINED_SHARE * longer)
+    )
+    return is_by_host and not _is_longer(everywhere, suspect)
+
+
+def _is_asleep(steps: Steps, rows: list[int], columns: Integers, seconds: float) -> bool:
+    """Whether rows sleep so many seconds a step longer than others, or nobody knows it."""
+    if steps.blocked is None:
+        return True
+    return not float(nan_stats.mean(excess(steps.blocked[:, columns], rows))) < seconds
 
 
 def is_crowded(steps: Steps) -> bool:
@@ -71,7 +82,9 @@ def remove_waits(steps: Steps) -> Steps:
     Who would have arrived so much earlier would have waited so much longer for the others.
     """
     own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    waits = np.zeros_like(own) if steps.run_queue is None else np.nan_to_num(steps.run_queue)
+    waits = np.zeros_like(own) if steps.run_queue is None else steps.run_queue
+    # What is unknown of a rank that knows others of its waits is not judged.
+    waits = np.where(np.isnan(waits).all(axis=1, keepdims=True), 0.0, waits)
     # Some of the waits were in collectives: no step had less work than the quickest rank usually.
     least = float(nan_stats.lowest(nan_stats.quantile(own, _USUAL_QUANTILE, axis=1), axis=0))
     waits = np.minimum(waits, np.maximum(own - least, 0.0))
@@ -131,7 +144,11 @@ def busy_everywhere(steps: Steps, window_steps: int) -> Verdict | None:
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
     unqueued = remove_waits(steps)
-    if workload(unqueued, score(unqueued), window_steps):
+    scores = score(unqueued)
+    # Work that is longer by less may be that of caches which others emptied, as for a rank.
+    usual = float(nan_stats.median(scores.own_work))
+    least = (0.0, _MAX_LEFT_RATIO * usual) if is_crowded(steps) else (0.0,)
+    if all(workload(unqueued, scores, window_steps, seconds) for seconds in least):
         return None
     sentence = f"{_write_waits(steps)}; without these waits no steps were slow."
     return busy_host_verdict(steps, (sentence,))

@@ -15,11 +15,13 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.score import PLANNED_PHASES, slow_phase
+from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
+from lockstep_reports.verdict.episodes import stopped_episodes, with_stopped
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
+from lockstep_reports.wording import duration
 
 # A slot of the clock holds a step of the slowest rank, or a 60th of the run: a fault of a third of
 # it then fills a window of the search.
@@ -28,7 +30,7 @@ _MAX_NAMED = 8
 _MAX_QUEUED_SHARE = 0.9
 
 
-def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
+def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
@@ -44,9 +46,13 @@ def judge_independent(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     counted = (_count_updates(steps, paces, updates, episode) for episode in found)
     least = lost_beside_waits(steps) / len(steps.members)
     episodes = tuple(episode for episode in counted if episode.lost_seconds > least)
+    episodes = tuple(with_stopped(episodes, _stopped(steps, scores)))
     if (verdict.kind == "workload" and is_crowded(steps)) or (found and not episodes):
         verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
     costliest = sorted(episodes, key=rank_by_cost)
+    if costliest and costliest[0].stood_still_seconds is not None:
+        sure = costliest[0].confidence
+        verdict = Verdict(kind="rank", cause="process_stopped", confidence=sure)
     of_slots = {line for episode in found for line in episode.evidence}
     evidence = (
         *(line for episode in costliest[:_MAX_NAMED] for line in episode.evidence),
@@ -138,6 +144,27 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
         phase_seconds=seconds,
         lost_by_step=np.full(last - first, of_job / max(1, last - first)),
         evidence=(why,),
+    )
+
+
+def _stopped(steps: Steps, scores: Scores) -> list[Episode]:
+    """Episodes of ranks whose processes stood still in their own work, with what they lost."""
+    return [
+        replace(
+            episode,
+            lost_by_step=episode.lost_by_step / len(steps.members),
+            evidence=(_why_stopped(episode),),
+        )
+        for episode in stopped_episodes(steps, scores, WINDOW_STEPS)
+    ]
+
+
+def _why_stopped(episode: Episode) -> str:
+    return (
+        f"The process of rank {episode.ranks[0]} stood still for "
+        f"{duration(episode.stood_still_seconds or 0.0)} of its work from its step "
+        f"{episode.start_step} to {episode.end_step}: it neither had a core nor waited for one. "
+        "What is lost is its own: no other rank waited for it."
     )
 
 

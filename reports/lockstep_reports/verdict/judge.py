@@ -10,9 +10,9 @@ from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.hiccups import drop_hiccups
-from lockstep_reports.search.score import Scores, excess, last_share, score, slow_phase
+from lockstep_reports.search.score import Scores, excess, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, find_stopped, find_suspects, place_ends
+from lockstep_reports.search.suspects import find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
@@ -24,13 +24,12 @@ from lockstep_reports.verdict.busy_host import (
     remove_waits,
     waited_for_cores,
 )
-from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
+from lockstep_reports.verdict.episodes import episode_of, stopped_episodes, with_stopped
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.stood_still import stood_still_seconds
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, rank_by_cost, unknown
+from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
 
@@ -96,12 +95,12 @@ def judge(
         len(steps.numbers),
     )
     episodes = [
-        replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
+        replace(episode_of(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
         for suspect in culprits
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
-    episodes = _with_stopped(steps, scores, episodes, window_steps)
+    episodes = with_stopped(episodes, stopped_episodes(steps, scores, window_steps))
     if episodes:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -118,24 +117,6 @@ def judge(
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
 
 
-def _with_stopped(
-    steps: Steps, scores: Scores, episodes: list[Episode], window_steps: int
-) -> list[Episode]:
-    """The episodes, and in their place those of processes that stood still again and again.
-
-    An episode stays that knows of as much such time, or lost more than twice as much.
-    """
-    found = find_stopped(steps, scores, window_steps)
-    for suspect in drop_hiccups(steps, scores, found, window_steps):
-        stopped = _episode(steps, suspect, is_found_stopped=True)
-        rivals = [e for e in episodes if {*e.ranks} & {*stopped.ranks}]
-        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
-        if known_seconds < (stopped.stood_still_seconds or 0.0):
-            lost = stopped.lost_seconds / _MIN_EXPLAINED_SHARE
-            episodes = [e for e in episodes if e not in rivals or e.lost_seconds > lost] + [stopped]
-    return episodes
-
-
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
     """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
     unqueued = remove_waits(steps)
@@ -149,7 +130,7 @@ def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: in
         and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2
     ]
     # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
-    slow = [_episode(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
+    slow = [episode_of(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
     named = {rank for episode in slow for rank in episode.ranks}
     return slow + [episode for episode in busy if not named & {*episode.ranks}]
 
@@ -197,37 +178,6 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     )
 
 
-def _episode(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
-    stretch, rows = suspect.stretch, list(suspect.rows)
-    late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
-    late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
-    phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
-    stood_still = stood_still_seconds(steps, suspect, is_found_by_it=is_found_stopped)
-    if stood_still is not None:
-        phase = phase_seconds = None
-    has_group = suspect.units.kind not in {"rank", "ranks"}
-    episode = Episode(
-        start_step=int(steps.numbers[stretch.first]),
-        end_step=int(steps.numbers[stretch.last]),
-        columns=stretch.columns,
-        ongoing=stretch.last >= len(steps.numbers) - 2,
-        ranks=tuple(steps.ranks[row] for row in rows),
-        group=suspect.units.names[stretch.unit] if has_group else None,
-        phase=phase,
-        phase_seconds=phase_seconds,
-        late_seconds=late_seconds,
-        lost_by_step=np.nan_to_num(suspect.cost),
-        last_share=float(last_share(suspect.margin[None])[0]),
-        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        evidence=(),
-        group_is_node=suspect.units.kind == "node",
-        stood_still_seconds=stood_still,
-    )
-    num_units = max(2, len(suspect.units.names))
-    episode = replace(episode, evidence=evidence.why_episode(episode, stretch, num_units))
-    return with_fetched_ahead(steps, episode)
-
-
 def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict and its episodes."""
     if recording.flight_recorder_log is not None:
@@ -235,7 +185,7 @@ def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tupl
     if recording.own_times:
         return judge_own_times(recording.steps)
     if recording.steps.is_independent:
-        return judge_independent(recording.steps)
+        return judge_independent(recording.steps, scores)
     if recording.collectives is not None:
         return _judge_collectives(recording.steps, recording.collectives), ()
     are_few = recording.steps.stands_for is not None or recording.steps.round_steps

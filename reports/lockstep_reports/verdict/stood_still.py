@@ -11,6 +11,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import excess
+from lockstep_reports.search.strikes import steps_read_together
 from lockstep_reports.search.suspects import Suspect
 
 # Share of the longer work that must be such time: less leaves a cause of equal size.
@@ -19,8 +20,6 @@ _MIN_BLOCKED_SHARE = 0.5
 _MIN_SHARE_OF_COST = 0.25
 # Of such time in a step, by which a phase that slept was longer: its own work varies.
 _HELD_SHARE = 0.75
-# Counters of the kernel are read so often at most.
-_READ_EVERY_SECONDS = 0.05
 
 
 def stood_still_seconds(
@@ -59,7 +58,7 @@ def _fell_into_several(steps: Steps, suspect: Suspect, columns: Integers) -> boo
     blocked = np.nan_to_num(np.maximum(steps.blocked[rows][:, columns] - usual_blocked, 0.0))
     if not blocked.any():
         return False
-    read_together = _READ_EVERY_SECONDS // nan_stats.median(steps.seconds[rows][:, inside])
+    read_together = steps_read_together(steps.seconds[rows][:, inside])
     usual_shares, held = [], []
     for name in OWN_WORK_PHASES:
         usual = nan_stats.lowest(nan_stats.quantile(steps.phases[name], 0.25, axis=1), axis=0)

@@ -63,13 +63,17 @@ def _ratio(values: Matrix, rows: list[int]) -> float:
     return float(nan_stats.median(ratio))
 
 
-def workload(steps: Steps, scores: Scores, window_steps: int) -> Verdict | None:
+def workload(
+    steps: Steps, scores: Scores, window_steps: int, least_seconds: float = 0.0
+) -> Verdict | None:
     """The workload, when all ranks were slow at once or late in turn; None when neither.
+
+    A step counts from the usual threshold on, and from ``least_seconds`` on.
 
     Null hypothesis of both searches: late steps lie anywhere with equal probability (Fisher's
     exact test in ``find_late``). The two searches share the false alarm probability.
     """
-    beyond, threshold = beyond_usual(scores.own_work), scores.threshold
+    beyond, threshold = beyond_usual(scores.own_work), max(scores.threshold, least_seconds)
     search = Search(
         threshold=threshold,
         min_mean_loss=threshold / 2,

@@ -118,6 +118,27 @@ def test_a_stop_in_one_step_of_many_is_found_beside_other_work(step_seconds: flo
         assert judged(job)[0].cause == "process_stopped"
 
 
+@pytest.mark.parametrize("step_seconds", [0.007, 0.02, 0.05])
+def test_stops_in_collectives_belong_to_an_episode_whose_first_ones_no_work_shows(
+    step_seconds: float,
+) -> None:
+    for seed in range(8):
+        job = TimedJob(
+            kind="stopped", ranks=2, transfer_share=1.5, pauses=0.01, step_seconds=step_seconds,
+            num_steps=1200, from_step=360, seed=seed,
+        )  # fmt: skip
+        assert_begins_where_it_began(job)
+        assert judged(job)[0].cause == "process_stopped"
+
+
+def test_waits_of_all_ranks_that_come_before_and_after_alike_are_no_stops() -> None:
+    steps = TimedJob(kind="stopped", step_seconds=0.02, num_steps=1200, from_step=600).steps()
+    slow_network = np.random.default_rng(1).random(1200) < 0.05
+    steps.phases["sync"][:, slow_network] += 0.04
+    _, episodes = judge(steps, score(steps))
+    assert episodes[0].start_step == pytest.approx(600, abs=TOLERANCE_RATIO * 1200)
+
+
 def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_accused() -> None:
     # The bound of a whole run is one in 1,000.
     for seed in range(30):

@@ -17,7 +17,6 @@ Array = NDArray[np.float64]
 _SHARES = {"data": 0.03, "forward": 0.3, "backward": 0.5, "optimizer": 0.06, "other": 0.01}
 _CHANCES = np.array(list(_SHARES.values())) / sum(_SHARES.values())
 _BEFORE_SYNC, _AFTER_SYNC = ("data", "forward", "backward"), ("optimizer", "other")
-_TRANSFER_SHARE = 0.1
 _MEAN_PAUSE_STEPS = 1.15
 STOP_PERIOD_SECONDS = 0.2
 
@@ -34,6 +33,7 @@ class TimedJob:
         phase: of the kinds ``phase`` and ``sparse``.
         from_step: step at whose begin the fault begins.
         until_step: step at whose begin it ends.
+        transfer_share: what collectives take besides waits, as a share of the step.
         jitter: deviation of a phase's logarithm.
         pauses: share of the steps of any rank in which something else has its core for a third of a
             step to two steps.
@@ -51,6 +51,7 @@ class TimedJob:
     step_seconds: float = 0.1
     from_step: int = 200
     until_step: int = 1 << 40
+    transfer_share: float = 0.1
     jitter: float = 0.03
     pauses: float = 0.0
     sleeps: float = 0.0
@@ -134,7 +135,7 @@ class TimedJob:
                 for rank in range(self.ranks)
             ]
             # Nobody has the sum before the stopped process has sent its part of it.
-            done = stops.end_of(max(arrivals), _TRANSFER_SHARE * self.step_seconds)
+            done = stops.end_of(max(arrivals), self.transfer_share * self.step_seconds)
             for rank, arrival in enumerate(arrivals):
                 phases["sync"][rank, step], ends[rank, step] = done - arrival, done
                 clocks[rank] = done

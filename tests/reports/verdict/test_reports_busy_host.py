@@ -207,6 +207,36 @@ def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> N
     assert analysed(crowded).verdict.ranks == ()
 
 
+@pytest.mark.parametrize(("wait_ratio", "is_accused"), [(0.0, True), (0.2, False)])
+def test_a_fifth_more_time_on_a_core_is_the_hosts_where_others_take_cores_and_caches(
+    wait_ratio: float, *, is_accused: bool
+) -> None:
+    slow = Slow(rank=1, seconds=0.018, from_step=60)
+    steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), wait_ratio)
+    awake = replace(steps, blocked=np.zeros_like(steps.seconds))
+    verdict = analysed(awake).verdict
+    assert (verdict.ranks == (1,)) is is_accused
+    assert verdict.cause == (None if is_accused else "busy_host")
+
+
+def test_a_fifth_more_of_sleep_is_the_ranks_own_on_a_crowded_host_too() -> None:
+    slow = Slow(rank=1, seconds=0.018, from_step=60)
+    steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), 0.2)
+    blocked = np.zeros_like(steps.seconds)
+    blocked[1, 60:] = 0.018
+    assert analysed(replace(steps, blocked=blocked)).verdict.ranks == (1,)
+
+
+def test_steps_that_are_longer_by_a_tenth_without_waits_are_no_workload_on_a_crowded_host() -> None:
+    everywhere = tuple(
+        Slow(rank=rank, seconds=0.009, from_step=60, until_step=140) for rank in range(4)
+    )
+    job = SyntheticJob(slow=everywhere, num_steps=240)
+    assert analysed(job.steps()).verdict.kind == "workload"
+    verdict = analysed(starved(job, 0.3, seed=2)).verdict
+    assert (verdict.kind, verdict.cause) in {("nobody", "busy_host"), ("nobody", None)}
+
+
 def test_a_first_step_that_does_more_accuses_nobody_who_waits_for_its_core_afterwards() -> None:
     wait = replace(LATE, from_step=0, until_step=15, seconds=0.2)
     steps = waiting(SyntheticJob(slow=(wait,)), wait)

@@ -1,0 +1,97 @@
+"""Finds the first and the last step of what strikes now and then, high above all noise.
+
+Its rate may change, so that no rate says where it began, as for other episodes (``ends``). It goes
+on over gaps that are no longer than a steady rate makes now and then. A process that is stopped
+again and again is also stopped in collectives, where its own work shows nothing and all ranks wait,
+and where it waits for its loader anyway.
+"""
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.chance import fisher_tail
+
+# A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
+_GAPS_OF_MEAN = 7.0
+# Of the usual strike: less is noise, or the rest of one beside a boundary, more is something else.
+_LEAST_RATIO, _MOST_RATIO = 0.5, 2.0
+_MAX_CHANCE = 0.01
+# Counters of the kernel are read so often at most: steps between two reads share a value.
+_READ_EVERY_SECONDS = 0.05
+
+
+def steps_read_together(seconds: Matrix) -> int:
+    """How many steps more than one share a read of the kernel's counters.
+
+    Args:
+        seconds: of steps, [steps] or [ranks, steps].
+    """
+    usual = nan_stats.median_number(seconds)
+    return int(_READ_EVERY_SECONDS // usual) if usual else 0
+
+
+def ends_of_strikes(
+    steps: Steps, row: int, lateness: Matrix, threshold: float, ends: tuple[int, int]
+) -> tuple[int, int]:
+    """First and last column of strikes.
+
+    Args:
+        steps: in which they are.
+        row: of the rank.
+        lateness: by its own work: seconds, [steps].
+        threshold: over which a step is late, in seconds.
+        ends: first and last column where they were found, late both.
+    """
+    columns, heights = _strikes(lateness, threshold, steps_read_together(steps.seconds))
+    is_inside = (columns >= ends[0]) & (columns <= ends[1])
+    usual = float(np.median(heights[is_inside]))
+    seen = columns[heights >= _LEAST_RATIO * usual]
+    longer = np.maximum(_waits_of_all(steps), _waits_for_loader(steps, row))
+    elsewhere = (longer >= _LEAST_RATIO * usual) & (longer <= _MOST_RATIO * usual)
+    both = _around(np.union1d(seen, np.flatnonzero(elsewhere)), ends)
+    return both if _is_of(elsewhere, both) else _around(seen, ends)
+
+
+def _around(strikes: Integers, ends: tuple[int, int]) -> tuple[int, int]:
+    """First and last of the strikes without a long gap between them, most of which lie inside."""
+    is_inside = (strikes >= ends[0]) & (strikes <= ends[1])
+    longest = _GAPS_OF_MEAN * (ends[1] - ends[0]) / max(1, int(is_inside.sum()) - 1)
+    parts = np.split(np.arange(len(strikes)), 1 + np.flatnonzero(np.diff(strikes) > longest))
+    found = max(parts, key=lambda part: np.count_nonzero(is_inside[part]))
+    return int(strikes[found[0]]), int(strikes[found[-1]])
+
+
+def _strikes(lateness: Matrix, threshold: float, joined: int) -> tuple[Integers, Matrix]:
+    """Latest column and seconds of each strike, whose late steps are so near to each other."""
+    late = np.flatnonzero(lateness > threshold)
+    parts = np.split(late, 1 + np.flatnonzero(np.diff(late) > joined + 1))
+    columns = [part[np.argmax(lateness[part])] for part in parts]
+    return np.array(columns), np.array([lateness[part].sum() for part in parts])
+
+
+def _waits_of_all(steps: Steps) -> Matrix:
+    """By how much longer than usual all ranks waited, and not for a core: seconds, [steps]."""
+    shortest = nan_stats.lowest(steps.sync, axis=0)
+    longer: Matrix = np.nan_to_num(shortest - nan_stats.median(shortest))
+    if steps.run_queue is not None:
+        longer = longer - np.nan_to_num(nan_stats.highest(steps.run_queue, axis=0))
+    return longer
+
+
+def _waits_for_loader(steps: Steps, row: int) -> Matrix:
+    """By how much longer than usual a rank waited for its loader, without a core [steps]."""
+    if steps.blocked is None:
+        return np.zeros(len(steps.numbers))
+    waits = np.minimum(steps.blocked[row], steps.phases["data"][row])
+    longer: Matrix = np.nan_to_num(waits - nan_stats.median(waits))
+    return longer
+
+
+def _is_of(flags: Flags, ends: tuple[int, int]) -> bool:
+    """Whether flags [steps] are more often between two columns than outside."""
+    inside = slice(ends[0], ends[1] + 1)
+    hits, num_steps = int(np.count_nonzero(flags[inside])), len(flags[inside])
+    chance = fisher_tail(hits, num_steps, int(np.count_nonzero(flags)), len(flags))
+    return chance <= _MAX_CHANCE

@@ -1,0 +1,74 @@
+"""Makes an episode of a suspect: when, who, in which phase, and what it cost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.hiccups import drop_hiccups
+from lockstep_reports.search.score import Scores, last_share, slow_phase
+from lockstep_reports.search.suspects import Suspect, find_stopped
+from lockstep_reports.verdict import evidence
+from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
+from lockstep_reports.verdict.stood_still import stood_still_seconds
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
+
+# An episode that lost more than so many times as much as one of a stop is another fault. One that
+# knows of a little more such time than the stop's does so by steps that are late without it.
+_MOST_LOST, _MOST_KNOWN = 2.0, 4 / 3
+
+
+def episode_of(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
+    """The episode of a suspect, perhaps found by time in which its process stood still."""
+    stretch, rows = suspect.stretch, list(suspect.rows)
+    late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
+    late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
+    phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
+    stood_still = stood_still_seconds(steps, suspect, is_found_by_it=is_found_stopped)
+    if stood_still is not None:
+        phase = phase_seconds = None
+    has_group = suspect.units.kind not in {"rank", "ranks"}
+    episode = Episode(
+        start_step=int(steps.numbers[stretch.first]),
+        end_step=int(steps.numbers[stretch.last]),
+        columns=stretch.columns,
+        ongoing=stretch.last >= len(steps.numbers) - 2,
+        ranks=tuple(steps.ranks[row] for row in rows),
+        group=suspect.units.names[stretch.unit] if has_group else None,
+        phase=phase,
+        phase_seconds=phase_seconds,
+        late_seconds=late_seconds,
+        lost_by_step=np.nan_to_num(suspect.cost),
+        last_share=float(last_share(suspect.margin[None])[0]),
+        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
+        evidence=(),
+        group_is_node=suspect.units.kind == "node",
+        stood_still_seconds=stood_still,
+    )
+    num_units = max(2, len(suspect.units.names))
+    episode = replace(episode, evidence=evidence.why_episode(episode, stretch, num_units))
+    return with_fetched_ahead(steps, episode)
+
+
+def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Episode]:
+    """Those of ranks whose processes stood still again and again, in no one phase."""
+    found = drop_hiccups(steps, scores, find_stopped(steps, scores, window_steps), window_steps)
+    episodes = [episode_of(steps, suspect, is_found_stopped=True) for suspect in found]
+    return [episode for episode in episodes if episode.stood_still_seconds is not None]
+
+
+def with_stopped(episodes: Sequence[Episode], stopped: Sequence[Episode]) -> list[Episode]:
+    """The episodes, and in their place those of processes that stood still again and again.
+
+    An episode stays that knows of more such time, or lost more than twice as much.
+    """
+    kept = list(episodes)
+    for each in stopped:
+        rivals = [e for e in kept if {*e.ranks} & {*each.ranks}]
+        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
+        if known_seconds < _MOST_KNOWN * (each.stood_still_seconds or 0.0):
+            lost = _MOST_LOST * each.lost_seconds
+            kept = [e for e in kept if e not in rivals or e.lost_seconds > lost] + [each]
+    return kept

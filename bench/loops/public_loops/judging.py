@@ -65,8 +65,9 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
         for e in analysis.episodes
         if slow_rank in e.ranks and not e.busy_host and e.lost_seconds >= least
     ]
-    start = steps.start[steps.ranks.index(slow_rank)]
-    before = np.flatnonzero(start <= run.struck)
+    # Where ranks train by themselves, episodes count the steps of the furthest.
+    row = slice(None) if steps.is_independent else [steps.ranks.index(slow_rank)]
+    before = np.flatnonzero((steps.start[row] <= run.struck).any(axis=0))
     error = min(begins) - int(steps.numbers[before[-1]]) if begins and len(before) else None
     is_named = verdict.ranks == (slow_rank,) and verdict.phase == SLOW_PHASE[fault]
     if fault == "stopped":

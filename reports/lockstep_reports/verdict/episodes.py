@@ -15,7 +15,7 @@ from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.stood_still import stood_still_seconds
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
 
-# An episode that lost more than so many times as much as one of a stop is another fault. One that
+# An episode of another fault stays that lost more than so many times as much as a stop. One that
 # knows of a little more such time than the stop's does so by steps that are late without it.
 _MOST_LOST, _MOST_KNOWN = 2.0, 4 / 3
 
@@ -62,13 +62,15 @@ def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Ep
 def with_stopped(episodes: Sequence[Episode], stopped: Sequence[Episode]) -> list[Episode]:
     """The episodes, and in their place those of processes that stood still again and again.
 
-    An episode stays that knows of more such time, or lost more than twice as much.
+    An episode stays that knows of more such time, or is of another fault and lost more than twice
+    as much.
     """
     kept = list(episodes)
     for each in stopped:
         rivals = [e for e in kept if {*e.ranks} & {*each.ranks}]
         known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
         if known_seconds < _MOST_KNOWN * (each.stood_still_seconds or 0.0):
-            lost = _MOST_LOST * each.lost_seconds
-            kept = [e for e in kept if e not in rivals or e.lost_seconds > lost] + [each]
+            others = [r for r in rivals if r.stood_still_seconds is None]
+            dear = [r for r in others if r.lost_seconds > _MOST_LOST * each.lost_seconds]
+            kept = [e for e in kept if e not in rivals or e in dear] + [each]
     return kept

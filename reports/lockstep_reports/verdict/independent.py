@@ -81,7 +81,8 @@ def _measure_paces(
         ]
     )
     updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
-    furthest = np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0))
+    # Whoever was furthest may have ended since.
+    furthest = np.maximum.accumulate(np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0)))
     members = tuple(steps.members[row] for row in rows)
     numbers = furthest.astype(np.int64)
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
@@ -113,7 +114,10 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
     (rank,), slots = episode.ranks, episode.columns
     row = paces.ranks.index(rank)
     inside, counts = paces.seconds[row, slots], np.nan_to_num(updates[row, slots])
-    others, outside = np.delete(paces.seconds, row, axis=0), np.delete(paces.seconds[row], slots)
+    others = np.delete(paces.seconds, row, axis=0)
+    # Once all others have ended nobody knows what is usual.
+    is_known = ~np.isnan(others).all(axis=0)
+    outside = np.delete(np.where(is_known, paces.seconds[row], np.nan), slots)
     usual_ratio = 1.0
     if np.count_nonzero(~np.isnan(outside)) >= WINDOW_STEPS:
         others_outside = nan_stats.median(np.delete(others, slots, axis=1))
@@ -149,22 +153,34 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
 
 def _stopped(steps: Steps, scores: Scores) -> list[Episode]:
     """Episodes of ranks whose processes stood still in their own work, with what they lost."""
-    return [
-        replace(
-            episode,
-            lost_by_step=episode.lost_by_step / len(steps.members),
-            evidence=(_why_stopped(episode),),
-        )
-        for episode in stopped_episodes(steps, scores, WINDOW_STEPS)
-    ]
+    stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
+    by_furthest = [_by_furthest_rank(steps, episode) for episode in stopped]
+    return [replace(episode, evidence=(_why_stopped(episode),)) for episode in by_furthest]
+
+
+def _by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
+    """An episode in a rank's own steps as one in those of the furthest rank at the same time."""
+    row, own = steps.ranks.index(episode.ranks[0]), episode.columns
+    begins = steps.start[row, [own.start, own.stop - 1]]
+    first, last = (int(steps.numbers[(steps.start <= t).any(axis=0)].max()) for t in begins)
+    start, stop = np.searchsorted(steps.numbers, (first, last + 1)).tolist()
+    # Of a rank's time the job loses its part of all ranks' time.
+    of_job = episode.lost_seconds / len(steps.members)
+    return replace(
+        episode,
+        start_step=first,
+        end_step=last,
+        columns=slice(start, stop),
+        lost_by_step=np.full(stop - start, of_job / (stop - start)),
+    )
 
 
 def _why_stopped(episode: Episode) -> str:
     return (
         f"The process of rank {episode.ranks[0]} stood still for "
-        f"{duration(episode.stood_still_seconds or 0.0)} of its work from its step "
-        f"{episode.start_step} to {episode.end_step}: it neither had a core nor waited for one. "
-        "What is lost is its own: no other rank waited for it."
+        f"{duration(episode.stood_still_seconds or 0.0)} of its work while the furthest rank went "
+        f"from step {episode.start_step} to {episode.end_step}: it neither had a core nor waited "
+        "for one. What is lost is its own: no other rank waited for it."
     )
 
 

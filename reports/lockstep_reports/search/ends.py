@@ -49,28 +49,27 @@ def find_ends(
         for height in np.unique(np.maximum(heights, threshold)):
             late = recorded & (np.nan_to_num(within, nan=-np.inf) >= height)
             gain, first, last = _most_likely(late, recorded, ends[1] - low)
-            if not _cuts_late_part(capped, threshold, ends, (first + low, last + low)):
-                found.append((gain, first + low, last + low))
+            inner = first + low, last + low
+            found.append((gain, *_with_late_parts(capped, threshold, ends, inner)))
     _, first, last = max(found)
     return first, last
 
 
-def _cuts_late_part(
+def _with_late_parts(
     capped: Matrix, threshold: float, ends: tuple[int, int], inner: tuple[int, int]
-) -> bool:
-    """Whether what lies between the ends and the ``inner`` ones is late too.
+) -> tuple[int, int]:
+    """The ``inner`` ends, or the outer one where what lies between the two is late too.
 
     The lateness [steps] of a fault that stands all the time drifts or grows, and a height between
     its parts divides it. ``capped`` is at zero and at its usual value: one pause outweighs many
     steps.
     """
-    parts = capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1]
     usual = _MIN_SAME_RATIO * nan_stats.mean(capped[inner[0] : inner[1] + 1])
-    return any(
-        nan_stats.mean(part) >= usual or nan_stats.median(part) > threshold
-        for part in parts
-        if len(part)
-    )
+    is_late = [
+        len(part) and (nan_stats.mean(part) >= usual or nan_stats.median(part) > threshold)
+        for part in (capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1])
+    ]
+    return (ends[0] if is_late[0] else inner[0]), (ends[1] if is_late[1] else inner[1])
 
 
 def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:

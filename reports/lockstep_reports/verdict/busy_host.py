@@ -77,10 +77,7 @@ def lost_beside_waits(steps: Steps) -> float:
 
 
 def remove_waits(steps: Steps) -> Steps:
-    """The same steps as if each rank had had a core whenever it was ready to run.
-
-    Who would have arrived so much earlier would have waited so much longer for the others.
-    """
+    """The same steps as if each rank had had a core whenever it was ready to run."""
     own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
     waits = np.zeros_like(own) if steps.run_queue is None else steps.run_queue
     # What is unknown of a rank that knows others of its waits is not judged.
@@ -88,11 +85,7 @@ def remove_waits(steps: Steps) -> Steps:
     # Some of the waits were in collectives: no step had less work than the quickest rank usually.
     least = float(nan_stats.lowest(nan_stats.quantile(own, _USUAL_QUANTILE, axis=1), axis=0))
     waits = np.minimum(waits, np.maximum(own - least, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share_left = np.where(own > 0, 1 - waits / own, 1.0)
-    phases = {name: steps.phases[name] * share_left for name in OWN_WORK_PHASES}
-    phases["sync"] = steps.phases["sync"] + waits
-    return replace(steps, phases=steps.phases | phases, run_queue=None)
+    return replace(steps.with_less_work(waits), run_queue=None)
 
 
 def is_straggler(scores: Scores, suspect: Suspect) -> bool:

@@ -1,5 +1,6 @@
 """Makes an episode of a suspect: when, who, in which phase, and what it cost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,9 +16,8 @@ from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.stood_still import stood_still_seconds
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
 
-# An episode of another fault stays that lost more than so many times as much as a stop. One that
-# knows of a little more such time than the stop's does so by steps that are late without it.
-_MOST_LOST, _MOST_KNOWN = 2.0, 4 / 3
+# What knows of a little more such time than a stop's episode has steps that are late without it.
+_MOST_KNOWN = 4 / 3
 
 
 def episode_of(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
@@ -59,18 +59,28 @@ def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Ep
     return [episode for episode in episodes if episode.stood_still_seconds is not None]
 
 
-def with_stopped(episodes: Sequence[Episode], stopped: Sequence[Episode]) -> list[Episode]:
-    """The episodes, and in their place those of processes that stood still again and again.
+def without_known(stopped: Sequence[Episode], episodes: Sequence[Episode]) -> list[Episode]:
+    """The stops of which other episodes of the same ranks do not know more such time.
 
-    An episode stays that knows of more such time, or is of another fault and lost more than twice
-    as much.
+    A process that stands still in each step is late in each, and no stop of it is unusual.
     """
-    kept = list(episodes)
-    for each in stopped:
-        rivals = [e for e in kept if {*e.ranks} & {*each.ranks}]
-        known_seconds = sum(rival.stood_still_seconds or 0.0 for rival in rivals)
-        if known_seconds < _MOST_KNOWN * (each.stood_still_seconds or 0.0):
-            others = [r for r in rivals if r.stood_still_seconds is None]
-            dear = [r for r in others if r.lost_seconds > _MOST_LOST * each.lost_seconds]
-            kept = [e for e in kept if e not in rivals or e in dear] + [each]
-    return kept
+    known: Counter[int] = Counter()
+    for episode in episodes:
+        known.update(dict.fromkeys(episode.ranks, episode.stood_still_seconds or 0.0))
+    return [
+        each
+        for each in stopped
+        if known[each.ranks[0]] < _MOST_KNOWN * (each.stood_still_seconds or 0.0)
+    ]
+
+
+def without_stops(steps: Steps, stopped: Sequence[Episode]) -> Steps:
+    """The same steps as if these processes had not stood still, outside of waits for loaders."""
+    if steps.blocked is None or not stopped:
+        return steps
+    seconds = np.zeros_like(steps.blocked)
+    beyond_loader = np.nan_to_num(np.maximum(steps.blocked - steps.phases["data"], 0.0))
+    for episode in stopped:
+        row = steps.ranks.index(episode.ranks[0])
+        seconds[row, episode.columns] = beyond_loader[row, episode.columns]
+    return replace(steps.with_less_work(seconds), blocked=steps.blocked - seconds)

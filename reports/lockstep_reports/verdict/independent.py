@@ -18,7 +18,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
-from lockstep_reports.verdict.episodes import stopped_episodes, with_stopped
+from lockstep_reports.verdict.episodes import stopped_episodes, without_stops
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import duration
@@ -32,6 +32,9 @@ _MAX_QUEUED_SHARE = 0.9
 
 def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
+    stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
+    by_furthest = [_by_furthest_rank(steps, episode) for episode in stopped]
+    steps = without_stops(steps, stopped)
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
@@ -45,8 +48,8 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
             break
     counted = (_count_updates(steps, paces, updates, episode) for episode in found)
     least = lost_beside_waits(steps) / len(steps.members)
-    episodes = tuple(episode for episode in counted if episode.lost_seconds > least)
-    episodes = tuple(with_stopped(episodes, _stopped(steps, scores)))
+    slow = (episode for episode in counted if episode.lost_seconds > least)
+    episodes = *slow, *by_furthest
     if (verdict.kind == "workload" and is_crowded(steps)) or (found and not episodes):
         verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
     costliest = sorted(episodes, key=rank_by_cost)
@@ -151,13 +154,6 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
     )
 
 
-def _stopped(steps: Steps, scores: Scores) -> list[Episode]:
-    """Episodes of ranks whose processes stood still in their own work, with what they lost."""
-    stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
-    by_furthest = [_by_furthest_rank(steps, episode) for episode in stopped]
-    return [replace(episode, evidence=(_why_stopped(episode),)) for episode in by_furthest]
-
-
 def _by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
     """An episode in a rank's own steps as one in those of the furthest rank at the same time."""
     row, own = steps.ranks.index(episode.ranks[0]), episode.columns
@@ -166,13 +162,14 @@ def _by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
     start, stop = np.searchsorted(steps.numbers, (first, last + 1)).tolist()
     # Of a rank's time the job loses its part of all ranks' time.
     of_job = episode.lost_seconds / len(steps.members)
-    return replace(
+    moved = replace(
         episode,
         start_step=first,
         end_step=last,
         columns=slice(start, stop),
         lost_by_step=np.full(stop - start, of_job / (stop - start)),
     )
+    return replace(moved, evidence=(_why_stopped(moved),))
 
 
 def _why_stopped(episode: Episode) -> str:

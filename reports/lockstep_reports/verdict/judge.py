@@ -12,7 +12,7 @@ from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, excess, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import find_suspects, place_ends
+from lockstep_reports.search.suspects import Suspect, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
@@ -24,7 +24,12 @@ from lockstep_reports.verdict.busy_host import (
     remove_waits,
     waited_for_cores,
 )
-from lockstep_reports.verdict.episodes import episode_of, stopped_episodes, with_stopped
+from lockstep_reports.verdict.episodes import (
+    episode_of,
+    stopped_episodes,
+    without_known,
+    without_stops,
+)
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
@@ -87,21 +92,13 @@ def judge(
     missing = evidence.missing_ranks(steps)
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
-    candidates = find_suspects(steps, scores, window_steps)
-    suspects = drop_hiccups(steps, scores, candidates, window_steps)
-    loads = [explained_by_load(steps, suspect) for suspect in suspects]
-    culprits = place_ends(
-        [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
-        len(steps.numbers),
-    )
-    episodes = [
-        replace(episode_of(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
-        for suspect in culprits
-    ]
-    if all(episode.busy_host for episode in episodes) and is_crowded(steps):
-        episodes = _with_slow_without_waits(steps, episodes, window_steps)
-    episodes = with_stopped(episodes, stopped_episodes(steps, scores, window_steps))
-    if episodes:
+    episodes, loads, candidates = _search(steps, scores, window_steps)
+    stopped = without_known(stopped_episodes(steps, scores, window_steps), episodes)
+    if stopped:
+        # What is left is judged by itself.
+        awake = without_stops(steps, stopped)
+        episodes, loads, candidates = _search(awake, score(awake), window_steps)
+    if episodes := episodes + stopped:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
@@ -115,6 +112,26 @@ def judge(
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
+
+
+def _search(
+    steps: Steps, scores: Scores, window_steps: int
+) -> tuple[list[Episode], list[Verdict | None], list[Suspect]]:
+    """Episodes of slow ranks and busy hosts, the loads that explain others, and who was late."""
+    candidates = find_suspects(steps, scores, window_steps)
+    suspects = drop_hiccups(steps, scores, candidates, window_steps)
+    loads = [explained_by_load(steps, suspect) for suspect in suspects]
+    culprits = place_ends(
+        [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
+        len(steps.numbers),
+    )
+    episodes = [
+        replace(episode_of(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
+        for suspect in culprits
+    ]
+    if all(episode.busy_host for episode in episodes) and is_crowded(steps):
+        episodes = _with_slow_without_waits(steps, episodes, window_steps)
+    return episodes, loads, candidates
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:

@@ -181,6 +181,15 @@ def test_the_ends_of_a_step_in_noise_are_found_from_any_part_of_it(
     assert found == pytest.approx((first, first + length - 1), abs=2)
 
 
+def test_a_late_step_or_two_at_the_end_do_not_keep_the_begin_of_a_fault_in_the_noise() -> None:
+    steps = np.arange(1000)
+    lateness = np.where(steps < 300, 0.1, 1.0) * (steps % 2 == 0)
+    lateness[[997, 998, 999]] = 0.1, 0.1, 0.0
+    first, last = find_ends(lateness[None], 0.06, (160, 998), (0, 999))
+    assert first == pytest.approx(300, abs=2)
+    assert last == 998
+
+
 def test_nothing_known_moves_no_end() -> None:
     assert find_ends(np.full((1, 50), np.nan), 1.0, (10, 20), (0, 49)) == (10, 20)
 

@@ -15,7 +15,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess, score
 from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.verdict.verdict import Episode, Verdict
-from lockstep_reports.verdict.workload import workload
+from lockstep_reports.verdict.workload import LOADS, workload
 from lockstep_reports.wording import duration, percent, plural
 
 # Share of the lateness that waits for a core must explain: less leaves a cause of equal size.
@@ -43,6 +43,8 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
     rows, waits = list(suspect.rows), steps.run_queue[:, columns]
     if not suspect.by_work:
+        if is_crowded(steps) and not any(member.gpu_uuid for member in steps.members):
+            return True  # threads that nobody reads share the cores, and there is no device
         waited = float(nan_stats.mean(excess(waits, rows)))
         late_seconds = float(nan_stats.mean(suspect.margin[suspect.late]))
         return waited >= _MIN_EXPLAINED_SHARE * late_seconds
@@ -132,19 +134,26 @@ def busy_nodes(steps: Steps, episode: Episode) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
-def busy_everywhere(steps: Steps, window_steps: int) -> Verdict | None:
-    """Nobody is slow, where without the waits for a core no workload is either; else None."""
+def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict | None:
+    """Nobody is slow, where busy hosts explain a slow workload; else None.
+
+    They do where no workload is slow without the waits for a core. On a crowded host caches are
+    shared too: there uneven data explains it, or what ranks sleep, and no longer time on a core.
+    """
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
-    unqueued = remove_waits(steps)
-    scores = score(unqueued)
-    # Work that is longer by less may be that of caches which others emptied, as for a rank.
-    usual = float(nan_stats.median(scores.own_work))
-    least = (0.0, _MAX_LEFT_RATIO * usual) if is_crowded(steps) else (0.0,)
-    if all(workload(unqueued, scores, window_steps, seconds) for seconds in least):
+    left, without = remove_waits(steps), "these waits"
+    if is_crowded(steps) and steps.blocked is not None:
+        if slow.cause in LOADS:
+            return None
+        own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
+        left = steps.with_less_work(np.maximum(own - np.nan_to_num(steps.blocked), 0.0))
+        without = "time on cores and these waits"
+    if workload(left, score(left), window_steps):
         return None
-    sentence = f"{_write_waits(steps)}; without these waits no steps were slow."
-    return busy_host_verdict(steps, (sentence,))
+    return busy_host_verdict(
+        steps, (f"{_write_waits(steps)}; without {without} no steps were slow.",)
+    )
 
 
 def _write_waits(steps: Steps) -> str:

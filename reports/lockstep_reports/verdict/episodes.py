@@ -17,7 +17,8 @@ from lockstep_reports.verdict.stood_still import stood_still_seconds
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
 
 # What knows of a little more such time than a stop's episode has steps that are late without it.
-_MOST_KNOWN = 4 / 3
+# Less of what an episode lost is another fault besides.
+_MOST_KNOWN, _MIN_KNOWN_SHARE = 4 / 3, 0.8
 
 
 def episode_of(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
@@ -66,7 +67,9 @@ def without_known(stopped: Sequence[Episode], episodes: Sequence[Episode]) -> li
     """
     known: Counter[int] = Counter()
     for episode in episodes:
-        known.update(dict.fromkeys(episode.ranks, episode.stood_still_seconds or 0.0))
+        still = episode.stood_still_seconds or 0.0
+        if still >= _MIN_KNOWN_SHARE * episode.lost_seconds:
+            known.update(dict.fromkeys(episode.ranks, still))
     return [
         each
         for each in stopped

@@ -107,7 +107,7 @@ def judge(
     if blind := evidence.why_blind(steps, scores):
         return unknown(*blind), ()
     if load := workload(steps, scores, window_steps):
-        return busy_everywhere(steps, window_steps) or load, ()
+        return busy_everywhere(steps, load, window_steps) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))

@@ -23,6 +23,8 @@ _MIN_EXPLAINED_SHARE = 0.5
 _QUICK_SHARE = 0.25
 # A rank with more than this share of the late steps is late itself; below it ranks take turns.
 _MAX_SHARE_OF_ONE_RANK = 0.6
+LOADS = "tokens", "sequence_lengths"
+"""Causes that a recording of the amount of work proves."""
 _MIN_LATE_STEPS = 8  # fewer say little about who takes turns
 # How much more work than usual all ranks must have in slow steps to explain these by it.
 _MIN_MORE_WORK = 1.05
@@ -51,8 +53,8 @@ def explained_by_load(steps: Steps, suspect: Suspect) -> Verdict | None:
 
 def _loads(steps: Steps) -> dict[str, Matrix]:
     """What the recording knows of the amount of work [ranks, steps], by cause."""
-    loads = {"tokens": steps.tokens, "sequence_lengths": steps.sequence_squares}
-    return {cause: load for cause, load in loads.items() if load is not None}
+    loads = zip(LOADS, (steps.tokens, steps.sequence_squares), strict=True)
+    return {cause: load for cause, load in loads if load is not None}
 
 
 def _ratio(values: Matrix, rows: list[int]) -> float:
@@ -63,17 +65,13 @@ def _ratio(values: Matrix, rows: list[int]) -> float:
     return float(nan_stats.median(ratio))
 
 
-def workload(
-    steps: Steps, scores: Scores, window_steps: int, least_seconds: float = 0.0
-) -> Verdict | None:
+def workload(steps: Steps, scores: Scores, window_steps: int) -> Verdict | None:
     """The workload, when all ranks were slow at once or late in turn; None when neither.
-
-    A step counts from the usual threshold on, and from ``least_seconds`` on.
 
     Null hypothesis of both searches: late steps lie anywhere with equal probability (Fisher's
     exact test in ``find_late``). The two searches share the false alarm probability.
     """
-    beyond, threshold = beyond_usual(scores.own_work), max(scores.threshold, least_seconds)
+    beyond, threshold = beyond_usual(scores.own_work), scores.threshold
     search = Search(
         threshold=threshold,
         min_mean_loss=threshold / 2,

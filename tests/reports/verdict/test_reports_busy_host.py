@@ -227,14 +227,36 @@ def test_a_fifth_more_of_sleep_is_the_ranks_own_on_a_crowded_host_too() -> None:
     assert analysed(replace(steps, blocked=blocked)).verdict.ranks == (1,)
 
 
-def test_steps_that_are_longer_by_a_tenth_without_waits_are_no_workload_on_a_crowded_host() -> None:
+def test_slow_steps_of_all_ranks_are_a_crowded_hosts_but_for_sleep_and_uneven_data() -> None:
     everywhere = tuple(
-        Slow(rank=rank, seconds=0.009, from_step=60, until_step=140) for rank in range(4)
+        Slow(rank=rank, seconds=0.06, from_step=60, until_step=140) for rank in range(4)
     )
     job = SyntheticJob(slow=everywhere, num_steps=240)
     assert analysed(job.steps()).verdict.kind == "workload"
-    verdict = analysed(starved(job, 0.3, seed=2)).verdict
-    assert (verdict.kind, verdict.cause) in {("nobody", "busy_host"), ("nobody", None)}
+    steps = crowded(job.steps(), 0.3)
+    awake = replace(steps, blocked=np.zeros_like(steps.seconds))
+    verdict = analysed(awake).verdict
+    assert (verdict.kind, verdict.cause) == ("nobody", "busy_host")
+    assert awake.blocked is not None
+    awake.blocked[:, 60:140] = 0.06
+    assert analysed(awake).verdict.kind == "workload"
+    tokens = np.full(steps.seconds.shape, 100.0)
+    tokens[:, 60:140] = 180.0
+    uneven = replace(steps, blocked=np.zeros_like(steps.seconds), tokens=tokens)
+    verdict = analysed(uneven).verdict
+    assert (verdict.kind, verdict.cause) == ("workload", "tokens")
+
+
+def test_who_is_waited_for_without_longer_work_on_a_crowded_host_without_gpus_is_excused() -> None:
+    steps = crowded(SyntheticJob(num_steps=400).steps(), 0.2)
+    steps.phases["sync"][[0, 2, 3], 100:200] += 0.02
+    steps = replace(steps, seconds=np.sum(list(steps.phases.values()), axis=0))
+    assert steps.run_queue is not None
+    quiet = replace(steps, run_queue=np.zeros_like(steps.run_queue))
+    assert analysed(quiet).verdict.ranks == (1,)
+    assert analysed(steps).verdict.ranks == ()
+    members = tuple(replace(member, gpu_uuid=f"GPU-{member.rank}") for member in steps.members)
+    assert analysed(replace(steps, members=members)).verdict.ranks == (1,)
 
 
 def test_a_first_step_that_does_more_accuses_nobody_who_waits_for_its_core_afterwards() -> None:

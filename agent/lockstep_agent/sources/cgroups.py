@@ -53,13 +53,7 @@ def find_group(
     root = f"{sysfs}/fs/cgroup"
 
     def folder(controller: str, *mounts: str) -> str | None:
-        shared = _shared_path(
-            [
-                by_controller[controller]
-                for by_controller in memberships
-                if controller in by_controller
-            ]
-        )
+        shared = _shared_path([each[controller] for each in memberships if controller in each])
         if shared is None:
             return None
         candidates = (os.path.normpath(f"{root}/{mount}{shared}") for mount in mounts)

@@ -150,7 +150,7 @@ def insert_into(connection: Connection, table: Table) -> Any:
     return dialect.insert(table)
 
 
-def in_chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+def chunks_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
     """The values in their order, as many at a time as one statement takes."""
     for start in range(0, len(values), _MAX_VALUES):
         yield values[start : start + _MAX_VALUES]
@@ -158,7 +158,7 @@ def in_chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
 
 def rows_by_name(connection: Connection, query: Any, names: Collection[str]) -> list[Row[Any]]:
     """The rows of a query for all of its ``names``, however many they are."""
-    chunks = in_chunks(sorted(names))
+    chunks = chunks_of(sorted(names))
     return [row for some in chunks for row in connection.execute(query, {"names": some}).all()]
 
 

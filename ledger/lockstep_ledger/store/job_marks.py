@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, select
 
 from lockstep_ledger.merge.marks import Mark, group_of
-from lockstep_ledger.store.database import in_chunks
+from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.tables import marks
 
 _ALL = select(marks).where(marks.c.job == bindparam("job"))
@@ -40,7 +40,7 @@ def held_marks(connection: Connection, job: int, groups: Collection[Mark]) -> Ma
     others = {group[0] for group in groups} - {"checkpoint"}
     values = {"job": job, "attempts": {group[1] for group in groups}}
     answers = [
-        connection.execute(_CHECKPOINTS, {**values, "steps": some}) for some in in_chunks(steps)
+        connection.execute(_CHECKPOINTS, {**values, "steps": some}) for some in chunks_of(steps)
     ]
     if others:
         answers.append(connection.execute(_OTHERS, {**values, "kinds": others}))

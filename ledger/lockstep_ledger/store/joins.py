@@ -12,7 +12,7 @@ from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
-from lockstep_ledger.store.database import in_chunks
+from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.known_jobs import ID_PREFIX, Key, KnownJobs
@@ -111,7 +111,7 @@ class Joins:
         if not any(self._has_events(plain, node) for node in nodes):
             return
         self._begin_anew(plain, twin)
-        for some in in_chunks(sorted(nodes)):
+        for some in chunks_of(sorted(nodes)):
             own = (events.c.job == plain.number, events.c.node.in_(some))
             self.connection.execute(update(events).where(*own).values(job=twin.number))
         self._renumber(plain.number, twin.number, nodes)

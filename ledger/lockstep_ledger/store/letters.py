@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.store.database import in_chunks, insert_into
+from lockstep_ledger.store.database import chunks_of, insert_into
 from lockstep_ledger.store.queries import Limits, within
 from lockstep_ledger.store.tables import dead_letters, jobs
 
@@ -59,7 +59,7 @@ def read_events(
 
 def remove(connection: Connection, numbers: Sequence[int]) -> None:
     """Removes letters whose events are stored now."""
-    for chunk in in_chunks(numbers):
+    for chunk in chunks_of(numbers):
         connection.execute(delete(dead_letters).where(dead_letters.c.number.in_(chunk)))
 
 

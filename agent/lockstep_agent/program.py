@@ -34,9 +34,8 @@ def print_once(options: Options) -> None:
     runtime = CollectorRuntime(options)
     sampler = _sampler(runtime, options)
     sampler.sample()
-    time.sleep(
-        min(options.tick, _BETWEEN_SAMPLES_SECONDS)
-    )  # activity is measured between two samples
+    # Activity is measured between two samples.
+    time.sleep(min(options.tick, _BETWEEN_SAMPLES_SECONDS))
     click.echo(sampler.sample().text, nl=False)
 
 

@@ -32,31 +32,21 @@ LABEL_VALUE, HOST = Parsed("TEXT", _check_name), Parsed("NAME", _check_host)
 """Names that can be values of labels, and names of hosts without a port."""
 
 
-def store_option(command: Command) -> Command:
-    """Adds ``--store``."""
-    return click.option(
-        "--store",
-        metavar="DSN",
-        envvar="LOCKSTEP_LEDGER_DSN",
-        default=DEFAULT_STORE,
-        show_default=True,
-        help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """Adds ``--json``."""
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")(command)
-
-
-def rates_option(command: Command) -> Command:
-    """Adds ``--rates``."""
-    return click.option(
-        "--rates",
-        type=FILE,
-        envvar="LOCKSTEP_LEDGER_RATES",
-        help="Rate card in YAML; without it the price that a job declares holds.",
-    )(command)
+store_option = click.option(
+    "--store",
+    metavar="DSN",
+    envvar="LOCKSTEP_LEDGER_DSN",
+    default=DEFAULT_STORE,
+    show_default=True,
+    help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
+)
+json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")
+rates_option = click.option(
+    "--rates",
+    type=FILE,
+    envvar="LOCKSTEP_LEDGER_RATES",
+    help="Rate card in YAML; without it the price that a job declares holds.",
+)
 
 
 def timezone_option(help_text: str) -> Callable[[Command], Command]:

@@ -44,7 +44,6 @@ MAY_OPEN = {
     "agent/lockstep_agent/collectors/node/agent_info": PROC,
     "agent/lockstep_agent/collectors/gpu/allocation": "job files of the scheduler's prolog",
     "agent/lockstep_agent/collectors/node/kernel_log": PROC,
-    "agent/lockstep_agent/sources/ethtool": PROC,
     "agent/lockstep_agent/sources/logs": "the kernel's log",
     "agent/lockstep_agent/sources/mounts": PROC,
     "agent/lockstep_agent/sources/open_files": PROC,

@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class Archive:
         ]
         self._url = url
         self._child: subprocess.Popen[bytes] | None = None
-        self._earlier_counts = {"copied": 0, "failed": 0}
+        self._earlier_counts = Counter(copied=0, failed=0)
         self._child_counts = {"copied": 0, "failed": 0}
         self._partial_line = b""
 
@@ -76,10 +77,7 @@ class Archive:
             if self._child.poll() not in {None, _BAD_ADDRESS}:
                 self._child = None
         if self._child is None:
-            self._earlier_counts = {
-                outcome: count + self._child_counts[outcome]
-                for outcome, count in self._earlier_counts.items()
-            }
+            self._earlier_counts.update(self._child_counts)
             self._child_counts = {"copied": 0, "failed": 0}
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE

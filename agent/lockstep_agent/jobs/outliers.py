@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import training as metrics
-from lockstep_records.page.layout import ROW
-from lockstep_records.page.reader import Page, PageError, Values, read_newest, unpack
+from lockstep_records.page.reader import Page, newest_rows
 from lockstep_records.page.replicas import Fingerprint, fingerprints_of
 
 Labels = tuple[str, ...]
@@ -26,7 +25,7 @@ _FIELDS = {
 
 def load_readings(labels: Labels, current: list[Page]) -> Iterator[Reading]:
     """Of each load the node's median and its heaviest rank; absent where no rank reports it."""
-    rows_by_rank = {page.identity["rank"]: _newest_rows(page) for page in current}
+    rows_by_rank = {page.identity["rank"]: newest_rows(page, _NUM_ROWS) for page in current}
     for load, field in _FIELDS.items():
         means = {
             rank: statistics.fmean(reported)
@@ -40,14 +39,6 @@ def load_readings(labels: Labels, current: list[Page]) -> Iterator[Reading]:
         heaviest_labels = (*labels, str(heaviest), load)
         yield Reading(metrics.HEAVIEST_LOAD, heaviest_labels, means[heaviest])
         yield Reading(metrics.MEDIAN_LOAD, (*labels, load), statistics.median(means.values()))
-
-
-def _newest_rows(page: Page) -> list[Values]:
-    try:
-        data = read_newest(page, _NUM_ROWS)
-    except PageError:
-        return []
-    return [unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size)]
 
 
 def out_of_memory_readings(labels: Labels, pages: list[Page]) -> Iterator[Reading]:

@@ -2,16 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading, present
 from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
 from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.state_readings import state_now, state_totals
 from lockstep_agent.sources.pods import Pod
-from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
@@ -134,7 +133,7 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
     yield Reading(metrics.RANK_INFO, (*labels, *identity), 1)
     yield Reading(metrics.LAST_PROGRESS, labels, page.progress_wall_seconds)
     yield Reading(metrics.RANK_WAITING, labels, 1 if is_waiting else 0)
-    yield from _if_present(metrics.STALENESS, labels, page.periodic["staleness_steps"])
+    yield from present(metrics.STALENESS, labels, page.periodic["staleness_steps"])
     if (synced_ns := page.periodic["synced_ns"]) is not None:
         yield Reading(metrics.LAST_SYNC, labels, page.wall_seconds(synced_ns))
 
@@ -153,8 +152,8 @@ def _node_totals(
         if _sum_item(pages, "collectives", kind):
             for metric, field in _COLLECTIVES.items():
                 yield Reading(metric, (*labels, kind), _sum_item(pages, field, kind))
-    durable = [page.state["checkpoint_wall_ns"] for page in pages]
-    yield from _if_present(metrics.LAST_CHECKPOINT, labels, _highest(durable, 1e-9))
+    durable = (page.state["checkpoint_wall_ns"] for page in pages)
+    yield from present(metrics.LAST_CHECKPOINT, labels, _highest(durable), 1e-9)
 
 
 def _node_now(
@@ -166,8 +165,8 @@ def _node_now(
         yield Reading(metrics.RANKS, (*labels, state), states.count(state))
     yield Reading(metrics.ATTEMPT_NUMBER, labels, lowest.identity["attempt"])
     yield Reading(metrics.WORLD_RANKS, labels, lowest.identity["world_size"])
-    steps = [page.state["step"] for page in current.values()]
-    yield from _if_present(metrics.STEP, labels, _highest(steps, 1))
+    steps = (page.state["step"] for page in current.values())
+    yield from present(metrics.STEP, labels, _highest(steps))
     for metric, field in _LAST_VALUES.items():
         value = lowest.state[field]
         # That it is not finite is counted; a gauge of it would stop every average.
@@ -196,11 +195,5 @@ def _device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Readi
         yield Reading(metrics.LAUNCH_BOUND_STEPS, labels, launch_bound)
 
 
-def _highest(values: list[int | None], factor: float) -> float | None:
-    present = [value for value in values if value is not None]
-    return max(present) * factor if present else None
-
-
-def _if_present(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Reading]:
-    if value is not None:
-        yield Reading(metric, labels, value)
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from lockstep_agent.collector import Reading
+from lockstep_agent.collector import Reading, present
 from lockstep_catalogue import Metric, collect
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.training import FAILED_PARTS, PART
@@ -64,7 +64,8 @@ def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Itera
         lasting = sum(page.periodic["anomaly_now"][item] for page in running)
         yield Reading(metrics.ANOMALOUS, (*labels, item), lasting)
     for memory, field in _MEMORY.items():
-        yield from _highest(metrics.MEMORY_BYTES, (*labels, memory), field, running)
+        sizes = [page.periodic[field] for page in running if page.periodic[field] is not None]
+        yield from present(metrics.MEMORY_BYTES, (*labels, memory), max(sizes, default=None))
     yield from _failed_parts(labels, running)
     yield from _slowest_writer(labels, current)
     groups = compare_replicas(current)
@@ -72,12 +73,6 @@ def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Itera
         num_ranks, num_odd = (sum(len(g.ranks) for g in groups), sum(len(g.odd) for g in groups))
         yield Reading(metrics.REPLICAS, labels, num_ranks)
         yield Reading(metrics.ODD_REPLICAS, labels, num_odd)
-
-
-def _highest(metric: Metric, labels: Labels, field: str, pages: list[Page]) -> Iterator[Reading]:
-    values = [page.periodic[field] for page in pages if page.periodic[field] is not None]
-    if values:
-        yield Reading(metric, labels, max(values))
 
 
 def _failed_parts(labels: Labels, running: list[Page]) -> Iterator[Reading]:

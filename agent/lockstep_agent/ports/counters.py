@@ -62,38 +62,31 @@ TRAFFIC = (
 )
 
 _PACKETS = tuple(
-    CounterFile(
-        f"counters/{stem}_packets", metrics.PORT_PACKETS, (direction, cast), 1, None, is_rare
-    )
-    for stem, direction, cast, is_rare in (
-        ("port_rcv", "receive", "all", False),
-        ("port_xmit", "transmit", "all", False),
-        ("unicast_rcv", "receive", "unicast", True),
-        ("unicast_xmit", "transmit", "unicast", True),
-        ("multicast_rcv", "receive", "multicast", True),
-        ("multicast_xmit", "transmit", "multicast", True),
+    CounterFile(path, metrics.PORT_PACKETS, (direction, cast), is_rare=cast != "all")
+    for path, direction, cast in (
+        ("counters/port_rcv_packets", "receive", "all"),
+        ("counters/port_xmit_packets", "transmit", "all"),
+        ("counters/unicast_rcv_packets", "receive", "unicast"),
+        ("counters/unicast_xmit_packets", "transmit", "unicast"),
+        ("counters/multicast_rcv_packets", "receive", "multicast"),
+        ("counters/multicast_xmit_packets", "transmit", "multicast"),
+        ("hw_counters/rx_pkts", "receive", "all"),
+        ("hw_counters/tx_pkts", "transmit", "all"),
     )
 )
-_EFA_PACKETS = tuple(
-    CounterFile(f"hw_counters/{file}", metrics.PORT_PACKETS, (direction, "all"))
-    for file, direction in (("rx_pkts", "receive"), ("tx_pkts", "transmit"))
+_EXTENDED_BYTES = tuple(
+    CounterFile(f"counters_ext/{file}", metrics.PORT_EXTENDED_BYTES, (direction,), _WORD_BYTES)
+    for file, direction in (("port_rcv_data_64", "receive"), ("port_xmit_data_64", "transmit"))
 )
-_EXTENDED = tuple(
-    CounterFile(f"counters_ext/{file}", metric, extra_labels, factor)
-    for file, metric, extra_labels, factor in (
-        ("port_rcv_data_64", metrics.PORT_EXTENDED_BYTES, ("receive",), _WORD_BYTES),
-        ("port_xmit_data_64", metrics.PORT_EXTENDED_BYTES, ("transmit",), _WORD_BYTES),
-        ("port_rcv_packets_64", metrics.PORT_EXTENDED_PACKETS, ("receive", "all"), 1),
-        ("port_xmit_packets_64", metrics.PORT_EXTENDED_PACKETS, ("transmit", "all"), 1),
-        ("port_unicast_rcv_packets", metrics.PORT_EXTENDED_PACKETS, ("receive", "unicast"), 1),
-        ("port_unicast_xmit_packets", metrics.PORT_EXTENDED_PACKETS, ("transmit", "unicast"), 1),
-        ("port_multicast_rcv_packets", metrics.PORT_EXTENDED_PACKETS, ("receive", "multicast"), 1),
-        (
-            "port_multicast_xmit_packets",
-            metrics.PORT_EXTENDED_PACKETS,
-            ("transmit", "multicast"),
-            1,
-        ),
+_EXTENDED_PACKETS = tuple(
+    CounterFile(f"counters_ext/{file}", metrics.PORT_EXTENDED_PACKETS, (direction, cast))
+    for file, direction, cast in (
+        ("port_rcv_packets_64", "receive", "all"),
+        ("port_xmit_packets_64", "transmit", "all"),
+        ("port_unicast_rcv_packets", "receive", "unicast"),
+        ("port_unicast_xmit_packets", "transmit", "unicast"),
+        ("port_multicast_rcv_packets", "receive", "multicast"),
+        ("port_multicast_xmit_packets", "transmit", "multicast"),
     )
 )
 # widths: drivers/infiniband/core/sysfs.c. These counters stop at their ceiling and never wrap: a
@@ -175,4 +168,4 @@ _HARDWARE = (
         write_receive="rdma_write_recv_bytes",
     ),
 )
-SLOW = (*_PACKETS, *_EFA_PACKETS, *_EXTENDED, *ERRORS, *_HARDWARE)
+SLOW = (*_PACKETS, *_EXTENDED_BYTES, *_EXTENDED_PACKETS, *ERRORS, *_HARDWARE)

@@ -113,12 +113,6 @@ def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
     return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)
 
 
-def _duty(options: Options) -> DeliveryDuty | None:
-    """The lock by which launchers of this machine know that its agent delivers."""
-    roots = plain_roots(options.root)
-    return DeliveryDuty(roots[0], is_agent=True) if roots else None
-
-
 def _delivery(options: Options, spool: EventSpool, sources: Sequence[EventSource]) -> Delivery:
     """The delivery of events; without a ledger it keeps nothing."""
     origin = (options.cluster, options.node)
@@ -127,10 +121,7 @@ def _delivery(options: Options, spool: EventSpool, sources: Sequence[EventSource
     address = LedgerAddress(
         url=options.ledger, token_file=options.ledger_token, ca_file=options.ledger_ca
     )
-    return Delivery(
-        spool,
-        address,
-        origin,
-        sources=sources,
-        duty=_duty(options),
-    )
+    # The lock by which launchers of this machine know that its agent delivers.
+    roots = plain_roots(options.root)
+    duty = DeliveryDuty(roots[0], is_agent=True) if roots else None
+    return Delivery(spool, address, origin, sources=sources, duty=duty)

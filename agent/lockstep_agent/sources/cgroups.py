@@ -53,13 +53,7 @@ def find_group(
     root = f"{sysfs}/fs/cgroup"
 
     def folder(controller: str, *mounts: str) -> str | None:
-        shared = _shared_path(
-            [
-                by_controller[controller]
-                for by_controller in memberships
-                if controller in by_controller
-            ]
-        )
+        shared = _shared_path([each[controller] for each in memberships if controller in each])
         if shared is None:
             return None
         candidates = (os.path.normpath(f"{root}/{mount}{shared}") for mount in mounts)
@@ -76,22 +70,17 @@ def find_group(
 
 def throttled_seconds(group: ControlGroup, files: OpenFiles) -> float | None:
     """Seconds for which a limit on processor time held the job back; None where unknown."""
-    # throttling is counted in the group that has the quota: on Kubernetes the pod, above the rank
+    innermost = group.unified or group.cpu
+    if not innermost:
+        return None
+    quota_file, key, factor = "cpu.cfs_quota_us", "throttled_time", 1e-9
     if group.unified:
-        limited = [
-            folder
-            for folder in group.upwards(group.unified)
-            if _has_quota(files, f"{folder}/cpu.max")
-        ]
-        return _throttled(files, (limited or [group.unified])[0], "throttled_usec", 1e-6)
-    if group.cpu:
-        limited = [
-            folder
-            for folder in group.upwards(group.cpu)
-            if files.count(f"{folder}/cpu.cfs_quota_us")
-        ]
-        return _throttled(files, (limited or [group.cpu])[0], "throttled_time", 1e-9)
-    return None
+        quota_file, key, factor = "cpu.max", "throttled_usec", 1e-6
+    # throttling is counted in the group that has the quota: on Kubernetes the pod, above the rank
+    folders = group.upwards(innermost)
+    limited = (folder for folder in folders if _has_quota(files, f"{folder}/{quota_file}"))
+    count = _parse_table(files.text(f"{next(limited, innermost)}/cpu.stat")).get(key)
+    return None if count is None else count * factor
 
 
 def memory_bytes(group: ControlGroup, files: OpenFiles) -> tuple[int | None, int | None]:
@@ -139,12 +128,8 @@ def _shared_path(paths: list[str]) -> str | None:
 
 
 def _has_quota(files: OpenFiles, path: str) -> bool:
-    return (files.text(path) or "max").partition(" ")[0] != "max"
-
-
-def _throttled(files: OpenFiles, folder: str, key: str, factor: float) -> float | None:
-    count = _parse_table(files.text(f"{folder}/cpu.stat")).get(key)
-    return None if count is None else count * factor
+    """Whether a limit stands first in a file; without one that is "max", -1 in version 1."""
+    return (files.text(path) or "").partition(" ")[0].isdecimal()
 
 
 def _parse_table(text: str | None) -> dict[str, int]:

@@ -12,6 +12,8 @@ import struct
 from pathlib import Path
 from typing import Protocol
 
+from lockstep_agent.sources.mounts import read_long
+
 _SIOCETHTOOL = 0x8946
 _STRINGS, _STATISTICS, _SET_SIZE, _LINK = 0x1B, 0x1D, 0x37, 0x4C
 _SET_OF_STATISTICS = 1
@@ -75,21 +77,12 @@ class RecordedEthtool:
 
     def counters(self, interface: str) -> dict[str, int]:
         """The recorded counters."""
-        return {name: int(value) for name, value in _LINE.findall(self._text(interface))}
+        text = read_long(self._folder / interface / "ethtool_statistics") or ""
+        return {name: int(value) for name, value in _LINE.findall(text)}
 
     def fastest_megabits(self, interface: str) -> int | None:
         """The line ``supported-megabits``, which a capture may add."""
         return self.counters(interface).get("supported-megabits")
-
-    def _text(self, interface: str) -> str:
-        path = self._folder / interface / "ethtool_statistics"
-        try:
-            if not path.is_file():
-                return ""
-            with path.open(encoding="utf-8", errors="replace") as file:
-                return file.read(1 << 20)
-        except OSError:
-            return ""
 
 
 class KernelEthtool:

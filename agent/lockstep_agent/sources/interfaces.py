@@ -9,6 +9,8 @@ from lockstep_agent.sources.sysfs import list_names
 _MAX_PORTS = 64
 _MAX_BONDS = 16
 _IP_OVER_INFINIBAND = 32  # ARPHRD_INFINIBAND
+_FASTEST_MEGABITS = 10_000_000  # drivers write 4294967295 for an unknown speed
+BYTES_PER_MEGABIT = 125_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,14 @@ def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
         )
         for path in selected
     )
+
+
+def link_rate(port: Interface, files: OpenFiles) -> int | None:
+    """Bytes a second of the link of a port in one direction; None where its driver knows none."""
+    megabits = files.count(f"{port.folder}/speed")
+    if not megabits or megabits > _FASTEST_MEGABITS:
+        return None
+    return megabits * BYTES_PER_MEGABIT
 
 
 def list_bonds(sysfs: str, files: OpenFiles) -> dict[str, tuple[str, ...]]:

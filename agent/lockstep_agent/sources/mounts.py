@@ -12,7 +12,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _NFS = frozenset({"nfs", "nfs4"})
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "sr", "fd")
 _HEADER = re.compile(r"^device (.*) mounted on (\S+) with fstype (\S+)")
-_OPERATION = re.compile(r"^\t +([A-Z_0-9]+): ([0-9 ]+)$|^ +([A-Z_0-9]+): ([0-9 ]+)$")
+_OPERATION = re.compile(r"^\t? +([A-Z_0-9]+): ([0-9 ]+)$")
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _OPERATION_FIELDS = 8
 _DISK_FIELDS = 11  # as many as Linux 2.6 writes; newer kernels append discards and flushes
@@ -116,8 +116,7 @@ def nfs_operations(mountstats: str) -> dict[str, dict[str, Operations]]:
             is_nfs = header[3] in _NFS
             kinds = mounts.setdefault(_unescape(header[2]), {}) if is_nfs else None
         elif kinds is not None and (operation := _OPERATION.match(line)):
-            name = operation[1] or operation[3]
-            fields = _numbers((operation[2] or operation[4]).split())
+            name, fields = operation[1], _numbers(operation[2].split())
             if len(fields) >= _OPERATION_FIELDS:
                 kind = name.lower() if name in {"READ", "WRITE", "COMMIT"} else "metadata"
                 kinds.setdefault(kind, Operations()).add(fields)

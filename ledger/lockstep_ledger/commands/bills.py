@@ -31,17 +31,14 @@ from lockstep_ledger.tables import print_table
 from lockstep_records.shared.options import bad_input
 
 Command = Callable[..., None]
+_author_option = click.option(
+    "--author", default=getpass.getuser, help="Who does it, for the audit.  [default: the user]"
+)
 
 
 def _bill_options(command: Command) -> Command:
     zone = timezone_option("Time zone of days and months.")
     return store_option(rates_option(zone(command)))
-
-
-def _author_option(command: Command) -> Command:
-    return click.option(
-        "--author", default=getpass.getuser, help="Who does it, for the audit.  [default: the user]"
-    )(command)
 
 
 def _form_options(command: Command) -> Command:

@@ -112,10 +112,8 @@ class Source:
             gpu_model=event.text("gpu_model"), is_launched=event.kind == "job_started",
         )  # fmt: skip
         if event.kind == "job_started":
-            span.num_nodes, span.num_ranks = (
-                event.count("num_nodes"),
-                event.number("nproc_per_node"),
-            )
+            span.num_nodes = event.count("num_nodes")
+            span.num_ranks = event.number("nproc_per_node")
         if self.spans:
             gap = span.begin - self.spans[-1].last[0]
             span.early_seconds = min(span.early_seconds, gap)

@@ -2,18 +2,18 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Row, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -30,6 +30,8 @@ WRITER_LOCK, _MIGRATION_LOCK = 0x4C4F434B, 0x4C4F434C
 # A connection that was cut without a word is gone after 25 s on both sides, and its locks with it.
 _KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 _CONNECT_SECONDS = 10
+_MAX_VALUES = 400  # SQLite takes 999 parameters in builds of before 2020
+_Value = TypeVar("_Value")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
@@ -146,6 +148,18 @@ def insert_into(connection: Connection, table: Table) -> Any:
     """An INSERT that may say what to do on a conflict: SQLAlchemy has one for each database."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table)
+
+
+def chunks_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """The values in their order, as many at a time as one statement takes."""
+    for start in range(0, len(values), _MAX_VALUES):
+        yield values[start : start + _MAX_VALUES]
+
+
+def rows_by_name(connection: Connection, query: Any, names: Collection[str]) -> list[Row[Any]]:
+    """The rows of a query for all of its ``names``, however many they are."""
+    chunks = chunks_of(sorted(names))
+    return [row for some in chunks for row in connection.execute(query, {"names": some}).all()]
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, select
 
 from lockstep_ledger.merge.marks import Mark, group_of
+from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.tables import marks
 
-_MAX_STEPS = 500  # SQLite takes 999 parameters in builds of before 2020
 _ALL = select(marks).where(marks.c.job == bindparam("job"))
 _OF_ATTEMPTS = _ALL.where(marks.c.attempt.in_(bindparam("attempts", expanding=True)))
 _CHECKPOINTS = _OF_ATTEMPTS.where(
@@ -40,8 +40,7 @@ def held_marks(connection: Connection, job: int, groups: Collection[Mark]) -> Ma
     others = {group[0] for group in groups} - {"checkpoint"}
     values = {"job": job, "attempts": {group[1] for group in groups}}
     answers = [
-        connection.execute(_CHECKPOINTS, {**values, "steps": steps[at : at + _MAX_STEPS]})
-        for at in range(0, len(steps), _MAX_STEPS)
+        connection.execute(_CHECKPOINTS, {**values, "steps": some}) for some in chunks_of(steps)
     ]
     if others:
         answers.append(connection.execute(_OTHERS, {**values, "kinds": others}))

@@ -1,7 +1,7 @@
 """Ids that share an alias are one job; one number of two schedulers is two."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
@@ -12,6 +12,7 @@ from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
+from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.known_jobs import ID_PREFIX, Key, KnownJobs
@@ -19,7 +20,6 @@ from lockstep_ledger.store.tables import aliases, amendments, events, jobs
 
 _STATING = frozenset({"job_submitted", "job_started"})
 _MAX_ALIASES = 20
-_CHUNK = 400
 
 
 def aliases_of(event: LedgerEvent) -> list[str]:
@@ -41,6 +41,7 @@ def instance_of(event: LedgerEvent) -> str:
     return ""
 
 
+@dataclass(slots=True)
 class Joins:
     """Finds the job of an event, and joins and parts jobs in a transaction.
 
@@ -50,20 +51,15 @@ class Joins:
         rows: of events that it will store.
     """
 
-    def __init__(
-        self,
-        memory: KnownJobs,
-        connection: Connection,
-        effects: Effects,
-        changed: dict[int, JobState],
-        rows: list[dict[str, Any]],
-    ) -> None:
-        self._jobs, self._connection, self._effects = memory, connection, effects
-        self._changed, self._rows = changed, rows
+    memory: KnownJobs
+    connection: Connection
+    effects: Effects
+    changed: dict[int, JobState]
+    rows: list[dict[str, Any]]
 
     def locate(self, event: LedgerEvent) -> LedgerEvent:
         """The event under the id of its job: the second scheduler with one number has its name."""
-        job = self._jobs.get(event.key)
+        job = self.memory.get(event.key)
         if job is None:
             return event
         instances = job.facts.instances
@@ -74,7 +70,7 @@ class Joins:
         if not instance or own in {None, instance}:
             return event
         twin = replace(event, job_id=f"{event.job_id}@{instance}")
-        is_there = self._jobs.find(self._connection, twin.key) is not None
+        is_there = self.memory.find(self.connection, twin.key) is not None
         return twin if is_there or event.node == SCHEDULER else event
 
     def note(self, job: JobState, event: LedgerEvent) -> JobState:
@@ -89,7 +85,7 @@ class Joins:
         elif instance and instance != job.facts.instances.get(SCHEDULER):
             job.facts.instances[event.node] = instance
         elif twin_id and names:
-            plain = self._jobs.find(self._connection, (event.cluster, twin_id))
+            plain = self.memory.find(self.connection, (event.cluster, twin_id))
             if plain is not None:
                 self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)
                 instances = plain.facts.instances
@@ -100,12 +96,12 @@ class Joins:
         return job
 
     def _claim(self, job: JobState, alias: Key) -> JobState:
-        holder = self._jobs.holder(self._connection, alias)
+        holder = self.memory.holder(self.connection, alias)
         if holder is None and len(job.facts.aliases) < _MAX_ALIASES:
-            self._jobs.claim(alias, job.number)
+            self.memory.claim(alias, job.number)
             job.facts.aliases.append(alias[1])
         elif holder is not None and holder != job.number:
-            other = self._jobs.find_number(self._connection, holder)
+            other = self.memory.find_number(self.connection, holder)
             if _may_join(job.facts, other.facts):
                 return self._join(*sorted((job, other), key=lambda each: each.number))
         return job
@@ -115,9 +111,9 @@ class Joins:
         if not any(self._has_events(plain, node) for node in nodes):
             return
         self._begin_anew(plain, twin)
-        for start in range(0, len(nodes), _CHUNK):
-            own = (events.c.job == plain.number, events.c.node.in_(sorted(nodes)[start:][:_CHUNK]))
-            self._connection.execute(update(events).where(*own).values(job=twin.number))
+        for some in chunks_of(sorted(nodes)):
+            own = (events.c.job == plain.number, events.c.node.in_(some))
+            self.connection.execute(update(events).where(*own).values(job=twin.number))
         self._renumber(plain.number, twin.number, nodes)
         twin.pending += [event for event in plain.pending if event.node in nodes]
         plain.pending = [event for event in plain.pending if event.node not in nodes]
@@ -127,25 +123,25 @@ class Joins:
         if alias in plain.facts.aliases:
             plain.facts.aliases.remove(alias)
             twin.facts.aliases.append(alias)
-            self._jobs.claim((plain.facts.cluster, alias), twin.number)
-            self._changed[plain.number] = plain
+            self.memory.claim((plain.facts.cluster, alias), twin.number)
+            self.changed[plain.number] = plain
 
     def _has_events(self, job: JobState, node: str) -> bool:
         query = select(events.c.id).where(events.c.job == job.number, events.c.node == node)
         is_pending = any(event.node == node for event in job.pending)
-        return is_pending or self._connection.execute(query.limit(1)).first() is not None
+        return is_pending or self.connection.execute(query.limit(1)).first() is not None
 
     def _begin_anew(self, *states: JobState) -> None:
         """Takes back what follows from the stored events of jobs that are to be derived anew."""
         for state in states:
             if not state.begins_anew:
-                rows = JobWork(state, self._connection, self._effects).stream_rows()
-                self._effects.count(state.facts.booked.group, rows, sign=-1)
+                rows = JobWork(state, self.connection, self.effects).stream_rows()
+                self.effects.count(state.facts.booked.group, rows, sign=-1)
             state.begins_anew = True
-            self._changed[state.number] = state
+            self.changed[state.number] = state
 
     def _renumber(self, old: int, new: int, nodes: Collection[str] | None = None) -> None:
-        for row in self._rows:
+        for row in self.rows:
             if row["job"] == old and (nodes is None or row["node"] in nodes):
                 row["job"] = new
 
@@ -153,13 +149,13 @@ class Joins:
         """Makes two jobs one; its record is derived from all events of both."""
         facts, other = state.facts, gone.facts
         self._begin_anew(state, gone)
-        self._jobs.save_claims(self._connection)
+        self.memory.save_claims(self.connection)
         for table in (events, amendments, aliases):
             own = table.c.job == gone.number
-            self._connection.execute(update(table).where(own).values(job=state.number))
-        job_states.remove(self._connection, gone.number)
-        self._connection.execute(delete(jobs).where(jobs.c.number == gone.number))
-        self._jobs.replace(gone, state)
+            self.connection.execute(update(table).where(own).values(job=state.number))
+        job_states.remove(self.connection, gone.number)
+        self.connection.execute(delete(jobs).where(jobs.c.number == gone.number))
+        self.memory.replace(gone, state)
         facts.owner = other.owner if facts.owner is None else facts.owner
         facts.ids = {**other.ids, **facts.ids}
         facts.aliases += other.aliases
@@ -167,16 +163,16 @@ class Joins:
         facts.booked = self._join_booked(facts.booked, other.booked)
         for name in facts.ids:
             alias = (facts.cluster, f"{ID_PREFIX}{name}")
-            if self._jobs.holder(self._connection, alias) is None:
-                self._jobs.claim(alias, state.number)
+            if self.memory.holder(self.connection, alias) is None:
+                self.memory.claim(alias, state.number)
         state.pending += gone.pending
         self._renumber(gone.number, state.number)
-        self._changed.pop(gone.number, None)
+        self.changed.pop(gone.number, None)
         return state
 
     def _join_booked(self, booked: Booked, other: Booked) -> Booked:
         """What both have booked, where it is one group; else the other's is taken back."""
-        self._effects.count(other.group, other.rows, sign=-1)
+        self.effects.count(other.group, other.rows, sign=-1)
         observed = sorted({*booked.observed, *other.observed})
         counts = dict(booked.counts)
         if not counts:
@@ -185,7 +181,7 @@ class Joins:
             if booked.group == other.group:
                 counts[key] = counts.get(key, 0.0) + amount
             else:
-                self._effects.amend(key[0], other.group, amount)
+                self.effects.amend(key[0], other.group, amount)
         return Booked(booked.group, list(counts.items()), booked.rows, observed)
 
 

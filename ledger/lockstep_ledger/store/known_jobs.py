@@ -1,17 +1,17 @@
 """The jobs in the writer's memory, by their ids and by the other names that events gave them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
 from lockstep_ledger.store import job_states
+from lockstep_ledger.store.database import rows_by_name
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.tables import aliases, jobs
 
 ID_PREFIX = "id:"
 """Of an alias that is an id which the job had before it was joined."""
-_CHUNK = 400
 _JOBS = select(jobs.c.cluster, jobs.c.job_id, jobs.c.number, jobs.c.facts, jobs.c.state)
 _BY_ID = _JOBS.where(jobs.c.job_id.in_(bindparam("names", expanding=True)))
 _BY_NUMBER = _JOBS.where(jobs.c.number == bindparam("number"))
@@ -48,7 +48,7 @@ class KnownJobs:
     def read(self, connection: Connection, keys: Collection[Key]) -> None:
         """Reads the jobs of ids that are not in memory."""
         missing = {key for key in keys if self.get(key) is None}
-        for row in _rows(connection, _BY_ID, {job_id for _, job_id in missing}):
+        for row in rows_by_name(connection, _BY_ID, {job_id for _, job_id in missing}):
             self._load(connection, row)
         earlier = {
             (c, f"{ID_PREFIX}{job_id}") for c, job_id in missing if not self.get((c, job_id))
@@ -112,19 +112,10 @@ class KnownJobs:
         """Reads who has names that are not in memory."""
         missing = {name for name in names if name not in self._aliases}
         self._aliases.update(dict.fromkeys(missing))
-        for row in _rows(connection, _ALIASES, {alias for _, alias in missing}):
+        for row in rows_by_name(connection, _ALIASES, {alias for _, alias in missing}):
             self._aliases[row.cluster, row.alias] = row.job
 
     def _load(self, connection: Connection, row: Any) -> None:
         self._numbers[row.cluster, row.job_id] = row.number
         if row.number not in self._states:
             self._states[row.number] = job_states.load(connection, row)
-
-
-def _rows(connection: Connection, query: Any, names: Collection[str]) -> Sequence[Row[Any]]:
-    ordered = sorted(names)
-    return [
-        row
-        for start in range(0, len(ordered), _CHUNK)
-        for row in connection.execute(query, {"names": ordered[start : start + _CHUNK]}).all()
-    ]

@@ -7,14 +7,13 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.store.database import insert_into
+from lockstep_ledger.store.database import chunks_of, insert_into
 from lockstep_ledger.store.queries import Limits, within
 from lockstep_ledger.store.tables import dead_letters, jobs
 
 MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
 MAX_PAGE_CHARACTERS = 8 << 20
-_CHUNK = 400
 
 _MAX_BODY = 66_000  # an event of the longest form, with its origin
 
@@ -60,8 +59,7 @@ def read_events(
 
 def remove(connection: Connection, numbers: Sequence[int]) -> None:
     """Removes letters whose events are stored now."""
-    for start in range(0, len(numbers), _CHUNK):
-        chunk = numbers[start : start + _CHUNK]
+    for chunk in chunks_of(numbers):
         connection.execute(delete(dead_letters).where(dead_letters.c.number.in_(chunk)))
 
 

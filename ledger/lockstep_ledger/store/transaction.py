@@ -1,6 +1,6 @@
 """One transaction of the store: new events, the jobs they change, the counters, refused events."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import job_states, letters
 from lockstep_ledger.store.booking import Change, book
 from lockstep_ledger.store.counters import Counters
+from lockstep_ledger.store.database import rows_by_name
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.joins import Joins, aliases_of
@@ -22,9 +23,8 @@ from lockstep_ledger.store.known_jobs import KnownJobs
 from lockstep_ledger.store.tables import amendments, events, slo_events
 from lockstep_records.events.event import stable_id
 
-_CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
-_STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("ids", expanding=True)))
+_STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("names", expanding=True)))
 _ADD_EVENTS, _ADD_SLO_EVENTS, _ADD_AMENDMENTS = (
     insert(events), insert(slo_events), insert(amendments)
 )  # fmt: skip
@@ -90,7 +90,8 @@ class Transaction:
         """Stores the events, derives the jobs that they change, and writes everything."""
         state, connection = self._state, self._connection
         batch = [event for submission in self._submissions for event in submission.events]
-        seen = self._stored_ids([event.id for event in batch])
+        ids = {event.id for event in batch}
+        seen = {row.id for row in rows_by_name(connection, _STORED_IDS, ids)}
         new = [event for event in batch if event.id not in seen]
         state.memory.read(connection, {event.key for event in new})
         state.memory.read_aliases(connection, {(e.cluster, a) for e in new for a in aliases_of(e)})
@@ -116,13 +117,6 @@ class Transaction:
             connection.execute(_ADD_AMENDMENTS, self._amendments)
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
-
-    def _stored_ids(self, ids: Sequence[str]) -> set[str]:
-        found: set[str] = set()
-        for chunk in _chunks(ids):
-            rows = self._connection.execute(_STORED_IDS, {"ids": chunk})
-            found.update(row.id for row in rows)
-        return found
 
     def _accept(self, submission: Submission, event: LedgerEvent) -> bool:
         state = self._state
@@ -204,8 +198,3 @@ def _event_row(event: LedgerEvent, sequence: int, job: int) -> dict[str, Any]:
         "received": event.received_seconds,
         "body": event.body,
     }
-
-
-def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]

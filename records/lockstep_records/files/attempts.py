@@ -30,13 +30,14 @@ def pages_of(attempt: Path) -> list[Page]:
     Raises:
         OSError: the folder cannot be listed.
     """
+    return _readable(list_pages(attempt)) if attempt.is_dir() else []
+
+
+def _readable(paths: list[Path]) -> list[Page]:
     pages = []
-    for path in list_pages(attempt) if attempt.is_dir() else ():
-        try:
+    for path in paths:
+        with suppress(PageError):  # a torn page of one rank must not hide the others
             pages.append(read_page(path))
-        # A torn page of one rank must not hide the others.
-        except PageError:
-            continue
     return pages
 
 
@@ -92,10 +93,8 @@ def _born_pages(folder: Path) -> list[Page]:
     """
     deadline = time.monotonic() + _BIRTH_SECONDS
     while True:
-        paths, pages = list_pages(folder), []
-        for path in paths:
-            with suppress(PageError):
-                pages.append(read_page(path))
+        paths = list_pages(folder)
+        pages = _readable(paths)
         if (paths and len(pages) == len(paths)) or time.monotonic() > deadline:
             return pages
         time.sleep(_BIRTH_POLL_SECONDS)

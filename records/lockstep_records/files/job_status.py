@@ -93,12 +93,10 @@ def _state(events: list[Event], pages: list[Page]) -> JobState:
     if any(find_process(page) is not None for page in pages):
         # A rank that outlives its launcher still computes, whatever the launcher wrote.
         return "running"
-    if finish_time(events) is not None or (
-        pages and all(page.phase in ENDED_PHASES for page in pages)
-    ):
-        return "ended"
+    phases = {page.phase for page in pages}
     # Without a launcher the first exception is the end of the job: the others are gone with it.
-    if any(page.phase == "failed" for page in pages):
+    has_ended = "failed" in phases or (bool(phases) and phases <= ENDED_PHASES)
+    if has_ended or finish_time(events) is not None:
         return "ended"
     return "gone" if pages else "starting"
 

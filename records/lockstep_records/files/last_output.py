@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_records.file_access.foreign_files import read_foreign
-from lockstep_records.files.rank_files import write_rank_file
+from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.page.writer import create_mapping
 from lockstep_records.shared.secret_patterns import mask_secrets
 
@@ -126,7 +126,7 @@ def write_error(page: Path, error: RankError) -> Path:
 
 def read_error(page: Path) -> RankError | None:
     """The error beside a page; None where there is none, or the file is not one of ours."""
-    entry = _read_json(page.with_suffix(ERROR_SUFFIX))
+    entry = read_object(page.with_suffix(ERROR_SUFFIX), _MAX_ERROR_BYTES) or {}
     if entry.get("version") != 1 or entry.get("source") not in SOURCES:
         return None
     return RankError(
@@ -143,7 +143,7 @@ def read_error(page: Path) -> RankError | None:
 
 def read_torchrun_error(path: Path) -> RankError | None:
     """The error that torchrun's ``record`` wrote to TORCHELASTIC_ERROR_FILE; None without any."""
-    message = _read_json(path).get("message")
+    message = (read_object(path, _MAX_ERROR_BYTES) or {}).get("message")
     if isinstance(message, str):
         return RankError(source="torchrun", type="", message=message)
     if not isinstance(message, dict) or not isinstance(message.get("message"), str):
@@ -161,14 +161,6 @@ def read_torchrun_error(path: Path) -> RankError | None:
         traceback=_text(extra, "py_callstack"),
         time=float(timestamp) if isinstance(timestamp, str) and timestamp.isdecimal() else None,
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        entry = json.loads(read_foreign(path, _MAX_ERROR_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
 
 
 def _text(entry: dict[str, Any], name: str) -> str:

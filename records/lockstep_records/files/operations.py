@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lockstep_catalogue.labels import KIND
 from lockstep_records.file_access.foreign_files import open_descriptor
+from lockstep_records.page.identity import has_valid_checksum
 from lockstep_records.page.layout import MESH_AXES
 from lockstep_records.page.reader import PageError, Values, unpack
 from lockstep_records.page.section import Field, Section
@@ -213,8 +214,7 @@ def _read_header(data: bytes, path: Path) -> Values:
             f"operations {path} has format version {values['version']};"
             f" this reader knows {VERSION}",
         )
-    checksum_at = HEADER.offsets["checksum"]
-    if zlib.crc32(data[:checksum_at]) != values["checksum"]:
+    if not has_valid_checksum(HEADER, data):
         raise PageError("checksum", f"operations {path}: the checksum of the header does not match")
     if values["row_bytes"] != OPERATION.size or not 1 <= values["row_count"] <= MAX_ROWS:
         raise PageError(

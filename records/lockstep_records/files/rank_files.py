@@ -39,11 +39,16 @@ def answer_path(page: Path, request: str) -> Path:
 
 def read_answer(page: Path, request: str) -> dict[str, Any] | None:
     """The rank's answer; None while none exists, and for one that is not a JSON object."""
+    return read_object(answer_path(page, request), _MAX_ANSWER_BYTES)
+
+
+def read_object(path: Path, max_bytes: int) -> dict[str, Any] | None:
+    """The JSON object in a file; None without the file, and where it holds anything else."""
     try:
-        answer = json.loads(read_foreign(answer_path(page, request), _MAX_ANSWER_BYTES))
+        document = json.loads(read_foreign(path, max_bytes))
     except (OSError, ValueError, RecursionError):
         return None
-    return answer if isinstance(answer, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def fetch(page: Path, request: str, folder: Path) -> Path | None:

@@ -62,11 +62,7 @@ class Classification:
             "reason": self.reason,
             "culprit_ranks": list(self.culprit_ranks),
         }
-        if self.failure_class is not None:
-            fields["failure_class"] = self.failure_class
-        if self.culprit_node is not None:
-            fields["culprit_node"] = self.culprit_node
-        for name in ("exception", "signal", "last_step"):
+        for name in ("failure_class", "culprit_node", "exception", "signal", "last_step"):
             if (value := getattr(self, name)) is not None:
                 fields[name] = value
         if self.followers:

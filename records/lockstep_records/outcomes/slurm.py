@@ -6,7 +6,7 @@ of one id.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
 from lockstep_records.outcomes.signs import SCHEDULER_SIGNS
@@ -120,22 +120,18 @@ def state_of(text: str) -> tuple[str, str | None]:
 
 
 def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
-    state, by = state_of(_first(row, "State") or "")
+    _, by = state_of(_first(row, "State") or "")
     code, signal = _exit(_first(row, "ExitCode"))
     step_code, step_signal = _exit(_first(row, "DerivedExitCode"))
     last = _run(row, zone)
+    last = replace(last, end=None) if last.state in OPEN_STATES else last
     return SlurmJob(
+        **asdict(last),
         job_id=job_id,
         name=_first(row, "JobName"),
-        state=state,
         cancelled_by=by,
-        submit=last.submit,
-        start=last.start,
-        end=None if state in OPEN_STATES else last.end,
         exit_code=code,
         signal=signal,
-        nodes=last.nodes,
-        gpus=last.gpus,
         gpu_model=_gpus(row)[1],
         user=_first(row, "User"),
         account=_first(row, "Account"),

@@ -38,6 +38,7 @@ __all__ = [
     "PageError",
     "PageReader",
     "Values",
+    "newest_rows",
     "read_newest",
     "read_page",
     "read_ring",
@@ -247,6 +248,14 @@ def read_newest(page: Page, count: int) -> bytes:
     return b"".join(valid)
 
 
+def newest_rows(page: Page, count: int) -> list[Values]:
+    """The newest valid rows as dicts by field name; none of a page that has gone meanwhile."""
+    try:
+        return _unpack_rows(read_newest(page, count))
+    except PageError:
+        return []
+
+
 def _contiguous_ranges(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
     """Row numbers from ``first`` up to ``last`` (exclusive), in ranges contiguous in the ring."""
     wrap = last - last % rows
@@ -263,5 +272,8 @@ def read_rows(page: Page) -> list[Values]:
     Raises:
         PageError: the file has gone or has shrunk since ``page`` was read.
     """
-    data = read_ring(page)
+    return _unpack_rows(read_ring(page))
+
+
+def _unpack_rows(data: bytes) -> list[Values]:
     return [unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size)]

@@ -19,9 +19,9 @@ from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_records.files.switches import read_switches, switches_path
-from lockstep_records.page.layout import ROW, STEP_BUCKETS
+from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
-from lockstep_records.page.reader import Page, PageError, read_newest, unpack
+from lockstep_records.page.reader import Page, newest_rows
 
 HANG_TIMEOUT_SECONDS = 120.0
 """Default time-out. Of short steps: the file system or the network may pause for shorter."""
@@ -208,12 +208,7 @@ def _limit_of_rank(
 
 
 def _median_of_rows(page: Page) -> float | None:
-    try:
-        data = read_newest(page, _ROWS_FOR_MEDIAN)
-    except PageError:
-        return None
-    rows = (unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size))
-    durations = [row["seconds"] for row in rows]
+    durations = [row["seconds"] for row in newest_rows(page, _ROWS_FOR_MEDIAN)]
     return statistics.median(durations) if durations else None
 
 

@@ -77,11 +77,9 @@ class Nvlinks:
 
     def _states(self, values: dict[tuple[int, int], float]) -> Iterator[Reading]:
         states = [self._is_up(link, values) for link in range(self._num_links)]
-        active = states.count(True)
-        inactive = states.count(False)
-        if active or inactive:
-            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "active"), active)
-            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "inactive"), inactive)
+        counts = {"active": states.count(True), "inactive": states.count(False)}
+        for state, count in counts.items() if any(counts.values()) else ():
+            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, state), count)
 
     def _is_up(self, link: int, values: dict[tuple[int, int], float]) -> bool | None:
         state = values.get((_STATE, link))

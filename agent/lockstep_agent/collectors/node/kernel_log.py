@@ -66,7 +66,7 @@ class KernelLog:
         self._gpus: tuple[str, ...] = ()
         self._latest: tuple[Reading, ...] = ()
         self._readable: list[str] = []
-        self._publish_recent()
+        self.recent.replace(self._incidents.recent)
 
     def collect(self) -> tuple[Reading, ...]:
         """Counters of incidents, and of messages that the logs lost.
@@ -84,7 +84,7 @@ class KernelLog:
         if has_news:
             # saved before it is served: a crash in between must not count a message twice
             self._save()
-            self._publish_recent()
+            self.recent.replace(self._incidents.recent)
         readable = [name for name in self._logs if name not in self._unreadable]
         readable += [] if events is None else [NVML_EVENTS]
         if has_news or is_listing or readable != self._readable:
@@ -165,6 +165,3 @@ class KernelLog:
             "positions": {name: log.position for name, log in self._logs.items()},
         }
         self._state.save(state)
-
-    def _publish_recent(self) -> None:
-        self.recent.replace(self._incidents.recent)

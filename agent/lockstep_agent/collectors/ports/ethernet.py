@@ -7,11 +7,10 @@ from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.ports import ethtool_names
 from lockstep_agent.ports.ethtool_names import first_value
 from lockstep_agent.sources.ethtool import open_ethtool
-from lockstep_agent.sources.interfaces import list_interfaces
+from lockstep_agent.sources.interfaces import BYTES_PER_MEGABIT, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import fabric
 
-_BYTES_PER_MEGABIT = 125_000
 _ALL = "all"
 
 
@@ -31,9 +30,8 @@ class Ethernet:
         for port in list_interfaces(self._sysfs, self._files):
             if port.is_shadow or port.is_virtual:
                 continue
-            if megabits := self._ethtool.fastest_megabits(port.name):
-                bytes_per_second = megabits * _BYTES_PER_MEGABIT
-                yield Reading(fabric.NET_SPEED_MAX, (port.name,), bytes_per_second)
+            megabits = self._ethtool.fastest_megabits(port.name) or None
+            yield from present(fabric.NET_SPEED_MAX, (port.name,), megabits, BYTES_PER_MEGABIT)
             counters = self._ethtool.counters(port.name)
             for counter in ethtool_names.PLAIN:
                 value = first_value(counters, counter.names)

@@ -1,7 +1,6 @@
 """The traffic of the node's RDMA ports, each tick."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.ports.counters import TRAFFIC
@@ -11,14 +10,8 @@ from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
 from lockstep_catalogue import Metric
 
 _LIST_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _PortCounters:
-    """The counters of one port, each as path, metric, label values and factor."""
-
-    folder: str
-    counters: tuple[tuple[str, Metric, tuple[str, ...], int], ...]
+_Counters = tuple[tuple[str, Metric, tuple[str, ...], int], ...]
+"""The counters of one port, each as path, metric, label values and factor."""
 
 
 class Infiniband:
@@ -29,26 +22,23 @@ class Infiniband:
     tier = Tier.EVERY_TICK
 
     def __init__(self, sysfs: str) -> None:
-        self._ports, self._files, self._port_list = (
-            RdmaPorts(sysfs, is_logging=True),
-            OpenFiles(),
-            Due(_LIST_SECONDS),
-        )
-        self._counters: tuple[_PortCounters, ...] = ()
+        self._ports, self._files = RdmaPorts(sysfs, is_logging=True), OpenFiles()
+        self._port_list = Due(_LIST_SECONDS)
+        self._counters: dict[str, _Counters] = {}
 
     def collect(self) -> Iterator[Reading]:
         """Traffic of each port; an unreadable counter is left out."""
         if self._port_list.is_due():
-            self._counters = tuple(_find_counters(port) for port in self._ports.list())
-        for port in self._counters:
-            if self._files.is_present(port.folder):
-                for path, metric, labels, factor in port.counters:
+            self._counters = {port.folder: _find_counters(port) for port in self._ports.list()}
+        for folder, counters in self._counters.items():
+            if self._files.is_present(folder):
+                for path, metric, labels, factor in counters:
                     yield from present(metric, labels, self._files.count(path), factor)
 
 
-def _find_counters(port: RdmaPort) -> _PortCounters:
+def _find_counters(port: RdmaPort) -> _Counters:
     paths = counter_files(port)
-    counters = tuple(
+    return tuple(
         (
             f"{port.folder}/{counter.path}",
             counter.metric,
@@ -58,4 +48,3 @@ def _find_counters(port: RdmaPort) -> _PortCounters:
         for counter in TRAFFIC
         if counter.path in paths
     )
-    return _PortCounters(port.folder, counters)

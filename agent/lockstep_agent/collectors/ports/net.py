@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources.due import Due
-from lockstep_agent.sources.interfaces import Interface, list_bonds, list_interfaces
+from lockstep_agent.sources.interfaces import Interface, link_rate, list_bonds, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import Metric, fabric
 
-_BYTES_PER_MEGABIT = 125_000
 _LIST_SECONDS = 10.0
-_FASTEST_MEGABITS = 10_000_000  # drivers write 4294967295 for an unknown speed
 _DIRECTIONS = {"receive": "rx", "transmit": "tx"}
 _STATISTICS = {
     fabric.NET_BYTES: "bytes",
@@ -64,13 +62,11 @@ def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
     state = files.text(f"{port.folder}/operstate")
     if state and state != "unknown" and not port.is_shadow:
         yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
-    megabits = files.count(f"{port.folder}/speed")
-    if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
-        yield Reading(fabric.NET_SPEED, labels, megabits * _BYTES_PER_MEGABIT)
     # in the folder itself, not among the statistics
     changes = files.count(f"{port.folder}/carrier_changes")
     yield from present(fabric.NET_CARRIER_CHANGES, labels, changes)
     if not port.is_shadow:
+        yield from present(fabric.NET_SPEED, labels, link_rate(port, files))
         num_virtual_functions = files.count(f"{port.folder}/device/sriov_numvfs")
         yield from present(fabric.NET_VIRTUAL_FUNCTIONS, labels, num_virtual_functions)
 

@@ -9,7 +9,7 @@ from lockstep_agent.collectors.node.pcie import link_ratio
 from lockstep_agent.ports.counters import ERRORS, RETRIES
 from lockstep_agent.ports.verdicts import PortFacts, best_rates, judge_port
 from lockstep_agent.sources import rdma_state
-from lockstep_agent.sources.interfaces import Interface, list_interfaces
+from lockstep_agent.sources.interfaces import Interface, link_rate, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts
@@ -20,8 +20,6 @@ _WINDOW_FACTS = 60  # ten minutes, one every ten seconds
 _LINK_DOWNED = "counters/link_downed"
 # discards and constraint errors come from congestion and configuration, not from the cable
 _LINK_ERRORS = frozenset({"symbol", "link_error_recovery", "receive", "local_link_integrity"})
-_BYTES_PER_MEGABIT = 125_000
-_FASTEST_MEGABITS = 10_000_000
 _NO_PORT = ""
 
 
@@ -97,7 +95,9 @@ class PortHealth:
             is_up=is_active if has_state else None,
             was_up=bool(link_downs) or bool(self._interface_count(interface, "carrier_up_count")),
             bytes_per_second=port_state.bytes_per_second,
-            interface_bytes_per_second=self._interface_rate(interface) if is_active else None,
+            interface_bytes_per_second=(
+                link_rate(interface, self._files) if is_active and interface else None
+            ),
             lanes=port_state.lanes,
             link_downs=link_downs,
             carrier_downs=self._interface_count(interface, "carrier_down_count"),
@@ -119,20 +119,13 @@ class PortHealth:
             at_seconds=time.monotonic(),
             is_up=is_up,
             was_up=bool(self._interface_count(interface, "carrier_up_count")),
-            bytes_per_second=self._interface_rate(interface),
+            bytes_per_second=link_rate(interface, self._files),
             carrier_downs=self._interface_count(interface, "carrier_down_count"),
             pcie_ratio=pcie_ratio,
         )
 
     def _interface_count(self, interface: Interface | None, file: str) -> int | None:
         return self._files.count(f"{interface.folder}/{file}") if interface else None
-
-    def _interface_rate(self, interface: Interface | None) -> float | None:
-        megabits = self._interface_count(interface, "speed")
-        # drivers write 4294967295 for an unknown speed
-        if megabits is None or not 0 < megabits <= _FASTEST_MEGABITS:
-            return None
-        return megabits * _BYTES_PER_MEGABIT
 
 
 def _sum(counts: list[int | None]) -> int | None:

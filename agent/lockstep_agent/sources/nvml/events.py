@@ -61,11 +61,10 @@ class Events:
                 nvml.nvmlEventSetFree(self._set)
             self._set = None
         kinds = gpu.query("nvmlDeviceGetSupportedEventTypes") or 0
-        pci = gpu.query("nvmlDeviceGetPciInfo_v3")
         self._generation = gpu.generation
-        if pci is None or not kinds & nvml.nvmlEventTypeXidCriticalError:
+        if not gpu.address or not kinds & nvml.nvmlEventTypeXidCriticalError:
             return
-        self._address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+        self._address = gpu.address
         try:
             event_set = nvml.nvmlEventSetCreate()
             nvml.nvmlDeviceRegisterEvents(gpu.handle, nvml.nvmlEventTypeXidCriticalError, event_set)

@@ -60,10 +60,6 @@ def find_suspect(log: JobLog, before: int | None) -> Judgement | None:
     return exits
 
 
-def _counts(finding: Finding) -> bool:
-    return finding.kind != "srun_exit"
-
-
 def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgement:
     """Whom a cause accuses: few ranks themselves; where most failed alike, the workload."""
     kind = BY_NAME[first.kind]

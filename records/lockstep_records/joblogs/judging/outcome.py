@@ -180,24 +180,17 @@ def _judge_failure(log: JobLog, suspect: Judgement) -> Judgement:
 
 
 def _judge_end(end: Finding) -> Judgement:
-    kind = end.kind
-    if kind == "time_limit":
-        return Judgement(
-            outcome="time_limit", cause="time_limit", first=end,
-            reason="It was still running when its time limit ended it; nothing had failed.",
-        )  # fmt: skip
-    if kind in _PREEMPTED:
-        return Judgement(
-            outcome="preempted", cause="preemption", first=end,
-            reason="It was preempted; nothing had failed.",
-        )  # fmt: skip
+    outcome: OutcomeOrRunning = "cancelled"
     # A terminal sends these two: on Ctrl-C, and when it closes.
-    by_hand = kind == "interrupted" or end.key in _SIGINT | _SIGHUP
-    canceller = "a person" if by_hand else "somebody"
-    return Judgement(
-        outcome="cancelled", cause="cancelled", first=end,
-        reason=f"It was cancelled by {canceller} outside; nothing had failed.",
-    )  # fmt: skip
+    by_hand = end.kind == "interrupted" or end.key in _SIGINT | _SIGHUP
+    says = f"It was cancelled by {'a person' if by_hand else 'somebody'} outside"
+    if end.kind == "time_limit":
+        outcome, says = "time_limit", "It was still running when its time limit ended it"
+    elif end.kind in _PREEMPTED:
+        outcome, says = "preempted", "It was preempted"
+    cause = "preemption" if outcome == "preempted" else outcome
+    reason = f"{says}; nothing had failed."
+    return Judgement(outcome=outcome, cause=cause, first=end, reason=reason)
 
 
 def _with_times(log: JobLog, judgement: Judgement) -> Incident:

@@ -12,6 +12,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import fisher_tail
+from lockstep_reports.search.stretches import Stretch
 
 # A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
 _GAPS_OF_MEAN = 7.0
@@ -32,23 +33,20 @@ def steps_read_together(seconds: Matrix) -> int:
     return int(_READ_EVERY_SECONDS // usual) if usual else 0
 
 
-def ends_of_strikes(
-    steps: Steps, row: int, lateness: Matrix, threshold: float, ends: tuple[int, int]
-) -> tuple[int, int]:
+def ends_of_strikes(steps: Steps, lateness: Matrix, stretch: Stretch) -> tuple[int, int]:
     """First and last column of strikes.
 
     Args:
         steps: in which they are.
-        row: of the rank.
-        lateness: by its own work: seconds, [steps].
-        threshold: over which a step is late, in seconds.
-        ends: first and last column where they were found, late both.
+        lateness: of the rank by its own work: seconds, [steps].
+        stretch: where they were found; its unit is the row of the rank.
     """
-    columns, heights = _strikes(lateness, threshold, steps_read_together(steps.seconds))
+    ends = stretch.first, stretch.last
+    columns, heights = _strikes(lateness, stretch.threshold, steps_read_together(steps.seconds))
     is_inside = (columns >= ends[0]) & (columns <= ends[1])
     usual = float(np.median(heights[is_inside]))
     seen = columns[heights >= _LEAST_RATIO * usual]
-    longer = np.maximum(_waits_of_all(steps), _waits_for_loader(steps, row))
+    longer = np.maximum(_waits_of_all(steps), _waits_for_loader(steps, stretch.unit))
     elsewhere = (longer >= _LEAST_RATIO * usual) & (longer <= _MOST_RATIO * usual)
     both = _around(np.union1d(seen, np.flatnonzero(elsewhere)), ends)
     return both if _is_of(elsewhere, both) else _around(seen, ends)

@@ -169,10 +169,8 @@ def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspec
     # Rows that are read together share a stop, and only in one of them did the others wait.
     waited_for = (s for s in found if steps.is_independent or _is_waited_for(steps, s, np.nansum))
     for suspect in _drop_doubles(waited_for):
-        stretch, row = suspect.stretch, suspect.rows[0]
-        lateness, ends = suspect.evidence.lateness[row], (stretch.first, stretch.last)
-        ends = ends_of_strikes(steps, row, lateness, stretch.threshold, ends)
-        stopped.append(_between(suspect, ends))
+        lateness = suspect.evidence.lateness[suspect.stretch.unit]
+        stopped.append(_between(suspect, ends_of_strikes(steps, lateness, suspect.stretch)))
     return stopped
 
 

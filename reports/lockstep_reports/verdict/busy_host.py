@@ -44,7 +44,7 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     rows, waits = list(suspect.rows), steps.run_queue[:, columns]
     if not suspect.by_work:
         if is_crowded(steps) and not any(member.gpu_uuid for member in steps.members):
-            return True  # threads that nobody reads share the cores, and there is no device
+            return True  # threads that nobody reads share the cores, and no device can be slow
         waited = float(nan_stats.mean(excess(waits, rows)))
         late_seconds = float(nan_stats.mean(suspect.margin[suspect.late]))
         return waited >= _MIN_EXPLAINED_SHARE * late_seconds

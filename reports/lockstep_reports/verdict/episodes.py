@@ -60,24 +60,24 @@ def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Ep
     return [episode for episode in episodes if episode.stood_still_seconds is not None]
 
 
-def without_known(stopped: Sequence[Episode], episodes: Sequence[Episode]) -> list[Episode]:
+def drop_known_stops(stopped: Sequence[Episode], episodes: Sequence[Episode]) -> list[Episode]:
     """The stops of which other episodes of the same ranks do not know more such time.
 
     A process that stands still in each step is late in each, and no stop of it is unusual.
     """
-    known: Counter[int] = Counter()
+    still_of_rank: Counter[int] = Counter()
     for episode in episodes:
         still = episode.stood_still_seconds or 0.0
         if still >= _MIN_KNOWN_SHARE * episode.lost_seconds:
-            known.update(dict.fromkeys(episode.ranks, still))
+            still_of_rank.update(dict.fromkeys(episode.ranks, still))
     return [
         each
         for each in stopped
-        if known[each.ranks[0]] < _MOST_KNOWN * (each.stood_still_seconds or 0.0)
+        if still_of_rank[each.ranks[0]] < _MOST_KNOWN * (each.stood_still_seconds or 0.0)
     ]
 
 
-def without_stops(steps: Steps, stopped: Sequence[Episode]) -> Steps:
+def remove_stops(steps: Steps, stopped: Sequence[Episode]) -> Steps:
     """The same steps as if these processes had not stood still, outside of waits for loaders."""
     if steps.blocked is None or not stopped:
         return steps

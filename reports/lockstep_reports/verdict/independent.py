@@ -18,7 +18,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
-from lockstep_reports.verdict.episodes import stopped_episodes, without_stops
+from lockstep_reports.verdict.episodes import remove_stops, stopped_episodes
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import duration
@@ -33,8 +33,8 @@ _MAX_QUEUED_SHARE = 0.9
 def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
     stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
-    by_furthest = [_by_furthest_rank(steps, episode) for episode in stopped]
-    steps = without_stops(steps, stopped)
+    by_furthest = [_count_by_furthest_rank(steps, episode) for episode in stopped]
+    steps = remove_stops(steps, stopped)
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
@@ -154,7 +154,7 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
     )
 
 
-def _by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
+def _count_by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
     """An episode in a rank's own steps as one in those of the furthest rank at the same time."""
     row, own = steps.ranks.index(episode.ranks[0]), episode.columns
     begins = steps.start[row, [own.start, own.stop - 1]]

@@ -25,10 +25,10 @@ from lockstep_reports.verdict.busy_host import (
     waited_for_cores,
 )
 from lockstep_reports.verdict.episodes import (
+    drop_known_stops,
     episode_of,
+    remove_stops,
     stopped_episodes,
-    without_known,
-    without_stops,
 )
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
@@ -93,10 +93,10 @@ def judge(
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
     episodes, loads, candidates = _search(steps, scores, window_steps)
-    stopped = without_known(stopped_episodes(steps, scores, window_steps), episodes)
+    stopped = drop_known_stops(stopped_episodes(steps, scores, window_steps), episodes)
     if stopped:
         # What is left is judged by itself.
-        awake = without_stops(steps, stopped)
+        awake = remove_stops(steps, stopped)
         episodes, loads, candidates = _search(awake, score(awake), window_steps)
     if episodes := episodes + stopped:
         episodes = _share_overlaps(episodes, len(steps.numbers))

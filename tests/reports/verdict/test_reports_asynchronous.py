@@ -175,20 +175,20 @@ def test_a_slow_worker_that_trains_on_alone_is_compared_while_others_train() -> 
     slow = ServedJob(workers=3, num_steps=600, slow=(2, "forward", 0.4, 200)).steps()
     # Others are done at their own last step, and the slow one goes on for twice as long by itself.
     phases = {name: values.copy() for name, values in slow.phases.items()}
-    known = np.count_nonzero(~np.isnan(slow.seconds[2]))
+    num_trained = np.count_nonzero(~np.isnan(slow.seconds[2]))
     for name, usual in {**_WORK, "sync": _EXCHANGE_SECONDS}.items():
-        phases[name][2, known:] = usual + (0.4 if name == "forward" else 0.0)
+        phases[name][2, num_trained:] = usual + (0.4 if name == "forward" else 0.0)
     seconds, start = slow.seconds.copy(), slow.start.copy()
     others = [name for name in phases if name not in {*_WORK, "sync"}]
     for name in others:
-        phases[name][2, known:] = 0.0
+        phases[name][2, num_trained:] = 0.0
     seconds[2] = np.sum([values[2] for values in phases.values()], axis=0)
     start[2] = slow.start[2, 0] + seconds[2].cumsum() - seconds[2]
     analysis = judged(replace(slow, phases=phases, seconds=seconds, start=start))
     assert (analysis.verdict.kind, analysis.verdict.ranks) == ("rank", (2,))
     [episode] = analysis.episodes
     assert episode.start_step == pytest.approx(201, abs=5)
-    assert episode.lost_seconds > 0.1 * 0.4 * (known - 200)
+    assert episode.lost_seconds > 0.1 * 0.4 * (num_trained - 200)
 
 
 def test_two_slow_workers_of_a_server_are_named_the_slower_first() -> None:

@@ -11,14 +11,14 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import fisher_tail
+from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.stretches import Stretch
 
 # A gap of so many mean ones is one of 1,100 where strikes come at a steady rate.
 _GAPS_OF_MEAN = 7.0
 # Of the usual strike: less is noise, or the rest of one beside a boundary, more is something else.
 _LEAST_RATIO, _MOST_RATIO = 0.5, 2.0
-_MAX_CHANCE = 0.01
+_MAX_CHANCE = 0.1  # that other waits make an episode longer
 # Counters of the kernel are read so often at most: steps between two reads share a value.
 _READ_EVERY_SECONDS = 0.05
 
@@ -48,8 +48,9 @@ def ends_of_strikes(steps: Steps, lateness: Matrix, stretch: Stretch) -> tuple[i
     seen = columns[heights >= _LEAST_RATIO * usual]
     longer = np.maximum(_waits_of_all(steps), _waits_for_loader(steps, stretch.unit))
     elsewhere = (longer >= _LEAST_RATIO * usual) & (longer <= _MOST_RATIO * usual)
-    both = _around(np.union1d(seen, np.flatnonzero(elsewhere)), ends)
-    return both if _is_of(elsewhere, both) else _around(seen, ends)
+    ends = _around(seen, ends)
+    wider = _around(np.union1d(seen, np.flatnonzero(elsewhere)), ends)
+    return wider if _are_more(elsewhere, ends, wider) else ends
 
 
 def _around(strikes: Integers, ends: tuple[int, int]) -> tuple[int, int]:
@@ -87,9 +88,11 @@ def _waits_for_loader(steps: Steps, row: int) -> Matrix:
     return longer
 
 
-def _is_of(flags: Flags, ends: tuple[int, int]) -> bool:
-    """Whether flags [steps] are more often between two columns than outside."""
-    inside = slice(ends[0], ends[1] + 1)
-    hits, num_steps = int(np.count_nonzero(flags[inside])), len(flags[inside])
-    chance = fisher_tail(hits, num_steps, int(np.count_nonzero(flags)), len(flags))
-    return chance <= _MAX_CHANCE
+def _are_more(flags: Flags, ends: tuple[int, int], wider: tuple[int, int]) -> bool:
+    """Whether flags [steps] between ends and wider ones are too many for those outside of both."""
+    beside = int(flags[wider[0] : ends[0]].sum() + flags[ends[1] + 1 : wider[1] + 1].sum())
+    num_beside = ends[0] - wider[0] + wider[1] - ends[1]
+    outside = int(flags[: wider[0]].sum() + flags[wider[1] + 1 :].sum())
+    num_outside = len(flags) - (wider[1] + 1 - wider[0])
+    # One more than was seen: nothing seen does not mean that it never happens.
+    return tail_bound(beside, num_beside, (outside + 1) / (num_outside + 1)) <= _MAX_CHANCE

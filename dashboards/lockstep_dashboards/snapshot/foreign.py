@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep_catalogue import Label
 from lockstep_dashboards import panel
+from lockstep_dashboards.scope import REFERENCE, referred_name
 
 MAX_FILE_BYTES = 8 << 20
 _MAX_PANELS = 500
@@ -17,7 +18,6 @@ _VIEWS = {**{view.value: view for view in panel.View}, "gauge": panel.View.BAR_G
 _LABEL_VALUES = re.compile(
     r"label_values\(\s*(?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)", re.DOTALL
 )
-_REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
 _LAST = {"last", "lastNotNull"}
 _TRANSFORMATIONS = {"merge", "organize"}
 # Settings of single series that change what a value means.
@@ -109,11 +109,7 @@ def _filled(value: Any, fixed: Mapping[str, str]) -> Any:
         return [_filled(part, fixed) for part in value]
     if not isinstance(value, str) or "$" not in value:
         return value
-    return _REFERENCE.sub(lambda found: fixed.get(_name(found), found[0]), value)
-
-
-def _name(found: re.Match[str]) -> str:
-    return str(found[1] or found[2] or found[3])
+    return REFERENCE.sub(lambda found: fixed.get(referred_name(found), found[0]), value)
 
 
 def _annotations(document: Json) -> Iterator[panel.Annotation]:
@@ -236,7 +232,7 @@ def _query_refusals(
     if not queries:
         yield "it has no query"
     for query in queries:
-        for name in map(_name, _REFERENCE.finditer(query.expression)):
+        for name in map(referred_name, REFERENCE.finditer(query.expression)):
             if name not in names and not name.startswith("__"):
                 yield f"it uses the variable {name!r}, of which no value is known"
 

@@ -13,10 +13,6 @@ _MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
 
 
-class ScopeError(ValueError):
-    """A variable has no value; the text says which."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
     """Values of variables, and the range of time.
@@ -81,7 +77,7 @@ class Scope:
         A name of nothing stays: ``$1`` belongs to PromQL's ``label_replace``.
 
         Raises:
-            ScopeError: a matcher of one value has none to compare with.
+            ValueError: a matcher of one value has none to compare with.
         """
         return self.fill_text(_MATCHER.sub(self._fill_matcher, expression))
 
@@ -116,7 +112,7 @@ class Scope:
             escaped = [quote_text(re.escape(value)) for value in values] or [".*"]
             return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
         if len(values) != 1:
-            raise ScopeError(f"the variable {name} needs one value and has {len(values)}; give it")
+            raise ValueError(f"the variable {name} needs one value and has {len(values)}; give it")
         return quote_text(values[0])
 
 

@@ -26,34 +26,30 @@ _MEANINGS = {"unit", "min", "max", "mappings", "thresholds", "custom.axisPlaceme
 Json = dict[str, Any]
 
 
-class BoardError(ValueError):
-    """A file is not a dashboard; the text says why."""
-
-
 def read_board_file(path: Path) -> panel.Board:
     """The dashboard of a JSON file.
 
     Raises:
-        BoardError: it cannot be read, or is not a dashboard.
+        ValueError: it cannot be read, or is not a dashboard.
     """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise BoardError(f"{path} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise BoardError(
+        raise ValueError(
             f"{path} is larger than {MAX_FILE_BYTES:,} bytes, so it is not a dashboard"
         )
     try:
         return read_dashboard(json.loads(content))
     except (KeyError, TypeError, AttributeError) as error:
-        raise BoardError(
+        raise ValueError(
             f"{path} is not a Grafana dashboard: the field {error} is missing or wrong;"
             " export it as classic JSON"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BoardError(f"{path} is not a Grafana dashboard: {error}") from error
+        raise ValueError(f"{path} is not a Grafana dashboard: {error}") from error
 
 
 def read_dashboard(document: Json) -> panel.Board:

@@ -59,11 +59,14 @@ def read_quantities(
         SpecError: a field is unknown, missing or outside of its bounds; the text names file, line,
             field and value.
     """
-    own = quantities_of(kind)
-    with_default = {each.name for each in fields(kind) if each.default is not MISSING}
+    own, with_default = quantities_of(kind), _fields_with_default(kind)
     entry.check_keys(
         (*required, *(name for name in own if name not in with_default)),
         (*optional, *(name for name in own if name in with_default)),
     )
     values = {name: read(entry, name) for name, read in own.items() if entry.has(name)}
     return kind(**values, **others)
+
+
+def _fields_with_default(kind: type) -> set[str]:
+    return {each.name for each in fields(kind) if each.default is not MISSING}

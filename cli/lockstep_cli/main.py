@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 _GROUP = "lockstep.commands"
-_BAD_INPUT = 2
 
 
 def _summary(entry: EntryPoint) -> str:
@@ -118,12 +117,9 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)
-    except click.UsageError as error:
-        click.echo(f"lockstep: {safe_lines(error.format_message())}", err=True)
-        sys.exit(_BAD_INPUT)
     except click.Abort:
         sys.exit(130)
-    except click.ClickException as error:
+    except click.ClickException as error:  # of bad input the exit code is 2
         click.echo(f"lockstep: {safe_lines(error.format_message())}", err=True)
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)

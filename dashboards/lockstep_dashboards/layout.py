@@ -56,15 +56,11 @@ _PLAIN_KEYS = frozenset(
 )
 
 
-class LayoutError(ValueError):
-    """A layout is not what it should be; the text names file, row, panel and reason."""
-
-
 def read_board(path: Path) -> Board:
     """The board of a layout.
 
     Raises:
-        LayoutError: a series, label, value, colour or key is unknown.
+        ValueError: a series, label, value, colour or key is unknown.
     """
     layout = _load(path)
     variables = tuple(map(_variable, layout["variables"]))
@@ -121,7 +117,7 @@ def _row(path: Path, fields: Fields, variables: tuple[Variable, ...]) -> Row:
         except (KeyError, ValueError) as error:
             where = f"{path.name}: row {fields['title']!r}, panel {each.get('title', each)!r}"
             reason = f"unknown name {error}" if isinstance(error, KeyError) else error
-            raise LayoutError(f"{where}: {reason}") from error
+            raise ValueError(f"{where}: {reason}") from error
     return Row(
         title=fields["title"],
         panels=tuple(panels),

@@ -10,11 +10,7 @@ from lockstep_records.shared.durations import format_time, parse_time
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _SCRAPES_IN_A_RATE = 4
 _MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
-_REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
-
-
-class ScopeError(ValueError):
-    """A variable has no value; the text says which."""
+REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +77,7 @@ class Scope:
         A name of nothing stays: ``$1`` belongs to PromQL's ``label_replace``.
 
         Raises:
-            ScopeError: a matcher of one value has none to compare with.
+            ValueError: a matcher of one value has none to compare with.
         """
         return self.fill_text(_MATCHER.sub(self._fill_matcher, expression))
 
@@ -94,21 +90,21 @@ class Scope:
         variables = {**self.offered, **self.chosen}
 
         def replaced(found: re.Match[str]) -> str:
-            name = found[1] or found[2] or found[3]
+            name = referred_name(found)
             if name in self.built_in:
                 return self.built_in[name]
             return value_of(name) if name in variables else found[0]
 
-        return _REFERENCE.sub(replaced, text)
+        return REFERENCE.sub(replaced, text)
 
     def _fill_matcher(self, found: re.Match[str]) -> str:
         operator, inside = found.groups()
         is_pattern = operator.endswith("~")
-        return f'{operator}"{_REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
+        return f'{operator}"{REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
 
     def _value(self, found: re.Match[str], is_pattern: bool) -> str:
         """A variable's values inside the quotes of a matcher."""
-        name = found[1] or found[2] or found[3]
+        name = referred_name(found)
         if name in self.built_in:
             return self.built_in[name]
         values = self.chosen.get(name, ())
@@ -116,8 +112,13 @@ class Scope:
             escaped = [quote_text(re.escape(value)) for value in values] or [".*"]
             return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
         if len(values) != 1:
-            raise ScopeError(f"the variable {name} needs one value and has {len(values)}; give it")
+            raise ValueError(f"the variable {name} needs one value and has {len(values)}; give it")
         return quote_text(values[0])
+
+
+def referred_name(found: re.Match[str]) -> str:
+    """The name of the variable in a match of ``REFERENCE``."""
+    return str(found[1] or found[2] or found[3])
 
 
 def quote_text(text: str) -> str:

@@ -21,7 +21,6 @@ from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options
 from lockstep_reports.report import make_document
 
 _BASELINE = "baseline"
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -75,7 +74,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--board",
-    type=_FILE,
+    type=click.Path(path_type=Path, dir_okay=False),
     help="File for a snapshot of the job's board over the time of the report, drawn from the"
     " Prometheus of SOURCE or --signs-from; the page links to it.",
 )
@@ -109,7 +108,11 @@ def report(  # one parameter per option
         paths = {name: path for name, path in formats.items() if path is not None}
         outputs = Outputs(paths=paths, board=board)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
-        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
+        bounds = [
+            None if text is None else parse_bound(text, options.now_seconds)
+            for text in (first, last)
+        ]
+        options = replace(options, window=Window(*bounds))
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
@@ -161,10 +164,6 @@ def _export(source: str, attempt: int | None, folder: Path) -> None:
     export = export_operations(folders[-1], job.name, folder)
     counts = f"{export.rows} operations, {export.steps} steps, {export.ranks} ranks"
     click.echo(f"written: {export.trace} ({counts})")
-
-
-def _parse_window(*bounds: str | None, now: float) -> Window:
-    return Window(*(None if text is None else parse_bound(text, now) for text in bounds))
 
 
 def _refuse_options_without_effect(

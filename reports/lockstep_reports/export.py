@@ -38,10 +38,6 @@ _CHUNK_OPERATIONS = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
 _DTYPE = dtype_of(operations.OPERATION)
 
 
-class NoOperationsError(ValueError):
-    """There is nothing to export; the text says why."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
     """What was written: the two files, and the number of rows, steps and ranks in them."""
@@ -60,7 +56,7 @@ def export_operations(attempt: Path, name: str, folder: Path) -> Export:
     data-parallel and a pipeline coordinate the first is exported, as in the published traces.
 
     Raises:
-        NoOperationsError: no rank has recorded an operation, or no step is common to all.
+        ValueError: no rank has recorded an operation, or no step is common to all.
         OSError: the folder cannot be written.
     """
     pages = _exported_pages(attempt)
@@ -72,7 +68,7 @@ def export_operations(attempt: Path, name: str, folder: Path) -> Export:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns = _common_steps(columns, len(pages))
     if not len(columns["step"]):
-        raise NoOperationsError(
+        raise ValueError(
             f"attempt {attempt} has no step whose operations all {len(pages)} ranks have recorded;"
             " steps are sampled: see lockstep switch --sample"
         )
@@ -122,7 +118,7 @@ def _exported_pages(attempt: Path) -> list[Page]:
         # Tensor ranks do the same work; the published traces hold one of each group.
         pages.setdefault(coordinate, page)
     if not pages:
-        raise NoOperationsError(f"attempt {attempt} has no operations to export: {reason}")
+        raise ValueError(f"attempt {attempt} has no operations to export: {reason}")
     return list(pages.values())
 
 

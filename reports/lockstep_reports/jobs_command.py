@@ -97,8 +97,8 @@ def _table(statuses: Sequence[JobStatus], headlines: Sequence[str | None]) -> Ta
     if headlines:
         table.add_column("verdict")
     for index, status in enumerate(statuses):
-        cells = _cells(status)
-        table.add_row(*cells, *([_verdict(headlines[index])] if headlines else []))
+        verdict = [Text(printable(headlines[index] or "-"))] if headlines else []
+        table.add_row(*_cells(status), *verdict)
     return table
 
 
@@ -117,7 +117,3 @@ def _cells(status: JobStatus) -> list[Text]:
         Text("-" if status.last_step is None else f"{status.last_step:,}"),
         Text(f"{status.size_bytes / _MIB:,.0f}"),
     ]
-
-
-def _verdict(headline: str | None) -> Text:
-    return Text("-" if headline is None else printable(headline))

@@ -13,7 +13,7 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
-from lockstep_dashboards.scope import Scope, ScopeError
+from lockstep_dashboards.scope import Scope
 from lockstep_records.shared.prometheus import Prometheus, PrometheusError
 
 JOB = BOARDS["job.json"]
@@ -101,7 +101,7 @@ def test_a_job_that_is_not_there_and_a_window_without_any_are_refused() -> None:
 
 def test_a_matcher_of_one_value_needs_one() -> None:
     assert SCOPE.fill('x{cluster=~"$cluster"}') == 'x{cluster=~".*"}'
-    with pytest.raises(ScopeError, match="job_id needs one value"):
+    with pytest.raises(ValueError, match="job_id needs one value"):
         SCOPE.fill('x{job_id="$job_id"}')
 
 

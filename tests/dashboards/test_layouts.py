@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_dashboards.boards import BOARDS, explorer
-from lockstep_dashboards.layout import FOLDER, LayoutError, read_board
+from lockstep_dashboards.layout import FOLDER, read_board
 
 HEAD = """\
 uid: lockstep-x
@@ -52,7 +52,7 @@ def test_a_panel_can_name_the_variables_that_restrict_it(tmp_path: Path) -> None
 def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
     tmp_path: Path, panel: str, reason: str
 ) -> None:
-    with pytest.raises(LayoutError, match=r"x\.yaml: row 'R', panel .*") as refused:
+    with pytest.raises(ValueError, match=r"x\.yaml: row 'R', panel .*") as refused:
         read_board(write(tmp_path, panel))
     assert reason in str(refused.value)
 

@@ -21,7 +21,7 @@ from lockstep_records.files.operations import (
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
-from lockstep_reports.export import NoOperationsError, export_operations
+from lockstep_reports.export import export_operations
 
 PUBLISHED = [
     "dp_rank",
@@ -145,7 +145,7 @@ def test_a_step_that_was_never_completed_is_left_out(job: Path, tmp_path: Path) 
 def test_ranks_without_a_common_step_export_nothing(job: Path, tmp_path: Path) -> None:
     write_rank(job, 0, [8])
     write_rank(job, 2, [16])
-    with pytest.raises(NoOperationsError, match="lockstep switch"):
+    with pytest.raises(ValueError, match="lockstep switch"):
         export_operations(job / "0", "job-a", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -122,13 +122,8 @@ class TrainConfig(Parallelism):
     @property
     def model_shape(self) -> dict[str, int]:
         """Fields, by name, in which a checkpoint and a run that resumes from it must agree."""
-        return {
-            "layers": self.layers,
-            "width": self.width,
-            "heads": self.heads,
-            "sequence": self.sequence,
-            "experts": self.experts,
-        }
+        names = ("layers", "width", "heads", "sequence", "experts")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def samples_per_step(self) -> int:

@@ -51,7 +51,7 @@ def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[
                 flag_name(setting),
                 type=setting.metadata["kind"],
                 is_flag=setting.default is False,
-                default=_spelled_default(setting),
+                default=_spelled(setting, setting.default),
                 multiple=isinstance(setting.default, tuple),
                 show_default=setting.default not in {False, "", ()},
                 help=setting.metadata["help"],
@@ -62,14 +62,10 @@ def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[
     return decorate
 
 
-def _spelled_default(setting: "Field[Any]") -> Any:
-    """The default as a user would write it, so that --help shows ``1m`` and not ``60.0``."""
-    default: Any = setting.default
-    return format_duration(default) if _is_duration(setting) else default
-
-
-def _is_duration(setting: "Field[Any]") -> bool:
-    return isinstance(setting.metadata["kind"], DurationRange)
+def _spelled(setting: "Field[Any]", value: Any) -> Any:
+    """A value as a user would write it, so that --help shows ``1m`` and not ``60.0``."""
+    is_duration = isinstance(setting.metadata["kind"], DurationRange)
+    return format_duration(value) if is_duration else value
 
 
 def arguments_from(config: Any) -> list[str]:
@@ -81,8 +77,6 @@ def arguments_from(config: Any) -> list[str]:
             arguments += [text for part in value for text in (flag_name(setting), str(part))]
         elif value != setting.default:
             arguments.append(flag_name(setting))
-            if _is_duration(setting):
-                arguments.append(format_duration(value))
-            elif value is not True:
-                arguments.append(str(value))
+            if value is not True:
+                arguments.append(str(_spelled(setting, value)))
     return arguments

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.data.sources import say_on_stderr
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
 
@@ -101,8 +101,7 @@ class Progress:
     def say(self, line: str) -> None:
         """Writes one line to stderr, on rank 0."""
         if self._is_writer:
-            sys.stderr.write(f"lockstep: {line}\n")
-            sys.stderr.flush()
+            say_on_stderr(line)
 
     def start(self) -> None:
         """Starts the clock: the time before was set-up, not training."""

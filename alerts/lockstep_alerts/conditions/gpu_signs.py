@@ -1,6 +1,6 @@
 """PromQL: GPUs with a fault now, by the agent's verdict on them and by the kernel log."""
 
-from lockstep_catalogue import gpu, incidents
+from lockstep_catalogue import incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, PCI_BUS_ID, UUID, VERDICT
 from lockstep_catalogue.promql import Matcher, eq, names, one_of, select
 
@@ -26,19 +26,14 @@ BROKEN_PARTS = (
 """Reasons of a degraded GPU that cost the job now; a pending reset can wait for its end."""
 
 
-def judged(*matchers: Matcher) -> str:
-    """Verdicts on GPUs that match."""
-    return select(incidents.GPU_HEALTH, *matchers)
-
-
 def failed() -> str:
     """GPUs that failed: lost, silent, hung, out of spare rows."""
-    return judged(eq(VERDICT, "failed"))
+    return select(incidents.GPU_HEALTH, eq(VERDICT, "failed"))
 
 
 def degraded() -> str:
     """GPUs that work, with less than they should have."""
-    return judged(one_of(incidents.GPU_REASON, *BROKEN_PARTS))
+    return select(incidents.GPU_HEALTH, one_of(incidents.GPU_REASON, *BROKEN_PARTS))
 
 
 def fatal_xids(window: str, *matchers: Matcher) -> str:
@@ -47,8 +42,3 @@ def fatal_xids(window: str, *matchers: Matcher) -> str:
     lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
     fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
     return f"({lately}) and {_ON_XID} {fatal}"
-
-
-def has_owner() -> str:
-    """GPUs that a job, a pod or a process holds, for the right side of ``unless``."""
-    return select(gpu.GPU_OWNER_INFO)

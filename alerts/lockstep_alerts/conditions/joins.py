@@ -22,6 +22,7 @@ from lockstep_catalogue.windows import ScrapeWindows, spelled
 JOB_LABELS = (CLUSTER, JOB_ID)
 RANK_LABELS = (*JOB_LABELS, RANK)
 NODE_LABELS = (*JOB_LABELS, NODE)
+ON_CLUSTER = f"on ({CLUSTER.name})"
 ON_JOB = f"on ({names(*JOB_LABELS)})"
 ON_RANK = f"on ({names(*RANK_LABELS)})"
 ON_NODE = f"on ({names(*NODE_LABELS)})"
@@ -111,10 +112,15 @@ def has_stood(windows: ScrapeWindows) -> str:
     return f"{ON_JOB} ({stood} or {by('group', hung, *JOB_LABELS)})"
 
 
+def several_clocks() -> str:
+    """Jobs whose ranks are timed by different clocks, with their number."""
+    clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
+    return f"{by('count', clocks, *JOB_LABELS)} > 1"
+
+
 def has_several_clocks() -> str:
     """Filter for the right side of ``unless``: jobs whose ranks are not timed by one clock."""
-    clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
-    return f"{ON_JOB} ({by('count', clocks, *JOB_LABELS)} > 1)"
+    return f"{ON_JOB} ({several_clocks()})"
 
 
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:

@@ -1,8 +1,8 @@
 """The recorded series whose values the spec declares: goals, and limits of slices."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from lockstep_alerts.objectives.counter import sum_in_window
+from lockstep_alerts.objectives.counter import Counter, sum_in_window
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules import objective_series
 from lockstep_catalogue import recorded
@@ -27,38 +27,28 @@ def declared_by_spec(
         for each in every
         if each.min_ratio is not None
     ]
-    counted = [each for each in every if each.counter is not None]
+    counted = {each.slo: each.counter for each in every if each.counter is not None}
+    totals = {slo: each.total_of_five_minutes(windows) for slo, each in counted.items()}
+    bad = {slo: each.bad_of_five_minutes(windows) for slo, each in counted.items()}
     series = (
         (recorded.GOAL, goals),
         (recorded.SLICE_LIMIT, limits),
-        (
-            recorded.COUNTER_TOTAL,
-            [_select_counter(each, windows, is_bad=False) for each in counted],
-        ),
-        (recorded.COUNTER_BAD, [_select_counter(each, windows, is_bad=True) for each in counted]),
+        (recorded.COUNTER_TOTAL, [_labelled(x, {SLO.name: slo}) for slo, x in totals.items()]),
+        (recorded.COUNTER_BAD, [_labelled(x, {SLO.name: slo}) for slo, x in bad.items()]),
         (recorded.TOTAL_EVENTS, _with_counters(recorded.TOTAL_EVENTS, counted)),
         (recorded.BAD_EVENTS, _with_counters(recorded.BAD_EVENTS, counted)),
     )
     return {each: "\nor\n".join(constants) for each, constants in series if constants}
 
 
-def _select_counter(objective: Objective, windows: ScrapeWindows, *, is_bad: bool) -> str:
-    counter = objective.counter
-    assert counter is not None
-    if is_bad:
-        return _labelled(counter.bad_of_five_minutes(windows), {SLO.name: objective.slo})
-    return _labelled(counter.total_of_five_minutes(windows), {SLO.name: objective.slo})
-
-
-def _with_counters(series: Recorded, counted: list[Objective]) -> list[str]:
+def _with_counters(series: Recorded, counted: Mapping[str, Counter]) -> list[str]:
     """The counts of the ledger and of slices, and those of counters in each window."""
     if not counted:
         return []
     parts = [objective_series.COUNTS[series]]
-    for each in counted:
-        assert each.counter is not None
-        named = Matcher(SLO, "=", each.slo)
-        for window in each.counter.windows():
+    for slo, counter in counted.items():
+        named = Matcher(SLO, "=", slo)
+        for window in counter.windows():
             count = sum_in_window(window, is_bad=series is recorded.BAD_EVENTS, matcher=named)
             parts.append(_labelled(count, {WINDOW.name: window}))
     return parts

@@ -29,10 +29,8 @@ def _blocks_too_long(rules: Parameters) -> str:
     seconds = by("sum", rate_of_sum(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
     number = by("sum", rate_of_count(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
     by_node = by("max", rate_of_count(training.CHECKPOINT_SECONDS, hour, blocking), *_JOB)
-    ratio, most_seconds = (
-        rules.limits.checkpoint_blocking_ratio,
-        rules.limits.checkpoint_blocking.seconds,
-    )
+    ratio = rules.limits.checkpoint_blocking_ratio
+    most_seconds = rules.limits.checkpoint_blocking.seconds
     most = f"clamp_max({ratio:g} / ({by_node} > 0), {most_seconds:g})"
     return f"{seconds} / ({number} > 0) > bool {_ON_JOB} {most}"
 

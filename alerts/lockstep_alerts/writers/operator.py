@@ -1,7 +1,6 @@
 """Objects of the Prometheus operator and of VictoriaMetrics' operator: rules in a cluster."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from lockstep_alerts.output.write import to_yaml
 from lockstep_alerts.reading.entry import SpecError
@@ -11,20 +10,15 @@ MAX_OBJECT_BYTES = 512 * 1024
 """The operator refuses more: half of what a ConfigMap may hold."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectKind:
-    """The kind of object that holds rules."""
-
-    api_version: str
-    kind: str
-
-
-PROMETHEUS_RULE = ObjectKind(api_version="monitoring.coreos.com/v1", kind="PrometheusRule")
-VM_RULE = ObjectKind(api_version="operator.victoriametrics.com/v1beta1", kind="VMRule")
+PROMETHEUS_RULE, VM_RULE = "PrometheusRule", "VMRule"
+_API_VERSIONS = {
+    PROMETHEUS_RULE: "monitoring.coreos.com/v1",
+    VM_RULE: "operator.victoriametrics.com/v1beta1",
+}
 
 
 def rule_objects(
-    files: list[RuleFile], kind: ObjectKind, namespace: str, labels: dict[str, str]
+    files: list[RuleFile], kind: str, namespace: str, labels: dict[str, str]
 ) -> dict[str, str]:
     """Text of the objects by the name of their file; each stays under the operator's limit.
 
@@ -36,20 +30,18 @@ def rule_objects(
         parts = list(_parts(file, kind, namespace, labels))
         for number, text in enumerate(parts, 1):
             suffix = f"-{number}" if len(parts) > 1 else ""
-            texts[f"{file.stem}{suffix}.{kind.kind.lower()}.yaml"] = text
+            texts[f"{file.stem}{suffix}.{kind.lower()}.yaml"] = text
     return texts
 
 
-def _parts(
-    file: RuleFile, kind: ObjectKind, namespace: str, labels: dict[str, str]
-) -> Iterator[str]:
+def _parts(file: RuleFile, kind: str, namespace: str, labels: dict[str, str]) -> Iterator[str]:
     def text(groups: list[Group], number: int) -> str:
         name = f"{file.stem}-{number}" if number > 1 else file.stem
         metadata = {"name": name, "namespace": namespace, "labels": labels}
         return to_yaml(
             {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
+                "apiVersion": _API_VERSIONS[kind],
+                "kind": kind,
                 "metadata": metadata,
                 "spec": {"groups": groups},
             }

@@ -3,6 +3,7 @@
 import re
 from itertools import cycle
 
+from lockstep_dashboards.panel import Panel
 from lockstep_records.shared.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
 
 DASHES = ("solid", "dash", "dot")
@@ -17,6 +18,12 @@ INK = "var(--ink)"
 def css_color(name: str, default: str = INK) -> str:
     """A colour by Grafana's name, such as ``dark-red``, or as hexadecimal; never free text."""
     return name if _HEX.fullmatch(name) else _NAMED.get(name.rpartition("-")[2], default)
+
+
+def color_of(panel: Panel, value: float, default: str) -> str:
+    """The CSS colour of a value by the thresholds; the default where they set none."""
+    colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
+    return css_color(colors[-1]) if colors else default
 
 
 def series_styles(count: int) -> list[tuple[str, str]]:

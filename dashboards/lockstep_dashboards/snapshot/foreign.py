@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep_catalogue import Label
 from lockstep_dashboards import panel
+from lockstep_dashboards.scope import REFERENCE, referred_name
 
 MAX_FILE_BYTES = 8 << 20
 _MAX_PANELS = 500
@@ -17,7 +18,6 @@ _VIEWS = {**{view.value: view for view in panel.View}, "gauge": panel.View.BAR_G
 _LABEL_VALUES = re.compile(
     r"label_values\(\s*(?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)", re.DOTALL
 )
-_REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
 _LAST = {"last", "lastNotNull"}
 _TRANSFORMATIONS = {"merge", "organize"}
 # Settings of single series that change what a value means.
@@ -26,34 +26,30 @@ _MEANINGS = {"unit", "min", "max", "mappings", "thresholds", "custom.axisPlaceme
 Json = dict[str, Any]
 
 
-class BoardError(ValueError):
-    """A file is not a dashboard; the text says why."""
-
-
 def read_board_file(path: Path) -> panel.Board:
     """The dashboard of a JSON file.
 
     Raises:
-        BoardError: it cannot be read, or is not a dashboard.
+        ValueError: it cannot be read, or is not a dashboard.
     """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise BoardError(f"{path} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise BoardError(
+        raise ValueError(
             f"{path} is larger than {MAX_FILE_BYTES:,} bytes, so it is not a dashboard"
         )
     try:
         return read_dashboard(json.loads(content))
     except (KeyError, TypeError, AttributeError) as error:
-        raise BoardError(
+        raise ValueError(
             f"{path} is not a Grafana dashboard: the field {error} is missing or wrong;"
             " export it as classic JSON"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BoardError(f"{path} is not a Grafana dashboard: {error}") from error
+        raise ValueError(f"{path} is not a Grafana dashboard: {error}") from error
 
 
 def read_dashboard(document: Json) -> panel.Board:
@@ -109,11 +105,7 @@ def _filled(value: Any, fixed: Mapping[str, str]) -> Any:
         return [_filled(part, fixed) for part in value]
     if not isinstance(value, str) or "$" not in value:
         return value
-    return _REFERENCE.sub(lambda found: fixed.get(_name(found), found[0]), value)
-
-
-def _name(found: re.Match[str]) -> str:
-    return str(found[1] or found[2] or found[3])
+    return REFERENCE.sub(lambda found: fixed.get(referred_name(found), found[0]), value)
 
 
 def _annotations(document: Json) -> Iterator[panel.Annotation]:
@@ -236,7 +228,7 @@ def _query_refusals(
     if not queries:
         yield "it has no query"
     for query in queries:
-        for name in map(_name, _REFERENCE.finditer(query.expression)):
+        for name in map(referred_name, REFERENCE.finditer(query.expression)):
             if name not in names and not name.startswith("__"):
                 yield f"it uses the variable {name!r}, of which no value is known"
 

@@ -113,15 +113,8 @@ class LiveBoards:
 
     def index(self) -> str:
         """The page of all boards."""
-        return (
-            pages.environment()
-            .get_template("index.html.j2")
-            .render(
-                style=pages.page_style(),
-                address=self._source.address,
-                boards=list(self.boards.values()),
-            )
-        )
+        boards = list(self.boards.values())
+        return pages.render("index", address=self._source.address, boards=boards)
 
     def board(self, name: str, query: str) -> tuple[HTTPStatus, str]:
         """Status and page of a board, by its uid or its short name."""
@@ -134,16 +127,8 @@ class LiveBoards:
 
     def message(self, title: str, text: str, *, refreshes: bool = False) -> str:
         """A page with one sentence."""
-        return (
-            pages.environment()
-            .get_template("message.html.j2")
-            .render(
-                style=pages.page_style(),
-                title=title,
-                text=text,
-                refresh_seconds=self._refresh_seconds if refreshes else None,
-            )
-        )
+        refresh_seconds = self._refresh_seconds if refreshes else None
+        return pages.render("message", title=title, text=text, refresh_seconds=refresh_seconds)
 
     def _page(self, board: Board, query: str) -> tuple[HTTPStatus, str]:
         try:

@@ -93,23 +93,21 @@ def environment() -> Environment:
     return templates
 
 
+def render(template: str, **values: Any) -> str:
+    """A template with these values and the style sheet."""
+    return environment().get_template(f"{template}.html.j2").render(style=page_style(), **values)
+
+
 def board_page(answer: BoardAnswer, options: PageOptions) -> str:
     """The whole page; as a file it needs no network and no other file."""
-    return (
-        environment()
-        .get_template("board.html.j2")
-        .render(
-            **page_content(answer, options),
-            style=page_style(),
-            script=page_script(),
-            policy=content_policy(is_served=options.controls is not None),
-        )
-    )
+    policy = content_policy(is_served=options.controls is not None)
+    content = page_content(answer, options)
+    return render("board", **content, script=page_script(), policy=policy)
 
 
 def board_part(answer: BoardAnswer, options: PageOptions) -> str:
     """The part of a served page that a refresh replaces."""
-    return environment().get_template("panels.html.j2").render(**page_content(answer, options))
+    return render("panels", **page_content(answer, options))
 
 
 def page_height(answer: BoardAnswer) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.snapshot.foreign import BoardError, read_board_file
+from lockstep_dashboards.snapshot.foreign import read_board_file
 
 SHIPPED = {name.removesuffix(".json"): board for name, board in BOARDS.items()}
 """Lockstep's own boards by their short names."""
@@ -15,7 +15,7 @@ def find_board(name: str) -> tuple[str, Board]:
     """Short name and board, of a name, a uid, or a path to the JSON of a dashboard.
 
     Raises:
-        BoardError: there is none; the text names the closest.
+        ValueError: there is none; the text names the closest.
     """
     if name.endswith(".json"):
         return Path(name).stem, read_board_file(Path(name))
@@ -24,7 +24,7 @@ def find_board(name: str) -> tuple[str, Board]:
             return short, board
     close = get_close_matches(name, SHIPPED, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
-    raise BoardError(
+    raise ValueError(
         f"board {name!r} does not exist; {hint}the boards are {', '.join(SHIPPED)},"
         " and a path to the JSON of a dashboard"
     )

@@ -7,7 +7,7 @@ from lockstep_dashboards.links import cell_links
 from lockstep_dashboards.opening import natural
 from lockstep_dashboards.panel import SUMMARY, Panel
 from lockstep_dashboards.snapshot.answers import PanelAnswer
-from lockstep_dashboards.snapshot.colors import css_color
+from lockstep_dashboards.snapshot.colors import color_of, css_color
 from lockstep_dashboards.snapshot.units import value_text
 
 MAX_ROWS = 100
@@ -88,10 +88,7 @@ def _cell(name: str, row: Cells, answer: PanelAnswer, bases: Mapping[str, str]) 
         return cell | {"text": value, "links": links}
     query = panel.queries[int(name[1:])]
     text = value_text(value, query.unit or panel.unit, panel.decimals)
-    color = ""
-    if not query.unit or query.unit == panel.unit:
-        colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
-        color = css_color(colors[-1]) if colors else ""
+    color = color_of(panel, value, "") if query.unit in {"", panel.unit} else ""
     heading = panel.value_names[int(name[1:])]
     for each in panel.texts if panel.texts_of in {"", heading} else ():
         if value == each.value:

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep_dashboards.opening import natural
 from lockstep_dashboards.panel import Panel, View
 from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer, stretches
-from lockstep_dashboards.snapshot.colors import INK, css_color, series_styles
+from lockstep_dashboards.snapshot.colors import INK, color_of, css_color, series_styles
 from lockstep_dashboards.snapshot.tables import draw_table
 from lockstep_dashboards.snapshot.units import scale_of, value_text
 from lockstep_records.shared.palette import GREY
@@ -80,13 +80,7 @@ def reading(panel: Panel, value: float | None) -> tuple[str, str]:
             return each.text, css_color(each.color)
     if value is None:
         return panel.no_value or "no data", "var(--soft)"
-    return value_text(value, panel.unit, panel.decimals), color_of(panel, value)
-
-
-def color_of(panel: Panel, value: float) -> str:
-    """The CSS colour of a value by the thresholds; of ink where they set none."""
-    colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
-    return css_color(colors[-1]) if colors else INK
+    return value_text(value, panel.unit, panel.decimals), color_of(panel, value, INK)
 
 
 def _draw_stat(answer: PanelAnswer) -> Drawing:

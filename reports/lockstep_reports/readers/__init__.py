@@ -7,6 +7,7 @@ A reader is a module with two functions and one line in ``READERS``::
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -52,38 +53,29 @@ class ReaderModule(Protocol):
         """The recording; raises ValueError or OSError with one sentence for the user."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reader:
-    """One line of the list. The module is imported only when its turn comes."""
-
-    kind: str
-    module: str
-
-    def load(self) -> ReaderModule:
-        """The reader's module."""
-        return cast("ReaderModule", import_module(self.module))
-
-    def recognises(self, path: Path) -> bool:
-        """Whether it reads a path; False where the path cannot be opened."""
-        try:
-            return self.load().recognises(path)
-        except (OSError, ValueError):
-            return False
-
-
-# Tried in this order; the first that recognises the content reads it. Logs come last: any text
-# could be one.
+# The modules of this folder, tried in this order; the first that recognises the content reads it.
+# Logs come last: any text could be one.
 READERS = (
-    Reader(kind="pages", module="lockstep_reports.readers.jobs"),
-    Reader(kind="operations", module="lockstep_reports.readers.traces"),
-    Reader(kind="flight_recorder", module="lockstep_reports.readers.flight_recorder"),
-    Reader(kind="kineto", module="lockstep_reports.readers.kineto"),
-    Reader(kind="step_series", module="lockstep_reports.readers.step_series"),
-    Reader(kind="worker_times", module="lockstep_reports.readers.worker_times"),
-    Reader(kind="log", module="lockstep_reports.readers.logs"),
+    "jobs",
+    "traces",
+    "flight_recorder",
+    "kineto",
+    "step_series",
+    "worker_times",
+    "logs",
 )
 
 
-def find_reader(path: Path) -> Reader | None:
+def load_reader(name: str) -> ReaderModule:
+    """A reader's module, imported only when its turn comes."""
+    return cast("ReaderModule", import_module(f"{__name__}.{name}"))
+
+
+def find_reader(path: Path) -> ReaderModule | None:
     """The first reader that recognises the content of a path; None when none does."""
-    return next((reader for reader in READERS if reader.recognises(path)), None)
+    for reader in map(load_reader, READERS):
+        # What cannot be opened is not of that kind.
+        with suppress(OSError, ValueError):
+            if reader.recognises(path):
+                return reader
+    return None

@@ -94,10 +94,8 @@ def _window(options: ReadOptions) -> tuple[float, float]:
 
 def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> Recording:
     infos = _infos(server, begin, end, job_id)
-    job, ranks = (
-        infos[0][labels.JOB_ID.name],
-        sorted({int(info[labels.RANK.name]) for info in infos}),
-    )
+    job = infos[0][labels.JOB_ID.name]
+    ranks = sorted({int(info[labels.RANK.name]) for info in infos})
     of_job = eq(labels.JOB_ID, job)
     slots = _slots(server, begin, end, of_job=of_job, ranks=ranks)
     num_steps = slots.rows(_increases(server, training.STEPS, slots, of_job), ranks)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lockstep_records.files.jobs import find_job
-from lockstep_reports.readers import ADDRESSES, READERS, ReadOptions, find_reader
+from lockstep_reports.readers import ADDRESSES, ReadOptions, find_reader, load_reader
 from lockstep_reports.recording.recording import LogRecording, Recording
 
 
@@ -25,9 +25,9 @@ def read_source(source: str, options: ReadOptions) -> Recording | LogRecording:
     if path.exists():
         reader = find_reader(path.resolve())
         if reader is not None:
-            return reader.load().read(path.resolve(), options)
+            return reader.read(path.resolve(), options)
         if path.is_file():
             raise ValueError(
                 f"{source} is of no kind that a report can be made from; give a job, trace or log"
             )
-    return READERS[0].load().read(find_job(source).resolve(), options)
+    return load_reader("jobs").read(find_job(source).resolve(), options)

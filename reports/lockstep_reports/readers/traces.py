@@ -9,13 +9,13 @@ import pyarrow as pa
 from lockstep_records.shared.printable import printable
 from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.files import MAX_FILES
 from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
 from lockstep_reports.readers.rows import looks_like_rows, read_rows
 from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, OperationTrace, steps_of
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
-MAX_FILES = 1 << 17
 _SUFFIXES = (".parquet", ".csv", ".gz", ".zst", ".zstd")
 _MAX_NUMBERS = {
     "dp_rank": 1 << 20,

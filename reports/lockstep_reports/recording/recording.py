@@ -32,7 +32,7 @@ class Recording:
     """What a report on steps is made from.
 
     Attributes:
-        source_kind: kind of the reader, as in ``readers.READERS``.
+        source_kind: what its reader reads, such as pages or operations.
         events: events of the job over all attempts, in the order of writing.
         attempts: all attempts, first one first.
         read_at_seconds: wall clock at which it was read, to tell a running job from one that fell

@@ -31,10 +31,6 @@ _Outcome = tuple[str | None, bool]
 _WRITTEN: _Outcome = (None, False)
 
 
-class CheckpointError(Exception):
-    """A checkpoint could not be written; training can go on. Raised on every rank."""
-
-
 def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> files.Facts:
     """Facts in which a checkpoint and a run must agree for the run to resume at the exact sample.
 
@@ -66,17 +62,6 @@ class Save:
     is_invalid: bool = False
     seconds: float
     size_bytes: int
-
-    def check(self) -> None:
-        """Checks the outcome.
-
-        Raises:
-            CheckpointError: the save failed.
-        """
-        if self.failure is not None:
-            raise CheckpointError(
-                f"checkpoint of step {self.step} could not be written: {self.failure}"
-            )
 
 
 class Checkpointer:
@@ -141,10 +126,8 @@ class Checkpointer:
         if save.is_invalid:
             saving.invalid()
         saving.end(failed=save.failure is not None, seconds=save.seconds)
-        try:
-            save.check()
-        except CheckpointError as error:
-            self._say(str(error))
+        if save.failure is not None:
+            self._say(f"checkpoint of step {save.step} could not be written: {save.failure}")
 
     def due(self, step: int, *, stopping: bool = False) -> bool:
         """Whether a checkpoint is due after a step: by plan, or because the run stops."""

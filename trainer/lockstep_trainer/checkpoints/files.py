@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -146,12 +146,14 @@ def _are_checksums(files: Mapping[str, object]) -> bool:
     )
 
 
-def find_newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest valid checkpoint or None, and why each newer one is invalid."""
+def find_newest(
+    root: Path, check: Callable[[Path], Checkpoint] = verify
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that ``check`` finds valid, or None; and why each newer one is not."""
     reasons: list[str] = []
     for path in _newest_first(root):
         try:
-            return verify(path), reasons
+            return check(path), reasons
         except InvalidCheckpointError as error:
             reasons.append(str(error))
     return None, reasons
@@ -159,12 +161,7 @@ def find_newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def find_newest_committed(root: Path) -> Checkpoint | None:
     """The newest checkpoint with a manifest; quick, because its files are not read."""
-    for path in _newest_first(root):
-        try:
-            return read(path)
-        except InvalidCheckpointError:
-            continue
-    return None
+    return find_newest(root, read)[0]
 
 
 def has_checkpoints(root: Path) -> bool:

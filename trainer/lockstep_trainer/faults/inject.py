@@ -8,7 +8,6 @@ import torch
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
-from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Target
 from lockstep_trainer.faults.kinds import KINDS
 from lockstep_trainer.faults.plan import faults_of
@@ -30,47 +29,24 @@ def inject(
     A run without faults gets its batches back unchanged. Evaluations have no faults.
     """
 
-    def target_of(batch: Batch) -> Target:
-        return Target(
-            parts=parts,
-            optimizer=optimizer,
-            checkpoint_dir=config.checkpoint_dir,
-            batch=batch,
-            sleep=sleep,
-        )
-
-    faults = faults_of(config, world)
-    return _FaultyBatches(faults, batches, world.rank, target_of) if faults else batches
-
-
-class _FaultyBatches:
-    """Batches that enter the faults of a step before its batch, and leave them after the step."""
-
-    def __init__(
-        self,
-        faults: Sequence[Fault],
-        batches: Iterable[Batch],
-        rank: int,
-        target_of: Callable[[Batch], Target],
-    ) -> None:
-        self._faults, self._batches = faults, batches
-        self._rank, self._target_of = rank, target_of
-        self._done: set[tuple[int, int]] = set()
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self._batches:
-            target = self._target_of(batch)
+    def with_faults() -> Iterator[Batch]:
+        for batch in batches:
+            target = Target(
+                parts=parts,
+                optimizer=optimizer,
+                checkpoint_dir=config.checkpoint_dir,
+                batch=batch,
+                sleep=sleep,
+            )
             # The loop asks for the next batch when a step is over; the stack is left then.
             with ExitStack() as active:
-                for fault in self._due(batch[0]):
-                    in_step = KINDS[fault.kind].in_step
-                    assert in_step is not None
-                    fault.announce(rank=self._rank, step=batch[0])
-                    active.enter_context(in_step(fault, target))
+                for fault in faults:
+                    if fault.is_due(batch[0]):
+                        in_step = KINDS[fault.kind].in_step
+                        assert in_step is not None
+                        fault.announce(rank=world.rank, step=batch[0])
+                        active.enter_context(in_step(fault, target))
                 yield target.batch
 
-    def _due(self, step: int) -> Iterator[Fault]:
-        for number, fault in enumerate(self._faults):
-            if fault.is_due(step) and (number, step) not in self._done:
-                self._done.add((number, step))
-                yield fault
+    faults = faults_of(config, world)
+    return with_faults() if faults else batches

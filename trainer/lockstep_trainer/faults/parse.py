@@ -8,15 +8,16 @@ range such as ``10..20``.
 import random
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Value
 from lockstep_trainer.faults.kinds import KINDS
 
+T = TypeVar("T")
 Words: TypeAlias = Mapping[str, str]
 
 _RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
@@ -28,15 +29,26 @@ def parse_all(config: TrainConfig, world_size: int) -> tuple[Fault, ...]:
     Raises:
         ValueError: one of them is not valid; one sentence names it, its value and the remedy.
     """
-    faults = []
-    for number, (source, words) in enumerate(split_faults(config.fault)):
-        # One generator per fault: a fault added after it does not change what it draws.
-        chance = random.Random(f"{config.fault_seed}/{number}")
+
+    def read(words: Words, chance: random.Random) -> Fault:
         reader = FaultReader(
             words, kinds=KINDS, steps=config.steps, world_size=world_size, chance=chance
         )
+        return reader.read()
+
+    return read_each(config.fault, config.fault_seed, read)
+
+
+def read_each(
+    texts: Iterable[str], seed: int, read: Callable[[Words, random.Random], T]
+) -> tuple[T, ...]:
+    """What is read of every fault, by its words and by chance; raises as ``parse_all``."""
+    faults = []
+    for number, (source, words) in enumerate(split_faults(texts)):
+        # One generator per fault: a fault added after it does not change what it draws.
+        chance = random.Random(f"{seed}/{number}")
         try:
-            faults.append(reader.read())
+            faults.append(read(words, chance))
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
     return tuple(faults)

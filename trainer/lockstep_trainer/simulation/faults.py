@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Value
-from lockstep_trainer.faults.parse import FaultReader, Words, split_faults
+from lockstep_trainer.faults.parse import FaultReader, Words, read_each
 
 # The phase that each kind makes longer; the names are those of the trainer's kinds.
 _PHASE_BY_KIND = {
@@ -52,14 +52,7 @@ def parse_faults(
     Raises:
         ValueError: one of them is not valid; one sentence names it and the remedy.
     """
-    faults = []
-    for number, (source, words) in enumerate(split_faults(texts)):
-        chance = random.Random(f"{seed}/{number}")
-        try:
-            faults.append(_read(words, nodes, steps, chance))
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from error
-    return tuple(faults)
+    return read_each(texts, seed, lambda words, chance: _read(words, nodes, steps, chance))
 
 
 def _read(words: Words, nodes: Sequence[str], steps: int, chance: random.Random) -> SimulatedFault:

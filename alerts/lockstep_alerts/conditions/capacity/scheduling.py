@@ -56,10 +56,8 @@ class PreemptionLoss(Condition):
         def increase_by_queue(metric: Metric) -> str:
             return by("sum", increase(metric, self.window.text), *_QUEUE)
 
-        lost, spent = (
-            increase_by_queue(ledger.PREEMPTION_LOST),
-            increase_by_queue(ledger.GPU_SECONDS),
-        )
+        lost = increase_by_queue(ledger.PREEMPTION_LOST)
+        spent = increase_by_queue(ledger.GPU_SECONDS)
         preempted = increase_by_queue(ledger.PREEMPTIONS)
         return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
 

@@ -5,14 +5,14 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.fabric.ports import FabricDegraded
 from lockstep_alerts.conditions.fabric.storage import StorageDegraded
-from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, ON_GPU, judged
+from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, ON_GPU
 from lockstep_alerts.conditions.joins import NODE_LABELS, held_gpus
 from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Window, number, whole_number
 from lockstep_catalogue import incidents
-from lockstep_catalogue.promql import by, eq
+from lockstep_catalogue.promql import by, eq, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -43,7 +43,7 @@ class PowerCapped(Wide):
 
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs with a GPU that the agent calls capped."""
-        capped = judged(eq(incidents.GPU_REASON, "power_capped"))
+        capped = select(incidents.GPU_HEALTH, eq(incidents.GPU_REASON, "power_capped"))
         return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
 
 

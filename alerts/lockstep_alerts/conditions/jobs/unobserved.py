@@ -1,10 +1,9 @@
 """A slow rank of the job would not show: nobody waits, or most time is in no marked phase."""
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, select_training_jobs
-from lockstep_catalogue import recorded, training
-from lockstep_catalogue.labels import CLOCK
-from lockstep_catalogue.promql import by, select
+from lockstep_alerts.conditions.joins import select_training_jobs, several_clocks
+from lockstep_catalogue import recorded
+from lockstep_catalogue.promql import select
 from lockstep_catalogue.windows import ScrapeWindows
 
 
@@ -16,6 +15,4 @@ class Unobserved(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the step in the phase that may hide a slow rank, which the labels name."""
         # Ranks that are timed by different clocks are not compared: that is said, and not silent.
-        clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
-        mixed = f"{by('count', clocks, *JOB_LABELS)} > 1"
-        return f"({select(recorded.UNOBSERVED)} or {mixed}) and {select_training_jobs()}"
+        return f"({select(recorded.UNOBSERVED)} or {several_clocks()}) and {select_training_jobs()}"

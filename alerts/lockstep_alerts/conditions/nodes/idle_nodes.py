@@ -10,7 +10,6 @@ from lockstep_alerts.conditions.gpu_signs import (
     degraded,
     failed,
     fatal_xids,
-    has_owner,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu
@@ -21,6 +20,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 # Not the power cap and not idleness: a GPU at its default limit is at work.
 _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
+_OWNED = select(gpu.GPU_OWNER_INFO)
 _BROKEN_HOST = ("machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup")
 
 
@@ -37,8 +37,8 @@ class GpuFatalError(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU that nobody holds, a failed driver, or broken hardware."""
-        gpus = f"{failed()} unless {ON_GPU} {has_owner()}"
-        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {ON_BUS} {has_owner()}"
+        gpus = f"{failed()} unless {ON_GPU} {_OWNED}"
+        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {ON_BUS} {_OWNED}"
         node = select(
             incident_metrics.NODE_HEALTH, one_of(incident_metrics.NODE_REASON, *WHOLE_NODE)
         )
@@ -61,7 +61,7 @@ class GpuLinkDegraded(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Degraded GPUs without an owner."""
-        return by("group", f"{degraded()} unless {ON_GPU} {has_owner()}", CLUSTER, NODE, GPU)
+        return by("group", f"{degraded()} unless {ON_GPU} {_OWNED}", CLUSTER, NODE, GPU)
 
 
 class GpuThrottled(Condition):

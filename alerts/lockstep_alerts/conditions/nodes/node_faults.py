@@ -51,7 +51,7 @@ class JobNodeFault(Condition):
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node failed, and how."""
-        gpus = _named_gpus(gpu_signs.judged(eq(VERDICT, "failed"), *_ON_NODE))
+        gpus = _named_gpus(select(incidents.GPU_HEALTH, eq(VERDICT, "failed"), *_ON_NODE))
         item = "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
         xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_ON_NODE)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
@@ -70,5 +70,9 @@ class JobGpuDegraded(Condition):
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node are degraded, and how."""
         return _named_gpus(
-            gpu_signs.judged(one_of(incidents.GPU_REASON, *gpu_signs.BROKEN_PARTS), *_ON_NODE)
+            select(
+                incidents.GPU_HEALTH,
+                one_of(incidents.GPU_REASON, *gpu_signs.BROKEN_PARTS),
+                *_ON_NODE,
+            )
         )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.joins import ON_MACHINE
+from lockstep_alerts.conditions.joins import ON_CLUSTER, ON_MACHINE
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, whole_number
@@ -14,7 +14,6 @@ from lockstep_catalogue.promql import Matcher, by, eq, has, median_by, names, on
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 
 _STUCK_SECONDS = 60  # an agent renders every few seconds
-_ON_CLUSTER = f"on ({CLUSTER.name})"
 _AGENTS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-agent")
 _EXPECTED = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
 
@@ -51,7 +50,7 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
 def _select_expected(nodes: tuple[str, ...]) -> str:
     """Nodes that should have an agent: of targets, and of clusters in which any agent answers."""
     inventory = select(foreign.KUBE_NODE, has(CLUSTER), one_of(NODE, *nodes))
-    in_use = f"{inventory} and {_ON_CLUSTER} {select(agent.AGENT_INFO)}"
+    in_use = f"{inventory} and {ON_CLUSTER} {select(agent.AGENT_INFO)}"
     return by("group", f"{select(foreign.UP, _AGENTS, has(NODE))} or {in_use}", CLUSTER, NODE)
 
 
@@ -60,7 +59,7 @@ def _select_unexpected() -> str:
     agents, targets = select(agent.AGENT_INFO), select(foreign.UP, _AGENTS, has(NODE))
     listed = select(foreign.KUBE_NODE, has(CLUSTER))
     on_target = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE)})"
-    compared = f"{agents} and {_ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
+    compared = f"{agents} and {ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
     inventory = by("group", f"{targets} or {listed}", CLUSTER, NODE)
     return by("group", f"({compared}) unless {ON_MACHINE} {inventory}", CLUSTER, NODE)
 
@@ -103,7 +102,7 @@ class AgentsDown(_Agents):
         silent = by("count", f"({silent_agents(windows, self.nodes)})", CLUSTER)
         all_agents = by("count", select(foreign.UP, _AGENTS), CLUSTER)
         return (
-            f"{silent} >= {self.least_agents} > {_ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
+            f"{silent} >= {self.least_agents} > {ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
         )
 
     def evidence(self) -> str:
@@ -129,6 +128,6 @@ class ClockOff(Condition):
         ahead = by("max", f"{tick} - timestamp({tick})", CLUSTER, NODE)
         median = median_by(ahead, CLUSTER)
         slack = self.above.seconds + windows.scrape_seconds
-        apart = f"{ahead} - {_ON_CLUSTER} group_left () {median}"
+        apart = f"{ahead} - {ON_CLUSTER} group_left () {median}"
         of_prometheus = f"abs({median}) > {slack}"
         return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"

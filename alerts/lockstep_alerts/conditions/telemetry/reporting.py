@@ -1,14 +1,12 @@
 """Telemetry of jobs that should be there and is not, and parts of agents that do not work."""
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_CLUSTER, ON_JOB, RUNNING, num_ranks
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import agent, ledger, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, increase, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
-
-_ON_CLUSTER = f"on ({CLUSTER.name})"
 
 
 class TelemetryMissing(Condition):
@@ -29,9 +27,9 @@ class TelemetryMissing(Condition):
         present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
         reported = by("count", f"{present} > 0", CLUSTER)
         # Without any job in sight the comparison has no series.
-        none = f"{running} > 0 unless {_ON_CLUSTER} {reported}"
+        none = f"{running} > 0 unless {ON_CLUSTER} {reported}"
         trains = f"{ON_JOB} {num_ranks('training')} > 0"
-        return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
+        return f"{few} and {trains}\nor\n{running} > {ON_CLUSTER} {reported}\nor\n{none}"
 
 
 class AgentImpaired(Condition):

@@ -1,6 +1,7 @@
 """Health of the ledger's counts and of the evaluation of the rules."""
 
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.joins import ON_CLUSTER
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import feeds, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER
@@ -8,7 +9,6 @@ from lockstep_catalogue.promql import Matcher, by, increase, names, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 _LEDGER_MEMORY = "3d"
-_ON_CLUSTER = f"on ({CLUSTER.name})"
 _ON_GROUP = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)})"
 _LEDGERS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-ledger")
 
@@ -33,7 +33,7 @@ class LedgerStale(Condition):
         up = f"max_over_time({select(foreign.UP, _LEDGERS)}[{windows.live}])"
         dead = f"{by('max', up, CLUSTER)} == 0"
         # Where Prometheus hears of nothing at all it is not the ledger that is away.
-        gone = f"({recent} unless {_ON_CLUSTER} {jobs} and on () (count({select(foreign.UP)})))"
+        gone = f"({recent} unless {ON_CLUSTER} {jobs} and on () (count({select(foreign.UP)})))"
         return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
 

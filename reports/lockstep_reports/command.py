@@ -108,11 +108,7 @@ def report(  # one parameter per option
         paths = {name: path for name, path in formats.items() if path is not None}
         outputs = Outputs(paths=paths, board=board)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
-        bounds = [
-            None if text is None else parse_bound(text, options.now_seconds)
-            for text in (first, last)
-        ]
-        options = replace(options, window=Window(*bounds))
+        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
@@ -164,6 +160,10 @@ def _export(source: str, attempt: int | None, folder: Path) -> None:
     export = export_operations(folders[-1], job.name, folder)
     counts = f"{export.rows} operations, {export.steps} steps, {export.ranks} ranks"
     click.echo(f"written: {export.trace} ({counts})")
+
+
+def _parse_window(*bounds: str | None, now: float) -> Window:
+    return Window(*(None if text is None else parse_bound(text, now) for text in bounds))
 
 
 def _refuse_options_without_effect(

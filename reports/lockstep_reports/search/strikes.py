@@ -90,9 +90,9 @@ def _waits_for_loader(steps: Steps, row: int) -> Matrix:
 
 def _are_more(flags: Flags, ends: tuple[int, int], wider: tuple[int, int]) -> bool:
     """Whether flags [steps] between ends and wider ones are too many for those outside of both."""
-    beside = int(flags[wider[0] : ends[0]].sum() + flags[ends[1] + 1 : wider[1] + 1].sum())
-    num_beside = ends[0] - wider[0] + wider[1] - ends[1]
+    num_added = int(flags[wider[0] : ends[0]].sum() + flags[ends[1] + 1 : wider[1] + 1].sum())
+    num_added_steps = ends[0] - wider[0] + wider[1] - ends[1]
     outside = int(flags[: wider[0]].sum() + flags[wider[1] + 1 :].sum())
     num_outside = len(flags) - (wider[1] + 1 - wider[0])
     # One more than was seen: nothing seen does not mean that it never happens.
-    return tail_bound(beside, num_beside, (outside + 1) / (num_outside + 1)) <= _MAX_CHANCE
+    return tail_bound(num_added, num_added_steps, (outside + 1) / (num_outside + 1)) <= _MAX_CHANCE

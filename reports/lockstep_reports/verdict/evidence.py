@@ -16,7 +16,7 @@ from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
-_MIN_WRITTEN_CHANCE = 1e-12
+_MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
 
@@ -39,14 +39,19 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
             "alike: it neither had a core nor waited for one."
         )
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
-    return (
-        (
-            f"{culprits(episode)} came last in {num_last} of {num_known} steps; chance gives "
+    subject, came_last = culprits(episode), list[str]()
+    # A process that is stopped now and then comes last no more often than by chance.
+    if chance <= _MAX_WRITTEN_CHANCE:
+        came_last.append(
+            f"{subject} came last in {num_last} of {num_known} steps; chance gives "
             f"{percent(1 / num_units)} (probability of so many or more {_write_chance(chance)})."
-        ),
+        )
+        subject = "It"
+    return (
+        *came_last,
         (
-            f"It kept all others waiting {duration(episode.late_seconds)} a step (median of the "
-            f"late ones); from {duration(stretch.threshold)} on it counts."
+            f"{subject} kept all others waiting {duration(episode.late_seconds)} a step (median of "
+            f"the late ones); from {duration(stretch.threshold)} on it counts."
         ),
         where,
         f"It was so in {stretch.num_late} of {num_known} steps, from step {episode.start_step} to "

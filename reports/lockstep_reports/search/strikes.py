@@ -19,6 +19,7 @@ _GAPS_OF_MEAN = 7.0
 # Of the usual strike: less is noise, or the rest of one beside a boundary, more is something else.
 _LEAST_RATIO, _MOST_RATIO = 0.5, 2.0
 _MAX_CHANCE = 0.1  # that other waits make an episode longer
+_MOST_OF_RATE = 2.0  # more waits beside the strikes are of something else
 # Counters of the kernel are read so often at most: steps between two reads share a value.
 _READ_EVERY_SECONDS = 0.05
 
@@ -49,8 +50,12 @@ def ends_of_strikes(steps: Steps, lateness: Matrix, stretch: Stretch) -> tuple[i
     longer = np.maximum(_waits_of_all(steps), _waits_for_loader(steps, stretch.unit))
     elsewhere = (longer >= _LEAST_RATIO * usual) & (longer <= _MOST_RATIO * usual)
     ends = _around(seen, ends)
-    wider = _around(np.union1d(seen, np.flatnonzero(elsewhere)), ends)
-    return wider if _are_more(elsewhere, ends, wider) else ends
+    strikes = np.union1d(seen, np.flatnonzero(elsewhere))
+    both = _around(strikes, ends)
+    wider = min(ends[0], both[0]), max(ends[1], both[1])
+    inside = np.count_nonzero((strikes >= ends[0]) & (strikes <= ends[1]))
+    rate = inside / (ends[1] - ends[0] + 1)
+    return wider if _are_strikes(elsewhere, ends, wider, rate) else ends
 
 
 def _around(strikes: Integers, ends: tuple[int, int]) -> tuple[int, int]:
@@ -88,11 +93,15 @@ def _waits_for_loader(steps: Steps, row: int) -> Matrix:
     return longer
 
 
-def _are_more(flags: Flags, ends: tuple[int, int], wider: tuple[int, int]) -> bool:
-    """Whether flags [steps] between ends and wider ones are too many for those outside of both."""
+def _are_strikes(flags: Flags, ends: tuple[int, int], wider: tuple[int, int], rate: float) -> bool:
+    """Whether flags [steps] between ends and wider ones are strikes, which come at a rate.
+
+    They are too many for those outside of both, and not far more than inside.
+    """
     num_added = int(flags[wider[0] : ends[0]].sum() + flags[ends[1] + 1 : wider[1] + 1].sum())
     num_added_steps = ends[0] - wider[0] + wider[1] - ends[1]
     outside = int(flags[: wider[0]].sum() + flags[wider[1] + 1 :].sum())
     num_outside = len(flags) - (wider[1] + 1 - wider[0])
     # One more than was seen: nothing seen does not mean that it never happens.
-    return tail_bound(num_added, num_added_steps, (outside + 1) / (num_outside + 1)) <= _MAX_CHANCE
+    chance = tail_bound(num_added, num_added_steps, (outside + 1) / (num_outside + 1))
+    return chance <= _MAX_CHANCE and num_added <= _MOST_OF_RATE * (1 + rate * num_added_steps)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.score import score
+from lockstep_reports.search.stretches import Stretch
+from lockstep_reports.search.strikes import ends_of_strikes
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
@@ -137,6 +139,30 @@ def test_waits_of_all_ranks_that_come_before_and_after_alike_are_no_stops() -> N
     steps.phases["sync"][:, slow_network] += 0.04
     _, episodes = judge(steps, score(steps))
     assert episodes[0].start_step == pytest.approx(600, abs=TOLERANCE_RATIO * 1200)
+
+
+def test_many_waits_near_the_last_of_a_few_strikes_leave_their_ends_as_they_are() -> None:
+    steps = TimedJob(kind="healthy", ranks=2, num_steps=600).steps()
+    lateness = np.zeros(600)
+    lateness[[100, 400, 500]] = 0.04
+    steps.phases["sync"][:, 470:500] += 0.04
+    stretch = Stretch(
+        unit=1, first=100, last=500, threshold=0.005, num_late=3, num_last=3, num_known=401
+    )
+    assert ends_of_strikes(steps, lateness, stretch) == (100, 500)
+
+
+@pytest.mark.parametrize("length", [20, 60, 150])
+@pytest.mark.parametrize("begin", [0, 250, 420, 800])
+def test_a_slow_network_for_a_while_beside_stops_does_not_move_where_they_begin(
+    begin: int, length: int
+) -> None:
+    job = TimedJob(kind="stopped", ranks=2, step_seconds=0.02, num_steps=1000, from_step=400)
+    steps = job.steps()
+    steps.phases["sync"][:, begin : begin + length] += 0.04
+    _, episodes = judge(steps, score(steps))
+    first = min(episode.start_step for episode in episodes if 1 in episode.ranks)
+    assert first == pytest.approx(400, abs=TOLERANCE_RATIO * 1000)
 
 
 def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_accused() -> None:

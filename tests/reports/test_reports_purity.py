@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_a_pure_folder_imports_neither_readers_nor_what_reads_files_or_clocks(fo
 
 
 @pytest.fixture(name="sealed")
-def _sealed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def _sealed(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Nothing may be opened, listed or asked for the time."""
 
     mine = threading.current_thread()
@@ -74,7 +74,9 @@ def _sealed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         return call
 
     def seal() -> None:
-        gc.collect()  # what other tests left is ended before, and says so with a clock
+        # What other tests left is ended before or after, and says so with a clock.
+        gc.collect()
+        gc.disable()
         for module, names in (
             (builtins, ("open",)),
             (os, ("open", "stat", "listdir", "scandir")),
@@ -85,7 +87,8 @@ def _sealed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
                 monkeypatch.setattr(module, name, refuse_here(getattr(module, name)))
 
     monkeypatch.seal = seal  # type: ignore[attr-defined]  # called when the recording is read
-    return monkeypatch
+    yield monkeypatch
+    gc.enable()
 
 
 @pytest.mark.parametrize("kind", [*SOURCES, "pages"])

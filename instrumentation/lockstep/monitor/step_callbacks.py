@@ -77,9 +77,7 @@ class StepCallbacks:
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
         parts.call_when_off("anomalies", self._judge_nothing)
-        now_ns = time.monotonic_ns()
-        self.recorder.slow_seconds = traces.limit_seconds(now_ns)
-        self._watch_threads(now_ns)  # waits for a core in the first second count too
+        self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
 
     def tick(self, now_ns: int) -> int:
         """Once a second: does what is seldom done; returns the moment of the next time."""
@@ -89,10 +87,6 @@ class StepCallbacks:
     @guarded
     def _run_periodic(self, now_ns: int) -> None:
         self._periodic.tick(now_ns)
-        self._watch_threads(now_ns)
-
-    @guarded
-    def _watch_threads(self, now_ns: int) -> None:
         descriptors = self._threads.poll(now_ns)
         if descriptors is not None:
             self.recorder.watch_run_queue(descriptors)

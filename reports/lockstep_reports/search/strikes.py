@@ -34,6 +34,13 @@ def steps_read_together(seconds: Matrix) -> int:
     return int(_READ_EVERY_SECONDS // usual) if usual else 0
 
 
+def split_strikes(steps: Steps, late: Flags) -> list[Integers]:
+    """The late steps of each strike: those that are so near to each other, of flags [steps]."""
+    columns = np.flatnonzero(late)
+    gaps = np.flatnonzero(np.diff(columns) > steps_read_together(steps.seconds) + 1)
+    return np.split(columns, 1 + gaps) if len(columns) else []
+
+
 def ends_of_strikes(steps: Steps, lateness: Matrix, stretch: Stretch) -> tuple[int, int]:
     """First and last column of strikes.
 
@@ -43,7 +50,9 @@ def ends_of_strikes(steps: Steps, lateness: Matrix, stretch: Stretch) -> tuple[i
         stretch: where they were found; its unit is the row of the rank.
     """
     ends = stretch.first, stretch.last
-    columns, heights = _strikes(lateness, stretch.threshold, steps_read_together(steps.seconds))
+    parts = split_strikes(steps, lateness > stretch.threshold)
+    columns = np.array([part[np.argmax(lateness[part])] for part in parts])
+    heights = np.array([lateness[part].sum() for part in parts])
     is_inside = (columns >= ends[0]) & (columns <= ends[1])
     usual = float(np.median(heights[is_inside]))
     seen = columns[heights >= _LEAST_RATIO * usual]
@@ -65,14 +74,6 @@ def _around(strikes: Integers, ends: tuple[int, int]) -> tuple[int, int]:
     parts = np.split(np.arange(len(strikes)), 1 + np.flatnonzero(np.diff(strikes) > longest))
     found = max(parts, key=lambda part: np.count_nonzero(is_inside[part]))
     return int(strikes[found[0]]), int(strikes[found[-1]])
-
-
-def _strikes(lateness: Matrix, threshold: float, joined: int) -> tuple[Integers, Matrix]:
-    """Latest column and seconds of each strike, whose late steps are so near to each other."""
-    late = np.flatnonzero(lateness > threshold)
-    parts = np.split(late, 1 + np.flatnonzero(np.diff(late) > joined + 1))
-    columns = [part[np.argmax(lateness[part])] for part in parts]
-    return np.array(columns), np.array([lateness[part].sum() for part in parts])
 
 
 def _waits_of_all(steps: Steps) -> Matrix:

@@ -81,9 +81,7 @@ def lost_beside_waits(steps: Steps) -> float:
 def remove_waits(steps: Steps) -> Steps:
     """The same steps as if each rank had had a core whenever it was ready to run."""
     own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    waits = np.zeros_like(own) if steps.run_queue is None else steps.run_queue
-    # What is unknown of a rank that knows others of its waits is not judged.
-    waits = np.where(np.isnan(waits).all(axis=1, keepdims=True), 0.0, waits)
+    waits = np.zeros_like(own) if steps.run_queue is None else np.nan_to_num(steps.run_queue)
     # Some of the waits were in collectives: no step had less work than the quickest rank usually.
     least = float(nan_stats.lowest(nan_stats.quantile(own, _USUAL_QUANTILE, axis=1), axis=0))
     waits = np.minimum(waits, np.maximum(own - least, 0.0))
@@ -151,9 +149,8 @@ def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict |
         without = "time on cores and these waits"
     if workload(left, score(left), window_steps):
         return None
-    return busy_host_verdict(
-        steps, (f"{_write_waits(steps)}; without {without} no steps were slow.",)
-    )
+    sentence = f"{_write_waits(steps)}; without {without} no steps were slow."
+    return busy_host_verdict(steps, (sentence,))
 
 
 def _write_waits(steps: Steps) -> str:

@@ -10,7 +10,9 @@ from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, last_share, slow_phase
+from lockstep_reports.search.strikes import split_strikes
 from lockstep_reports.search.suspects import Suspect, find_stopped
+from lockstep_reports.search.usual import beyond_usual
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.fetched_ahead import with_fetched_ahead
 from lockstep_reports.verdict.stood_still import stood_still_seconds
@@ -19,6 +21,7 @@ from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
 # What knows of a little more such time than a stop's episode has steps that are late without it.
 # Less of what an episode lost is another fault besides.
 _MOST_KNOWN, _MIN_KNOWN_SHARE = 4 / 3, 0.8
+_LEAST_SECONDS = 1e-9
 
 
 def episode_of(steps: Steps, suspect: Suspect, *, is_found_stopped: bool = False) -> Episode:
@@ -77,13 +80,19 @@ def drop_known_stops(stopped: Sequence[Episode], episodes: Sequence[Episode]) ->
     ]
 
 
-def remove_stops(steps: Steps, stopped: Sequence[Episode]) -> Steps:
+def remove_stops(steps: Steps, scores: Scores, stopped: Sequence[Episode]) -> Steps:
     """The same steps as if these processes had not stood still, outside of waits for loaders."""
     if steps.blocked is None or not stopped:
         return steps
-    seconds = np.zeros_like(steps.blocked)
-    beyond_loader = np.nan_to_num(np.maximum(steps.blocked - steps.phases["data"], 0.0))
+    seconds, blocked = np.zeros_like(steps.blocked), steps.blocked.copy()
+    beyond_loader = np.maximum(steps.blocked - steps.phases["data"], 0.0)
+    longer = np.nan_to_num(np.maximum(beyond_usual(scores.own_work), 0.0))
     for episode in stopped:
-        row = steps.ranks.index(episode.ranks[0])
-        seconds[row, episode.columns] = beyond_loader[row, episode.columns]
-    return replace(steps.with_less_work(seconds), blocked=steps.blocked - seconds)
+        row, columns = steps.ranks.index(episode.ranks[0]), episode.columns
+        still = beyond_loader[row, columns]
+        for part in split_strikes(steps, still > scores.threshold):
+            cells = row, part + columns.start
+            # Steps that are read together share what lengthened one of them.
+            share = float(still[part].sum()) / max(float(longer[cells].sum()), _LEAST_SECONDS)
+            seconds[cells], blocked[cells] = longer[cells] * min(1.0, share), 0.0
+    return replace(steps.with_less_work(seconds), blocked=blocked)

@@ -34,7 +34,7 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
     """The verdict, and the episodes by what each rank lost of its own time."""
     stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
     by_furthest = [_count_by_furthest_rank(steps, episode) for episode in stopped]
-    steps = remove_stops(steps, stopped)
+    steps = remove_stops(steps, scores, stopped)
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()

@@ -96,7 +96,7 @@ def judge(
     stopped = drop_known_stops(stopped_episodes(steps, scores, window_steps), episodes)
     if stopped:
         # What is left is judged by itself.
-        awake = remove_stops(steps, stopped)
+        awake = remove_stops(steps, scores, stopped)
         episodes, loads, candidates = _search(awake, score(awake), window_steps)
     if episodes := episodes + stopped:
         episodes = _share_overlaps(episodes, len(steps.numbers))

@@ -6,42 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_records.page.writer import PageWriter
-from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.arrays import Matrix
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
 from lockstep_reports.readers.pages import read_pages, waits_by_row
-from lockstep_reports.recording.steps import Steps
 
-from ..synthetic_job import Slow, SyntheticJob, recording_of
-
-LATE = Slow(rank=1, seconds=0.05, from_step=60, until_step=140)
-
-
-def analysed(steps: Steps) -> StepAnalysis:
-    return analyse(recording_of(steps))
-
-
-def waiting(job: SyntheticJob, *waits: Slow) -> Steps:
-    """The job's steps, in which these waits for a core are known and all others are zero."""
-    steps = job.steps()
-    run_queue = np.zeros_like(steps.seconds)
-    for wait in waits:
-        run_queue[wait.rank, wait.from_step : wait.until_step] += wait.seconds
-    return replace(steps, run_queue=run_queue)
-
-
-def crowded(steps: Steps, wait_ratio: float) -> Steps:
-    """The same steps on a host where all ranks wait so long for each second of their work."""
-    own = {name: (1 + wait_ratio) * steps.phases[name] for name in OWN_WORK_PHASES}
-    phases = steps.phases | own
-    work = np.sum(list(own.values()), axis=0)
-    # Whoever works longest waits for nobody but the transfer.
-    phases["sync"] = work.max(axis=0) + 0.01 - work
-    waits = wait_ratio * np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    return replace(steps, phases=phases, seconds=work + phases["sync"], run_queue=waits)
+from ..synthetic_job import Slow, SyntheticJob
+from .waiting_jobs import LATE, analysed, crowded, starved, waiting
 
 
 def test_a_rank_that_waited_for_its_cores_is_not_accused_and_the_cost_stays() -> None:
@@ -153,28 +124,6 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     assert np.count_nonzero(~np.isnan(run_queue)) == 1
 
 
-def starved(job: SyntheticJob, wait_ratio: float, seed: int) -> Steps:
-    """The job where four ranks share two cores: each loses its core by chance, for time slices."""
-    steps = job.steps()
-    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    slices = np.random.default_rng(seed).poisson(wait_ratio * work / 0.01)
-    return with_waits(steps, 0.01 * slices)
-
-
-def with_waits(steps: Steps, waits: Matrix) -> Steps:
-    """The same steps, in which the ranks' work takes so much longer for want of a core."""
-    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    own = {name: (1 + waits / work) * steps.phases[name] for name in OWN_WORK_PHASES}
-    longer = work + waits
-    sync = longer.max(axis=0) + 0.01 - longer
-    return replace(
-        steps,
-        phases=steps.phases | own | {"sync": sync},
-        seconds=longer + sync,
-        run_queue=waits,
-    )
-
-
 @pytest.mark.parametrize("wait_ratio", [0.3, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rank_with_a_third_more_work_is_named_where_four_ranks_share_two_cores(
@@ -205,58 +154,6 @@ def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> N
     seconds = np.sum(list(phases.values()), axis=0)
     crowded = replace(steps, phases=phases, seconds=seconds, run_queue=steps.run_queue + in_sync)
     assert analysed(crowded).verdict.ranks == ()
-
-
-@pytest.mark.parametrize(("wait_ratio", "is_accused"), [(0.0, True), (0.2, False)])
-def test_a_fifth_more_time_on_a_core_is_the_hosts_where_others_take_cores_and_caches(
-    wait_ratio: float, *, is_accused: bool
-) -> None:
-    slow = Slow(rank=1, seconds=0.018, from_step=60)
-    steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), wait_ratio)
-    awake = replace(steps, blocked=np.zeros_like(steps.seconds))
-    verdict = analysed(awake).verdict
-    assert (verdict.ranks == (1,)) is is_accused
-    assert verdict.cause == (None if is_accused else "busy_host")
-
-
-def test_a_fifth_more_of_sleep_is_the_ranks_own_on_a_crowded_host_too() -> None:
-    slow = Slow(rank=1, seconds=0.018, from_step=60)
-    steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), 0.2)
-    blocked = np.zeros_like(steps.seconds)
-    blocked[1, 60:] = 0.018
-    assert analysed(replace(steps, blocked=blocked)).verdict.ranks == (1,)
-
-
-def test_slow_steps_of_all_ranks_are_a_crowded_hosts_but_for_sleep_and_uneven_data() -> None:
-    everywhere = tuple(
-        Slow(rank=rank, seconds=0.06, from_step=60, until_step=140) for rank in range(4)
-    )
-    job = SyntheticJob(slow=everywhere, num_steps=240)
-    assert analysed(job.steps()).verdict.kind == "workload"
-    steps = crowded(job.steps(), 0.3)
-    awake = replace(steps, blocked=np.zeros_like(steps.seconds))
-    verdict = analysed(awake).verdict
-    assert (verdict.kind, verdict.cause) == ("nobody", "busy_host")
-    assert awake.blocked is not None
-    awake.blocked[:, 60:140] = 0.06
-    assert analysed(awake).verdict.kind == "workload"
-    tokens = np.full(steps.seconds.shape, 100.0)
-    tokens[:, 60:140] = 180.0
-    uneven = replace(steps, blocked=np.zeros_like(steps.seconds), tokens=tokens)
-    verdict = analysed(uneven).verdict
-    assert (verdict.kind, verdict.cause) == ("workload", "tokens")
-
-
-def test_who_is_waited_for_without_longer_work_on_a_crowded_host_without_gpus_is_excused() -> None:
-    steps = crowded(SyntheticJob(num_steps=400).steps(), 0.2)
-    steps.phases["sync"][[0, 2, 3], 100:200] += 0.02
-    steps = replace(steps, seconds=np.sum(list(steps.phases.values()), axis=0))
-    assert steps.run_queue is not None
-    quiet = replace(steps, run_queue=np.zeros_like(steps.run_queue))
-    assert analysed(quiet).verdict.ranks == (1,)
-    assert analysed(steps).verdict.ranks == ()
-    members = tuple(replace(member, gpu_uuid=f"GPU-{member.rank}") for member in steps.members)
-    assert analysed(replace(steps, members=members)).verdict.ranks == (1,)
 
 
 def test_a_first_step_that_does_more_accuses_nobody_who_waits_for_its_core_afterwards() -> None:

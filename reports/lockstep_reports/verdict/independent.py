@@ -84,8 +84,7 @@ def _measure_paces(
         ]
     )
     updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
-    # Whoever was furthest may have ended since.
-    furthest = np.maximum.accumulate(np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0)))
+    furthest = np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0))
     members = tuple(steps.members[row] for row in rows)
     numbers = furthest.astype(np.int64)
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates

@@ -9,27 +9,15 @@ from hypothesis import strategies as st
 
 from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.score import score
-from lockstep_reports.search.stretches import Stretch
-from lockstep_reports.search.strikes import ends_of_strikes
 from lockstep_reports.verdict.judge import judge
-from lockstep_reports.verdict.verdict import Episode, Verdict
 
+from .judged_jobs import (
+    MIN_TOLERANCE_STEPS,
+    TOLERANCE_RATIO,
+    assert_begins_where_it_began,
+    judged,
+)
 from .timed_job import TimedJob
-
-MIN_TOLERANCE_STEPS, TOLERANCE_RATIO = 5, 0.02
-
-
-def judged(job: TimedJob) -> tuple[Verdict, tuple[Episode, ...]]:
-    steps = job.steps()
-    return judge(steps, score(steps))
-
-
-def assert_begins_where_it_began(job: TimedJob) -> None:
-    verdict, episodes = judged(job)
-    assert verdict.ranks == (job.rank,), job
-    begin = min(episode.start_step for episode in episodes if job.rank in episode.ranks)
-    tolerance = max(MIN_TOLERANCE_STEPS, TOLERANCE_RATIO * job.num_steps)
-    assert abs(begin - job.from_step) <= tolerance, job
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
@@ -118,68 +106,6 @@ def test_a_stop_in_one_step_of_many_is_found_beside_other_work(step_seconds: flo
         )  # fmt: skip
         assert_begins_where_it_began(job)
         assert judged(job)[0].cause == "process_stopped"
-
-
-@pytest.mark.parametrize("step_seconds", [0.007, 0.02, 0.05])
-def test_stops_in_collectives_belong_to_an_episode_whose_first_ones_no_work_shows(
-    step_seconds: float,
-) -> None:
-    for seed in range(8):
-        job = TimedJob(
-            kind="stopped", ranks=2, transfer_share=1.5, pauses=0.01, step_seconds=step_seconds,
-            num_steps=1200, from_step=360, seed=seed,
-        )  # fmt: skip
-        assert_begins_where_it_began(job)
-        assert judged(job)[0].cause == "process_stopped"
-
-
-def test_steps_that_are_read_together_with_a_stop_do_not_hide_it() -> None:
-    for seed in range(3):
-        job = TimedJob(
-            kind="stopped", ranks=2, step_seconds=0.007, num_steps=1500, from_step=450, seed=seed
-        )
-        steps = job.steps()
-        assert steps.blocked is not None
-        struck = np.flatnonzero(steps.blocked[1] > 0.01)
-        # Of one value for eight steps each longer one gets a part, and nobody waited in most.
-        for column in struck[struck > 8]:
-            steps.blocked[1, column - 6 : column] += 0.002
-            steps.blocked[1, column] -= 0.012
-        verdict, episodes = judge(steps, score(steps))
-        assert (verdict.ranks, verdict.cause) == ((1,), "process_stopped")
-        assert min(e.start_step for e in episodes) == pytest.approx(450, abs=30)
-
-
-def test_waits_of_all_ranks_that_come_before_and_after_alike_are_no_stops() -> None:
-    steps = TimedJob(kind="stopped", step_seconds=0.02, num_steps=1200, from_step=600).steps()
-    slow_network = np.random.default_rng(1).random(1200) < 0.05
-    steps.phases["sync"][:, slow_network] += 0.04
-    _, episodes = judge(steps, score(steps))
-    assert episodes[0].start_step == pytest.approx(600, abs=TOLERANCE_RATIO * 1200)
-
-
-def test_many_waits_near_the_last_of_a_few_strikes_leave_their_ends_as_they_are() -> None:
-    steps = TimedJob(kind="healthy", ranks=2, num_steps=600).steps()
-    lateness = np.zeros(600)
-    lateness[[100, 400, 500]] = 0.04
-    steps.phases["sync"][:, 470:500] += 0.04
-    stretch = Stretch(
-        unit=1, first=100, last=500, threshold=0.005, num_late=3, num_last=3, num_known=401
-    )
-    assert ends_of_strikes(steps, lateness, stretch) == (100, 500)
-
-
-@pytest.mark.parametrize("length", [20, 60, 150])
-@pytest.mark.parametrize("begin", [0, 250, 420, 800])
-def test_a_slow_network_for_a_while_beside_stops_does_not_move_where_they_begin(
-    begin: int, length: int
-) -> None:
-    job = TimedJob(kind="stopped", ranks=2, step_seconds=0.02, num_steps=1000, from_step=400)
-    steps = job.steps()
-    steps.phases["sync"][:, begin : begin + length] += 0.04
-    _, episodes = judge(steps, score(steps))
-    first = min(episode.start_step for episode in episodes if 1 in episode.ranks)
-    assert first == pytest.approx(400, abs=TOLERANCE_RATIO * 1000)
 
 
 def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_accused() -> None:

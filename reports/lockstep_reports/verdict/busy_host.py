@@ -42,19 +42,20 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
         return False
     columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
     rows, waits = list(suspect.rows), steps.run_queue[:, columns]
-    if not suspect.by_work:
-        if is_crowded(steps) and not any(member.gpu_uuid for member in steps.members):
-            return True  # threads that nobody reads share the cores, and no device can be slow
-        waited = float(nan_stats.mean(excess(waits, rows)))
-        late_seconds = float(nan_stats.mean(suspect.margin[suspect.late]))
-        return waited >= _MIN_EXPLAINED_SHARE * late_seconds
-    work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
-    longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
     # Unknown waits make all of these NaN, and no comparison true.
     everywhere = scores.own_work - steps.run_queue
-    is_by_host = left <= (1 - _MIN_EXPLAINED_SHARE) * longer or (
-        is_crowded(steps) and not _is_asleep(steps, rows, columns, _MIN_EXPLAINED_SHARE * longer)
-    )
+    if suspect.by_work:
+        work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
+        longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
+        is_waiting, has_device = left <= (1 - _MIN_EXPLAINED_SHARE) * longer, False
+    else:
+        # Threads that nobody reads share the cores; a device may be slow without the host.
+        longer = float(nan_stats.mean(suspect.margin[suspect.late]))
+        if float(nan_stats.mean(excess(waits, rows))) >= _MIN_EXPLAINED_SHARE * longer:
+            return True
+        is_waiting, has_device = False, any(member.gpu_uuid for member in steps.members)
+    is_awake = not _is_asleep(steps, rows, columns, _MIN_EXPLAINED_SHARE * longer)
+    is_by_host = is_waiting or (is_crowded(steps) and not has_device and is_awake)
     return is_by_host and not _is_longer(everywhere, suspect)
 
 

@@ -73,8 +73,12 @@ def test_who_is_waited_for_without_longer_work_on_a_crowded_host_without_gpus_is
     steps.phases["sync"][[0, 2, 3], 100:200] += 0.02
     steps = replace(steps, seconds=np.sum(list(steps.phases.values()), axis=0))
     assert steps.run_queue is not None
+    steps = replace(steps, blocked=np.zeros_like(steps.seconds))
     quiet = replace(steps, run_queue=np.zeros_like(steps.run_queue))
     assert analysed(quiet).verdict.ranks == (1,)
     assert analysed(steps).verdict.ranks == ()
+    asleep = np.zeros_like(steps.seconds)
+    asleep[1, 100:200] = 0.015
+    assert analysed(replace(steps, blocked=asleep)).verdict.ranks == (1,)
     members = tuple(replace(member, gpu_uuid=f"GPU-{member.rank}") for member in steps.members)
     assert analysed(replace(steps, members=members)).verdict.ranks == (1,)

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "a830e469"
+#define PAGE_LAYOUT "e553d801"
 
 #include <stdint.h>
 
@@ -166,9 +166,11 @@ typedef struct {
     float host_bound_seconds;
     float run_queue_seconds;
     float core_seconds;
+    float stopped_seconds;
+    char reserved[4];
     uint32_t checksum;
 } Row;
-_Static_assert(sizeof(Row) == 128, "Row has gaps");
+_Static_assert(sizeof(Row) == 136, "Row has gaps");
 enum {
     ROW_HAS_FIRST_ARRIVAL_NS = 1,
     ROW_HAS_LAST_ARRIVAL_NS = 2,
@@ -180,6 +182,7 @@ enum {
     ROW_HAS_HOST_BOUND_SECONDS = 128,
     ROW_HAS_RUN_QUEUE_SECONDS = 256,
     ROW_HAS_CORE_SECONDS = 512,
+    ROW_HAS_STOPPED_SECONDS = 1024,
 };
 
 enum {

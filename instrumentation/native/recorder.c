@@ -247,6 +247,7 @@ static PyObject *method_restart(StepRecorder *recorder, PyObject *moment)
     recorder->since_ns = now_ns;
     recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
     recorder->waited_ns = -1;
+    take_stops(recorder, &(Row){0}); /* they belong to no step, either */
     if (recorder->clock != NULL && recorder->on && device_begin(recorder, now_ns, recorder->phase) < 0)
         return handle_error(recorder);
     Py_RETURN_NONE;
@@ -304,6 +305,7 @@ PyMethodDef recorder_methods[] = {
     METHOD("call_when_passed", recorder_call_when_passed, METH_O),
     METHOD("settle", recorder_settle, METH_NOARGS),
     METHOD("watch_run_queue", recorder_watch_run_queue, METH_O),
+    METHOD("watch_stops", recorder_watch_stops, METH_NOARGS),
     METHOD("restart", method_restart, METH_O),
     METHOD("release", method_release, METH_NOARGS),
     END_OF_METHODS,

@@ -40,6 +40,7 @@ static const int64_t NEVER = (int64_t)1 << 62; /* nanoseconds or steps */
     X(passed_callbacks) /* by number of the row */
 
 typedef struct DeviceClock DeviceClock;
+typedef struct StopClock StopClock;
 
 typedef struct {
     PyObject_HEAD
@@ -63,6 +64,7 @@ typedef struct {
     int64_t num_losses; /* since they were taken; the ring holds the newest of them */
     int run_queues[MAX_RUN_QUEUES], num_run_queues; /* descriptors of the loop's threads */
     int64_t run_queue_due_ns, core_ns, waited_ns;   /* the latter two of the last read; waited_ns or -1 */
+    StopClock *stops; /* NULL until they are watched */
 } StepRecorder;
 
 /* Collectives that a rank has waited for. */
@@ -146,6 +148,13 @@ void commit_state(StepRecorder *recorder, int64_t now_ns);
 /* run_queue.c: what the loop's threads waited for a core since the last read, where one is due. */
 void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row);
 PyObject *recorder_watch_run_queue(StepRecorder *recorder, PyObject *descriptors);
+/* Nanoseconds that the thread of a schedstat has waited for a core, and has had one; -1 where unreadable. */
+int64_t read_run_queue(int descriptor, int64_t *core_ns);
+
+/* stops.c: for how long the process stood still since the last row. */
+void take_stops(StepRecorder *recorder, Row *row);
+PyObject *recorder_watch_stops(StepRecorder *recorder, PyObject *unused);
+void recorder_release_stops(StepRecorder *recorder);
 
 /* checksum.c */
 uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */

@@ -74,6 +74,7 @@ void recorder_release_page(StepRecorder *recorder)
 {
     Py_buffer *buffers[] = {&recorder->file, &recorder->slot, &recorder->periodic, &recorder->noted};
     recorder->on = 0;
+    recorder_release_stops(recorder);
     for (size_t n = 0; n < sizeof buffers / sizeof *buffers; n++) {
         if (buffers[n]->obj != NULL)
             PyBuffer_Release(buffers[n]);

@@ -7,22 +7,29 @@
 
 enum { TEXT_BYTES = 96 };
 
+int64_t read_run_queue(int descriptor, int64_t *core_ns)
+{
+    char text[TEXT_BYTES + 1], *waited, *end;
+    ssize_t size = pread(descriptor, text, TEXT_BYTES, 0);
+    if (size <= 0)
+        return -1;
+    text[size] = '\0';
+    /* Nanoseconds on a core, nanoseconds on a run queue, time slices. */
+    *core_ns = strtoll(text, &waited, 10);
+    int64_t nanoseconds = strtoll(waited, &end, 10);
+    return end == waited ? -1 : nanoseconds;
+}
+
 /* Nanoseconds that all watched threads have waited so far, and have had a core; -1 where one cannot be read. */
 static int64_t read_waited_ns(const StepRecorder *recorder, int64_t *core_ns)
 {
-    int64_t sum = 0;
+    int64_t sum = 0, of_thread;
     *core_ns = 0;
     for (int n = 0; n < recorder->num_run_queues; n++) {
-        char text[TEXT_BYTES + 1], *waited, *end;
-        ssize_t size = pread(recorder->run_queues[n], text, TEXT_BYTES, 0);
-        if (size <= 0)
+        int64_t nanoseconds = read_run_queue(recorder->run_queues[n], &of_thread);
+        if (nanoseconds < 0)
             return -1;
-        text[size] = '\0';
-        /* Nanoseconds on a core, nanoseconds on a run queue, time slices. */
-        *core_ns += strtoll(text, &waited, 10);
-        int64_t nanoseconds = strtoll(waited, &end, 10);
-        if (end == waited)
-            return -1;
+        *core_ns += of_thread;
         sum += nanoseconds;
     }
     return sum;

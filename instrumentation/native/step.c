@@ -269,6 +269,7 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
     if (is_timed)
         row.flags |= FLAG_DEVICE_PENDING;
     take_run_queue(recorder, now_ns, &row);
+    take_stops(recorder, &row);
     int64_t steps = write_step(recorder, &row, parts);
     if (recorder->clock == NULL) {
         count_phases(recorder, parts);

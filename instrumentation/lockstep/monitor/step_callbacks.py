@@ -90,6 +90,7 @@ class StepCallbacks:
         descriptors = self._threads.poll(now_ns)
         if descriptors is not None:
             self.recorder.watch_run_queue(descriptors)
+        self.recorder.watch_stops()
 
     def close(self) -> None:
         """Closes what was opened."""

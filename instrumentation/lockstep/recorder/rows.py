@@ -258,6 +258,9 @@ class Rows:
         """Records what threads wait for a core; files of the kernel, one a thread."""
         self._run_queue.watch(descriptors)
 
+    def watch_stops(self) -> None:
+        """Nothing: a thread that needs the interpreter cannot tell a stop from work that holds it."""
+
     def _settle(self, now: int, parts: StepSeconds, total: float) -> None:
         """Takes time into the totals: the step's, or that of steps which a device has passed."""
         if self.device_rows is None:

@@ -258,14 +258,24 @@ ROW = Section(
     Field(
         "core_seconds", "f", "for which these threads had a core since then", optional=True, since=6
     ),
+    Field(
+        "stopped_seconds",
+        "f",
+        "for which the process stood still since the row before, in no thread",
+        optional=True,
+        since=8,
+    ),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
-    size=128,
+    sizes={OLDEST_VERSION: 128, 8: 136},
 )
 _FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
 STEP_FIELDS = ROW.names[_FROM : _TO + 1]
 """Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
 VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
 READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
+PERIODIC_BY_VERSION, ROW_BY_VERSION = (
+    {version: section.at(version) for version in READABLE_VERSIONS} for section in (PERIODIC, ROW)
+)
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)
@@ -280,6 +290,6 @@ assert PERIODIC.size <= PERIODIC_OFFSETS[1] - PERIODIC_OFFSETS[0]
 assert ROW.size % 8 == 0
 
 
-def page_bytes(rows: int) -> int:
+def page_bytes(rows: int, version: int = VERSION) -> int:
     """Size of a page with that many rows, in bytes."""
-    return RING_OFFSET + rows * ROW.size
+    return RING_OFFSET + rows * ROW_BY_VERSION[version].size

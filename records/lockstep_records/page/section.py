@@ -1,7 +1,9 @@
 """Fields and sections, of which the table of the page's format consists, with their offsets."""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 OLDEST_VERSION = 4  # of the pages that are read
 
@@ -42,7 +44,8 @@ class Section:
     where it was. The last field is the checksum of those before it, unless there is only one.
 
     Args:
-        size: bytes that the section takes in every version; its end is reserved. 0: as it needs.
+        sizes: bytes that the section takes by the version from which on it takes them; its end is
+            reserved. Empty: as it needs.
 
     Attributes:
         size: bytes that the fields take.
@@ -52,11 +55,18 @@ class Section:
         items: what an array counts, by field.
     """
 
-    def __init__(self, name: str, help_: str, *fields: Field, size: int = 0) -> None:
-        unused = size - sum(struct.calcsize("<" + field.format) for field in fields)
-        if size and unused:
+    def __init__(
+        self,
+        name: str,
+        help_: str,
+        *fields: Field,
+        sizes: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        needed = sum(struct.calcsize("<" + field.format) for field in fields)
+        unused = sizes[max(sizes)] - needed if sizes else 0
+        if unused:
             fields = (*fields[:-1], Field("reserved", f"{unused}s", "zero"), fields[-1])
-        self.name, self.help, self.fields, self._fixed_size = name, help_, fields, size
+        self.name, self.help, self.fields, self._sizes = name, help_, fields, sizes
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
@@ -87,7 +97,8 @@ class Section:
     def at(self, version: int) -> "Section":
         """The section as pages of a version have it."""
         fields = (f for f in self.fields if f.since <= version and f.name != "reserved")
-        return Section(self.name, self.help, *fields, size=self._fixed_size)
+        sizes = {since: size for since, size in self._sizes.items() if since <= version}
+        return Section(self.name, self.help, *fields, sizes=sizes)
 
     def word(self, name: str) -> int:
         """Index of a field in the section as an array of eight-byte words."""

@@ -1,0 +1,87 @@
+"""A process that stood still has it in its rows: stopped from outside, but not asleep, busy or without a core."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstep_records.page.reader import read_rows
+
+from ..rank_page import ENVIRONMENT, page_of
+from .test_native import needs_c
+from .test_run_queue import crowded_core
+
+pytestmark = [needs_c, pytest.mark.timeout(60)]
+
+# Says when it is past its first tick, and goes on until its stdin ends.
+_LOOP = """
+import select, sys, time
+import lockstep
+
+def compute(seconds):
+    begin = time.thread_time()
+    while time.thread_time() - begin < seconds:
+        sum(range(1000))
+
+monitor, step = lockstep.attach(), 0
+while step < 1_000_000:
+    {work}
+    monitor.step()
+    step += 1
+    if step == 150:
+        print("begun", flush=True)
+    if step > 150 and select.select([sys.stdin], [], [], 0)[0]:
+        break
+monitor.close()
+"""
+
+
+@contextmanager
+def loop(root: Path, work: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A rank in its loop, which ends with the block."""
+    command = [sys.executable, "-c", _LOOP.format(work=work)]
+    environment = {**os.environ, **ENVIRONMENT, "LOCKSTEP_DIR": str(root)}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin and process.stdout
+        try:
+            assert process.stdout.readline() == b"begun\n"
+            yield process
+            process.stdin.close()
+            assert process.wait() == 0
+        finally:
+            process.kill()
+
+
+def stops_of(root: Path) -> list[float]:
+    """Seconds of the stops, one for each row that has any."""
+    stops = [row["stopped_seconds"] for row in read_rows(page_of(root))]
+    assert stops[-1] is not None
+    return [stop for stop in stops if stop]
+
+
+@pytest.mark.parametrize("work", ["compute(0.01)", "time.sleep(0.01)"])
+def test_a_stopped_process_has_its_stops_in_its_rows(root: Path, work: str) -> None:
+    with loop(root, work) as process:
+        for _ in range(10):
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(0.08)
+            os.kill(process.pid, signal.SIGCONT)
+            time.sleep(0.12)
+    stops = stops_of(root)
+    assert len(stops) == pytest.approx(10, abs=1)
+    assert sum(stops) == pytest.approx(0.8, rel=0.25)
+
+
+@pytest.mark.parametrize("work", ["compute(0.01)", "time.sleep(0.01)"])
+def test_who_waits_for_a_core_has_not_stood_still(root: Path, work: str) -> None:
+    with crowded_core(), loop(root, work):
+        time.sleep(2.0)
+    assert sum(stops_of(root)) < 0.1

@@ -64,7 +64,7 @@ static void rewrite(StepRecorder *recorder, int64_t number, const DeviceTimes *t
 {
     Row *place = row_in_ring(recorder, (uint64_t)number), row;
     memcpy(&row, place, sizeof row);
-    if ((int64_t)row.number != number)
+    if (row.number != (uint32_t)number)
         return;
     row.present &= ~(uint32_t)(ROW_HAS_FIRST_ARRIVAL_NS | ROW_HAS_LAST_ARRIVAL_NS);
     row.present |= ROW_HAS_HOST_BOUND_SECONDS;

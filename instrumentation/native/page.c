@@ -83,7 +83,7 @@ int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_P
     slot->step = row->step;
     slot->tokens += row->tokens;
     slot->samples += row->samples;
-    row->number = slot->steps;
+    row->number = (uint32_t)slot->steps;
     row->first_arrival_ns = recorder->first_arrival_ns;
     row->last_arrival_ns = recorder->last_arrival_ns;
     if (row->last_arrival_ns)
@@ -94,6 +94,6 @@ int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_P
     put_phases(row, seconds);
     take_noted(recorder, row);
     row->checksum = checksum_of_row(row);
-    memcpy(row_in_ring(recorder, row->number), row, sizeof *row);
+    memcpy(row_in_ring(recorder, slot->steps), row, sizeof *row);
     return (int64_t)++slot->steps;
 }

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "e553d801"
+#define PAGE_LAYOUT "0ac13061"
 
 #include <stdint.h>
 
@@ -140,7 +140,8 @@ enum {
 
 /* One step. Phases are contiguous, so their seconds add up to the step. */
 typedef struct {
-    uint64_t number;
+    uint32_t number;
+    float stopped_seconds;
     int64_t step;
     int64_t start_ns;
     int64_t first_arrival_ns;
@@ -166,11 +167,9 @@ typedef struct {
     float host_bound_seconds;
     float run_queue_seconds;
     float core_seconds;
-    float stopped_seconds;
-    char reserved[4];
     uint32_t checksum;
 } Row;
-_Static_assert(sizeof(Row) == 136, "Row has gaps");
+_Static_assert(sizeof(Row) == 128, "Row has gaps");
 enum {
     ROW_HAS_FIRST_ARRIVAL_NS = 1,
     ROW_HAS_LAST_ARRIVAL_NS = 2,

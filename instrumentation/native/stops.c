@@ -121,6 +121,7 @@ void take_stops(StepRecorder *recorder, Row *row)
         return;
     /* A store costs the line of the cache, and stops are rare. */
     if (__atomic_load_n(&clock->stopped_ns, __ATOMIC_RELAXED) != 0)
-        row->stopped_seconds = (float)((double)__atomic_exchange_n(&clock->stopped_ns, 0, __ATOMIC_RELAXED) * 1e-9);
+        row->stopped_seconds
+            = (float)((double)__atomic_exchange_n(&clock->stopped_ns, 0, __ATOMIC_RELAXED) * 1e-9);
     row->present |= ROW_HAS_STOPPED_SECONDS;
 }

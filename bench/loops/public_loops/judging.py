@@ -63,7 +63,11 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
     begins = [
         e.start_step
         for e in analysis.episodes
-        if slow_rank in e.ranks and not e.busy_host and e.lost_seconds >= least
+        if slow_rank in e.ranks
+        and not e.busy_host
+        and e.lost_seconds >= least
+        # A core that was slower before is another episode of the same rank.
+        and (fault != "stopped" or e.stood_still_seconds is not None)
     ]
     # Where ranks train by themselves, episodes count the steps of the furthest.
     row = slice(None) if steps.is_independent else [steps.ranks.index(slow_rank)]

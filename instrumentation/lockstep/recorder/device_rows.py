@@ -17,7 +17,14 @@ from lockstep.recorder.device_timeline import DeviceTimeline
 from lockstep.recorder.device_times import DeviceTimes
 from lockstep.recorder.phases import BACKWARD, DATA, FLAG, FORWARD, IN_STEP, OPTIMIZER, OTHER
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC, RING_OFFSET, ROW, SLOT
+from lockstep_records.page.layout import (
+    COLLECTIVE_KINDS,
+    PERIODIC,
+    RING_OFFSET,
+    ROW,
+    ROW_NUMBERS,
+    SLOT,
+)
 from lockstep_records.page.writer import PageWriter
 
 MAX_PENDING = 64
@@ -32,7 +39,7 @@ _DEVICE_STEPS, _LAUNCH_BOUND_STEPS, _DROPPED, _STRIDE = (
 _KIND_INDICES: dict[str | None, int] = {None: -1}
 _KIND_INDICES |= {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
 _STRIDE_BIT = PERIODIC.presence["device_stride"]
-_NUMBER, _TIMES = struct.Struct("<Q"), struct.Struct(f"<qqqf{len(STEP_PHASES)}f")
+_NUMBER, _TIMES = struct.Struct("<I"), struct.Struct(f"<qqqf{len(STEP_PHASES)}f")
 _TWO_INTS, _FLOAT, _INT = struct.Struct("<II"), struct.Struct("<f"), struct.Struct("<I")
 _START_AT, _PRESENT_AT, _IDLE_AT, _CHECKSUM_AT = (
     ROW.offsets[name] for name in ("start_ns", "present", "host_bound_seconds", "checksum")
@@ -177,7 +184,7 @@ class DeviceRows:
         file, rows = self._page.file, self._page.rows
         begin = RING_OFFSET + number % rows * ROW.size
         row = bytearray(file[begin : begin + ROW.size])
-        if _NUMBER.unpack_from(row)[0] != number:
+        if _NUMBER.unpack_from(row)[0] != number % ROW_NUMBERS:
             return
         first, last = times.first_arrival_ns, times.last_arrival_ns
         present, flags = _TWO_INTS.unpack_from(row, _PRESENT_AT)

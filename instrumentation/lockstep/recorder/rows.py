@@ -13,7 +13,7 @@ from lockstep.recorder.lengths import MAX_COUNT, NO_LENGTHS, Lengths, lengths_of
 from lockstep.recorder.phases import DATA, FLAG, INIT, NUM_PHASES, OTHER
 from lockstep.recorder.run_queue import RunQueueWait
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.layout import PHASES, ROW, ROW_NUMBERS, SLOT
 from lockstep_records.page.writer import PageWriter, pack_row
 
 R = TypeVar("R")
@@ -243,7 +243,7 @@ class Rows:
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
         # fmt: off
         pack_row(
-            page.row, 0, page.words[_STEPS], number, begun, first, last, total,
+            page.row, 0, page.words[_STEPS] % ROW_NUMBERS, number, begun, first, last, total,
             data, forward, backward, sync, optimizer, saving, scoring, other,
             loss, norm, tokens, samples, present, flags, shortest, longest, squares,
         )
@@ -259,7 +259,7 @@ class Rows:
         self._run_queue.watch(descriptors)
 
     def watch_stops(self) -> None:
-        """Nothing: a thread that needs the interpreter cannot tell a stop from work that holds it."""
+        """Does nothing: to a thread in Python a stop looks like work that holds the interpreter."""
 
     def _settle(self, now: int, parts: StepSeconds, total: float) -> None:
         """Takes time into the totals: the step's, or that of steps which a device has passed."""

@@ -10,15 +10,17 @@ from lockstep_records.page.layout import (
     MAGIC,
     MAX_ROWS,
     MESH_AXES,
-    PERIODIC_BY_VERSION,
+    PERIODIC,
     READABLE_VERSIONS,
-    ROW_BY_VERSION,
+    ROW,
     SLOT,
     page_bytes,
 )
 from lockstep_records.page.section import Section
 
 Values = dict[str, Any]
+# Rows are the same in all versions: what one adds takes bytes that were reserved and zero before.
+_PERIODIC_BY_VERSION = {version: PERIODIC.at(version) for version in READABLE_VERSIONS}
 
 
 class PageError(ValueError):
@@ -75,8 +77,8 @@ def read_identity(data: bytes, path: Path) -> Values:
         raise PageError(
             "identity", f"{path} is not a rank page: magic is {values['magic']!r}, not {MAGIC!r}"
         )
-    if values["version"] not in READABLE_VERSIONS:
-        readable = " and ".join(map(str, READABLE_VERSIONS))
+    if values["version"] not in _PERIODIC_BY_VERSION:
+        readable = " and ".join(map(str, _PERIODIC_BY_VERSION))
         raise PageError(
             "version",
             f"page {path} has format version {values['version']}, this reader knows {readable}",
@@ -87,13 +89,15 @@ def read_identity(data: bytes, path: Path) -> Values:
     return _decode(values, path)
 
 
+def periodic_section(version: int) -> Section:
+    """The periodic slot of a page of that version, one that ``read_identity`` has let pass."""
+    return _PERIODIC_BY_VERSION[version]
+
+
 def _check_sizes(path: Path, values: Values) -> None:
     version = values["version"]
-    sizes = {
-        "row_bytes": ROW_BY_VERSION[version].size,
-        "slot_bytes": SLOT.size,
-        "periodic_bytes": PERIODIC_BY_VERSION[version].size,
-    }
+    periodic_bytes = periodic_section(version).size
+    sizes = {"row_bytes": ROW.size, "slot_bytes": SLOT.size, "periodic_bytes": periodic_bytes}
     for name, expected in sizes.items():
         if values[name] != expected:
             raise PageError(
@@ -107,16 +111,17 @@ def _check_sizes(path: Path, values: Values) -> None:
         )
 
 
-def check_length(descriptor: int, path: Path, identity: Values) -> None:
+def check_length(descriptor: int, path: Path, rows: int) -> None:
     """Checks the size of a file against its number of rows.
 
     Raises:
         PageError: the file is shorter or longer.
     """
-    rows = identity["row_count"]
-    size, needed = os.fstat(descriptor).st_size, page_bytes(rows, identity["version"])
-    if size != needed:
-        raise PageError("truncated", f"page {path} has {size} bytes, {rows} rows need {needed}")
+    size = os.fstat(descriptor).st_size
+    if size != page_bytes(rows):
+        raise PageError(
+            "truncated", f"page {path} has {size} bytes, {rows} rows need {page_bytes(rows)}"
+        )
 
 
 def _decode(values: Values, path: Path) -> Values:

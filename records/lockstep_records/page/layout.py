@@ -224,8 +224,16 @@ ROW = Section(
     "One step. Phases are contiguous, so their seconds add up to the step.",
     Field(
         "number",
-        "Q",
-        "count of rows in this attempt, from 0; row n is at index n mod row_count",
+        "I",
+        "count of rows in this attempt, from 0, modulo 2^32; row n is at index n mod row_count",
+        earlier=(7, "Q"),
+    ),
+    Field(
+        "stopped_seconds",
+        "f",
+        "for which the process was stopped since the row before",
+        optional=True,
+        since=8,
     ),
     Field("step", "q", "step, as the job counts"),
     Field("start_ns", "q", "monotonic time at which the step began"),
@@ -258,24 +266,16 @@ ROW = Section(
     Field(
         "core_seconds", "f", "for which these threads had a core since then", optional=True, since=6
     ),
-    Field(
-        "stopped_seconds",
-        "f",
-        "for which the process stood still since the row before, in no thread",
-        optional=True,
-        since=8,
-    ),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
-    sizes={OLDEST_VERSION: 128, 8: 136},
+    size=128,
 )
+ROW_NUMBERS = 1 << 32
+"""From there on the number in a row begins at 0 again."""
 _FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
 STEP_FIELDS = ROW.names[_FROM : _TO + 1]
 """Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
 VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
 READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
-PERIODIC_BY_VERSION, ROW_BY_VERSION = (
-    {version: section.at(version) for version in READABLE_VERSIONS} for section in (PERIODIC, ROW)
-)
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)
@@ -290,6 +290,6 @@ assert PERIODIC.size <= PERIODIC_OFFSETS[1] - PERIODIC_OFFSETS[0]
 assert ROW.size % 8 == 0
 
 
-def page_bytes(rows: int, version: int = VERSION) -> int:
+def page_bytes(rows: int) -> int:
     """Size of a page with that many rows, in bytes."""
-    return RING_OFFSET + rows * ROW_BY_VERSION[version].size
+    return RING_OFFSET + rows * ROW.size

@@ -14,6 +14,7 @@ from lockstep_records.page.identity import (
     Values,
     check_length,
     has_valid_checksum,
+    periodic_section,
     read_identity,
     unpack,
 )
@@ -22,12 +23,11 @@ from lockstep_records.page.layout import (
     HEARTBEAT_OFFSET,
     IDENTITY,
     PERIODIC,
-    PERIODIC_BY_VERSION,
     PERIODIC_OFFSETS,
     PHASES,
     RING_OFFSET,
     ROW,
-    ROW_BY_VERSION,
+    ROW_NUMBERS,
     SLOT,
     SLOT_OFFSETS,
 )
@@ -47,10 +47,7 @@ __all__ = [
     "unpack",
 ]
 # Of a row: its number, and its checksum at the end.
-_NUMBER_AND_CHECKSUM = {
-    version: struct.Struct(f"<Q{row.offsets['checksum'] - 8}xI")
-    for version, row in ROW_BY_VERSION.items()
-}
+_NUMBER_AND_CHECKSUM = struct.Struct(f"<I{ROW.offsets['checksum'] - 4}xI")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
 # What a page of an older format has no field for.
 _UNKNOWN: dict[str, Values] = {
@@ -146,7 +143,7 @@ class PageReader:
             try:
                 identity = self._identity(descriptor)
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
-                section = PERIODIC_BY_VERSION[identity["version"]]
+                section = periodic_section(identity["version"])
                 periodic = self._newer(descriptor, section, PERIODIC_OFFSETS)
                 heartbeat = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
                 (word,) = struct.unpack("<Q", heartbeat)
@@ -167,7 +164,7 @@ class PageReader:
     def _identity(self, descriptor: int) -> Values:
         data = os.pread(descriptor, IDENTITY.size, 0)
         values = self._values(IDENTITY, data, lambda: read_identity(data, self._path))
-        check_length(descriptor, self._path, values)
+        check_length(descriptor, self._path, values["row_count"])
         return values
 
     def _newer(self, descriptor: int, section: Section, offsets: tuple[int, int]) -> Values:
@@ -204,35 +201,27 @@ def read_ring(page: Page) -> bytes:
     Raises:
         PageError: the file has gone or has shrunk since ``page`` was read.
     """
-    rows, row_bytes = page.identity["row_count"], page.identity["row_bytes"]
+    rows = page.identity["row_count"]
     with _opened(page.path) as descriptor:
         try:
-            data = os.pread(descriptor, rows * row_bytes, RING_OFFSET)
+            data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
         except OSError as error:
             raise PageError("io", f"page {page.path} cannot be read: {error}") from error
-    if len(data) < rows * row_bytes:
+    if len(data) < rows * ROW.size:
         raise PageError(
             "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
         )
-    steps = page.state["steps"]
-    # A row is written before the state that counts it: one more may be there.
-    return _valid_rows(page, data, range(max(0, steps - rows), steps + 1))
-
-
-def _valid_rows(page: Page, data: bytes, numbers: range, begin: int = 0) -> bytes:
-    """The valid ones of these rows, in data that begin at an index of the ring."""
-    rows, version = page.identity["row_count"], page.identity["version"]
-    section, view = ROW_BY_VERSION[version], memoryview(data)
-    body, found = section.offsets["checksum"], list(_NUMBER_AND_CHECKSUM[version].iter_unpack(view))
+    steps, view, checksum_at = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
+    numbers = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
     valid = []
-    for number in numbers:
-        index = number % rows - begin
-        row = view[index * section.size : (index + 1) * section.size]
-        if found[index] == (number, zlib.crc32(row[:body])):
-            # Fields that an older version has not are unknown, for no bit says that they are there.
-            valid.append(
-                row if section.size == ROW.size else bytes(row[:body]).ljust(ROW.size, b"\0")
-            )
+    # A row is written before the state that counts it: one more may be there.
+    for number in range(max(0, steps - rows), steps + 1):
+        at = number % rows * ROW.size
+        if numbers[number % rows] == (
+            number % ROW_NUMBERS,
+            zlib.crc32(view[at : at + checksum_at]),
+        ):
+            valid.append(view[at : at + ROW.size])
     return b"".join(valid)
 
 
@@ -245,18 +234,22 @@ def read_newest(page: Page, count: int) -> bytes:
         PageError: the file has gone or cannot be read.
     """
     rows, steps = page.identity["row_count"], page.state["steps"]
-    row_bytes, valid = page.identity["row_bytes"], []
+    valid = []
     with _opened(page.path) as descriptor:
         for first, last in _contiguous_ranges(max(0, steps - min(count, rows)), steps, rows):
-            begin = first % rows
             try:
                 data = os.pread(
-                    descriptor, (last - first) * row_bytes, RING_OFFSET + begin * row_bytes
+                    descriptor, (last - first) * ROW.size, RING_OFFSET + first % rows * ROW.size
                 )
             except OSError as error:
                 raise PageError("io", f"page {page.path} cannot be read: {error}") from error
-            numbers = range(first, first + len(data) // row_bytes)
-            valid.append(_valid_rows(page, data[: len(numbers) * row_bytes], numbers, begin))
+            for number in range(first, first + len(data) // ROW.size):
+                at = (number - first) * ROW.size
+                row_number, checksum = _NUMBER_AND_CHECKSUM.unpack_from(data, at)
+                row = data[at : at + ROW.size]
+                is_it = row_number == number % ROW_NUMBERS
+                if is_it and checksum == zlib.crc32(row[: ROW.offsets["checksum"]]):
+                    valid.append(row)
     return b"".join(valid)
 
 

@@ -1,9 +1,7 @@
 """Fields and sections, of which the table of the page's format consists, with their offsets."""
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 OLDEST_VERSION = 4  # of the pages that are read
 
@@ -19,6 +17,7 @@ class Field:
         optional: a bit in the field ``present`` is set when the value is known.
         items: what each number of an array counts.
         since: version of the page from which on it has the field.
+        earlier: last version with another code, and that code.
     """
 
     name: str
@@ -28,6 +27,7 @@ class Field:
     optional: bool = False
     items: tuple[str, ...] = ()
     since: int = OLDEST_VERSION
+    earlier: tuple[int, str] = (0, "")
 
     @property
     def format(self) -> str:
@@ -40,12 +40,11 @@ class Field:
 class Section:
     """Fields in a row, with their offsets in bytes from the section's start.
 
-    A field of a later version follows those of the versions before and is optional: all else is
-    where it was. The last field is the checksum of those before it, unless there is only one.
+    A field of a later version takes bytes that were zero before and is optional: all else is where
+    it was. The last field is the checksum of those before it, unless there is only one.
 
     Args:
-        sizes: bytes that the section takes by the version from which on it takes them; its end is
-            reserved. Empty: as it needs.
+        size: bytes that the section takes in every version; its end is reserved. 0: as it needs.
 
     Attributes:
         size: bytes that the fields take.
@@ -55,18 +54,11 @@ class Section:
         items: what an array counts, by field.
     """
 
-    def __init__(
-        self,
-        name: str,
-        help_: str,
-        *fields: Field,
-        sizes: Mapping[int, int] = MappingProxyType({}),
-    ) -> None:
-        needed = sum(struct.calcsize("<" + field.format) for field in fields)
-        unused = sizes[max(sizes)] - needed if sizes else 0
-        if unused:
+    def __init__(self, name: str, help_: str, *fields: Field, size: int = 0) -> None:
+        unused = size - sum(struct.calcsize("<" + field.format) for field in fields)
+        if size and unused:
             fields = (*fields[:-1], Field("reserved", f"{unused}s", "zero"), fields[-1])
-        self.name, self.help, self.fields, self._sizes = name, help_, fields, sizes
+        self.name, self.help, self.fields, self._fixed_size = name, help_, fields, size
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
@@ -81,10 +73,9 @@ class Section:
             assert offset % width == 0, f"{name}.{field.name} is not aligned"
             self.offsets[field.name] = offset
             offset += size
-        later = [field.since for field in fields[:-1] if field.name != "reserved"]
-        assert later == sorted(later), f"{name}: a field of a later version comes after the others"
         self.names = tuple(self.offsets)
-        optional = [field.name for field in fields if field.optional]
+        in_order = sorted(fields, key=lambda field: field.since)  # a bit keeps its meaning
+        optional = [field.name for field in in_order if field.optional]
         self.codes = {field.name: field.code for field in fields}
         self.items = {field.name: field.items for field in fields}
         self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
@@ -96,9 +87,12 @@ class Section:
 
     def at(self, version: int) -> "Section":
         """The section as pages of a version have it."""
-        fields = (f for f in self.fields if f.since <= version and f.name != "reserved")
-        sizes = {since: size for since, size in self._sizes.items() if since <= version}
-        return Section(self.name, self.help, *fields, sizes=sizes)
+        fields = (
+            replace(field, code=field.earlier[1]) if version <= field.earlier[0] else field
+            for field in self.fields
+            if field.since <= version and field.name != "reserved"
+        )
+        return Section(self.name, self.help, *fields, size=self._fixed_size)
 
     def word(self, name: str) -> int:
         """Index of a field in the section as an array of eight-byte words."""

@@ -26,6 +26,7 @@ from lockstep_records.page.layout import (
     PERIODIC_OFFSETS,
     RING_OFFSET,
     ROW,
+    ROW_NUMBERS,
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
@@ -41,7 +42,8 @@ __all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping", "pack_
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
 _STEP_STRUCT = struct.Struct(
-    "<" + "".join(field.format for field in ROW.fields if field.name in {"number", *STEP_FIELDS})
+    f"<I{ROW.offsets[STEP_FIELDS[0]] - 4}x"
+    + "".join(field.format for field in ROW.fields if field.name in STEP_FIELDS)
 )
 _NOTED = slice(_STEP_STRUCT.size, ROW.offsets["checksum"])
 pack_row = _STEP_STRUCT.pack_into  # into ``PageWriter.row``: its number and STEP_FIELDS
@@ -171,7 +173,7 @@ class PageWriter:
 
     def append(self, values: Sequence[float]) -> int:
         """Writes the next row, ``STEP_FIELDS`` in their order; returns the number of rows."""
-        pack_row(self.row, 0, self.words[_STEPS], *values)
+        pack_row(self.row, 0, self.words[_STEPS] % ROW_NUMBERS, *values)
         self._row_words[_ROW_PRESENT] |= self.take_noted()
         return self.checksum_row()
 

@@ -52,7 +52,10 @@ _ADVICE_FOR_BUSY_HOST = (
     "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
 )
 _ADVICE_FOR_STOPPED = (
-    "Find who stops it: a debugger, a freezer of its cgroup, a scheduler that suspends.",
+    (
+        "Find who stops it: a debugger, a freezer of its cgroup, a scheduler or a hypervisor that "
+        "suspends it."
+    ),
 )
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",

@@ -151,7 +151,8 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.stood_still_seconds is not None:
-            was = "was slow, for its process stood still again and again"
+            often = " again and again" if costliest.start_step < costliest.end_step else ""
+            was = f"was slow, for its process stood still{often}"
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"

@@ -29,7 +29,7 @@ _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
-_QUEUED, _BLOCKED = "run_queue_seconds", "blocked_seconds"
+_QUEUED, _BLOCKED, _STOPPED = "run_queue_seconds", "blocked_seconds", "stopped_seconds"
 
 
 def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
@@ -101,7 +101,9 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
-    run_queue, blocked = (_unless_unknown(matrices[name]) for name in (_QUEUED, _BLOCKED))
+    run_queue, blocked, stopped = (
+        _unless_unknown(matrices[name]) for name in (_QUEUED, _BLOCKED, _STOPPED)
+    )
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
@@ -116,6 +118,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         hung=matrices["hang"],
         run_queue=run_queue,
         blocked=None if clock == "device" else blocked,
+        stopped=stopped,
     )
     return as_shared(steps), tuple(rank.page for rank in ranks)
 
@@ -218,7 +221,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", _QUEUED, _BLOCKED, *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", _QUEUED, _BLOCKED, _STOPPED, *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
         rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows
@@ -249,8 +252,12 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
 
 
 def _blocked_by_row(rows: NDArray[np.void]) -> Matrix:
-    """Seconds of own work without a core and without a wait for one [rows]; NaN where unknown."""
+    """Seconds of own work that a rank sleeps [rows]; NaN where unknown.
+
+    It then has no core, does not wait for one, and was not stopped.
+    """
     own = np.sum([rows[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0, dtype=np.float64)
+    own -= np.minimum(np.nan_to_num(_where_present(rows, _STOPPED, rows[_STOPPED])), own)
     spent = rows[_QUEUED].astype(np.float64) + rows["core_seconds"]
     spent = _where_present(rows, "core_seconds", spent)
     has_value = np.flatnonzero(~np.isnan(spent))

@@ -124,8 +124,9 @@ class Steps:
             where the source does not say.
         run_queue: time that the rank's loop was ready to run and had no core: seconds,
             [ranks, steps]; None where the source has none.
-        blocked: time of own work in which it neither had a core nor was ready to run, in the same
-            way.
+        blocked: time of own work in which it neither had a core nor was ready to run, nor was
+            stopped, in the same way.
+        stopped: time in which its process was stopped, in any phase, in the same way.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
@@ -155,6 +156,7 @@ class Steps:
     hung: Matrix | None = None
     run_queue: Matrix | None = None
     blocked: Matrix | None = None
+    stopped: Matrix | None = None
     is_independent: bool = False
     round_steps: int = 0
 

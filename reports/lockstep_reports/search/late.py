@@ -52,7 +52,6 @@ class Search:
         always: whether being late from the beginning may count.
         changed: whether being late in one part of the recording may count.
         recurrent: whether being late now and then may count.
-        scattered: whether late steps of healthy units lie in any unit and any step alike.
         num_candidates: number of units that the recording itself chose the searched ones from;
             0 when they were given beforehand.
     """
@@ -65,7 +64,6 @@ class Search:
     always: bool = True
     changed: bool = True
     recurrent: bool = False
-    scattered: bool = False
     num_candidates: float = 0.0
 
 
@@ -205,27 +203,7 @@ def _chance(
         trials = np.count_nonzero(any_late) * search.weight
         chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
         chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
-    if search.scattered:
-        chances.append(_chance_of_scatter(stretch, late, search.weight))
     return min(chances)
-
-
-def _chance_of_scatter(stretch: Stretch, late: Flags, weight: float) -> float:
-    """Whether of the late steps of all units [units, steps] too many are those of the stretch.
-
-    Null hypothesis: each lies in any unit and any step alike. A stretch begins at one of them,
-    which proves nothing then, and ends at another one or with the run.
-    """
-    count, (_, num_steps) = np.count_nonzero(late), late.shape
-    chances = [
-        count**chosen
-        * tail_bound((stretch.num_late - chosen) * weight, (count - chosen) * weight, share)
-        for chosen, share in (
-            (1, (num_steps - stretch.first) / late.size),
-            (2, stretch.num_known / late.size),
-        )
-    ]
-    return 2 * min(chances)
 
 
 def _chance_of_always(stretch: Stretch, search: Search) -> float:

@@ -6,7 +6,7 @@ work does not (a device that is slow without the host noticing), and never overr
 (decision 9).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,15 +18,14 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.late import Search, find_late, overlaps
 from lockstep_reports.search.score import Scores, excess
-from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
-from lockstep_reports.search.strikes import ends_of_strikes
+from lockstep_reports.search.stretches import Stretch, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 from lockstep_reports.search.usual import beyond_usual, sample_rows
 
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
 # fault soonest. The sum is 1; the kinds of units and the two references (latest other rank,
 # median of the others) share one budget undivided, so the true sum of bounds is several times it.
-_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES, _SHARE_OF_STOPS = 0.1, 0.1, 0.6, 0.2
+_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES = 0.1, 0.1, 0.8
 # Share of the longer work that must show as waiting of the others (decision 9).
 _WAITED_SHARE = 0.5
 # One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
@@ -145,35 +144,6 @@ def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspe
     ]
 
 
-def find_stopped(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
-    """Who neither worked nor wanted a core now and then, whatever else has the cores of the host.
-
-    A loop that waits for its loader does neither as well, but no longer than its data phase lasts.
-    Where ranks wait for each other, the others must have waited.
-    """
-    if steps.blocked is None:
-        return []
-    values = beyond_usual(np.maximum(steps.blocked - steps.phases["data"], 0.0))
-    search = Search(
-        threshold=scores.threshold,
-        min_mean_loss=scores.threshold / 2,
-        gap=2 * window_steps,
-        weight=independence(sample_rows(values)),
-        false_alarm_probability=FALSE_ALARM_PROBABILITY * _SHARE_OF_STOPS,
-        always=False,
-        recurrent=True,
-        scattered=True,
-    )
-    found = _suspects(single_ranks(steps), values, search)
-    stopped = []
-    # Rows that are read together share a stop, and only in one of them did the others wait.
-    waited_for = (s for s in found if steps.is_independent or _is_waited_for(steps, s, np.nansum))
-    for suspect in _drop_doubles(waited_for):
-        lateness = suspect.evidence.lateness[suspect.stretch.unit]
-        stopped.append(_between(suspect, ends_of_strikes(steps, lateness, suspect.stretch)))
-    return stopped
-
-
 def _late_cells(steps: Steps, suspects: list[Suspect]) -> Flags:
     """The stretches of suspects [ranks, steps]."""
     cells = np.zeros(steps.seconds.shape, dtype=bool)
@@ -254,13 +224,8 @@ def _search_waiting(
         yield from map(evidence.suspect, find_late(margin, search))
 
 
-def _is_waited_for(
-    steps: Steps, suspect: Suspect, of_steps: Callable[[Matrix], Matrix] = nan_stats.median
-) -> bool:
-    """Whether the others waited longer than the suspect, in the late steps or the ones after.
-
-    ``of_steps`` says which of the late steps' seconds count.
-    """
+def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
+    """Whether the others waited longer than the suspect, in the late steps or the ones after."""
     first, last = suspect.stretch.first, min(suspect.stretch.last + 1, len(steps.numbers) - 1)
     sync = steps.sync_of(slice(first, last + 1))
     rows = list(suspect.rows)
@@ -271,7 +236,7 @@ def _is_waited_for(
     next_lateness = np.append(lateness[1:], lateness[-1])
     waited = np.fmax(lateness, next_lateness)[: len(suspect.late)][suspect.late]
     longer_work = suspect.margin[suspect.late]
-    return bool(of_steps(waited) >= _WAITED_SHARE * of_steps(longer_work))
+    return bool(nan_stats.median(waited) >= _WAITED_SHARE * nan_stats.median(longer_work))
 
 
 def _drop_doubles(suspects: Iterable[Suspect]) -> list[Suspect]:

@@ -33,11 +33,6 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     if episode.phase:
         longer = duration(episode.phase_seconds or 0)
         where = f"Its {work} took {longer} longer than the median of the other ranks."
-    if episode.stood_still_seconds is not None:
-        where = (
-            f"Its process stood still for {duration(episode.stood_still_seconds)}, in all phases "
-            "alike: it neither had a core nor waited for one."
-        )
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
     subject, came_last = culprits(episode), list[str]()
     # A process that is stopped now and then comes last no more often than by chance.

@@ -18,8 +18,8 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
-from lockstep_reports.verdict.episodes import remove_stops, stopped_episodes
 from lockstep_reports.verdict.own_times import judge_own_times
+from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import duration
 
@@ -34,7 +34,7 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
     """The verdict, and the episodes by what each rank lost of its own time."""
     stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
     by_furthest = [_count_by_furthest_rank(steps, episode) for episode in stopped]
-    steps = remove_stops(steps, scores, stopped)
+    steps = remove_stops(steps, stopped)
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()

@@ -24,16 +24,12 @@ from lockstep_reports.verdict.busy_host import (
     remove_waits,
     waited_for_cores,
 )
-from lockstep_reports.verdict.episodes import (
-    drop_known_stops,
-    episode_of,
-    remove_stops,
-    stopped_episodes,
-)
+from lockstep_reports.verdict.episodes import episode_of
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.repair import saved_by_repair
+from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
@@ -92,12 +88,11 @@ def judge(
     missing = evidence.missing_ranks(steps)
     if why := evidence.why_unknown(steps, 2 * window_steps):
         return unknown(why, *missing), ()
-    episodes, loads, candidates = _search(steps, scores, window_steps)
-    stopped = drop_known_stops(stopped_episodes(steps, scores, window_steps), episodes)
-    if stopped:
-        # What is left is judged by itself.
-        awake = remove_stops(steps, scores, stopped)
-        episodes, loads, candidates = _search(awake, score(awake), window_steps)
+    stopped = stopped_episodes(steps, scores, window_steps)
+    # What is left is judged by itself.
+    awake = remove_stops(steps, stopped)
+    awake_scores = score(awake) if stopped else scores
+    episodes, loads, candidates = _search(awake, awake_scores, window_steps)
     if episodes := episodes + stopped:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))

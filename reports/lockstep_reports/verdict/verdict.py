@@ -27,8 +27,8 @@ class Episode:
         confidence: one minus the bound of the probability of such an episode in a healthy run.
         group_is_node: whether ``group`` is the name of a node.
         busy_host: the ranks waited for cores that other processes had, and are not accused.
-        stood_still_seconds: for which the process neither had a core nor waited for one, where that
-            explains the lateness; else None.
+        stood_still_seconds: for which the process was stopped, where that is what the episode is
+            of; else None.
     """
 
     start_step: int

@@ -1,4 +1,4 @@
-"""A process that stood still has it in its rows: stopped from outside, but not asleep, busy or without a core."""
+"""A process that stood still has it in its rows; one that slept or had no core did not."""
 
 import os
 import signal
@@ -50,7 +50,8 @@ def loop(root: Path, work: str) -> Iterator["subprocess.Popen[bytes]"]:
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         try:
             assert process.stdout.readline() == b"begun\n"
             yield process
@@ -85,3 +86,17 @@ def test_who_waits_for_a_core_has_not_stood_still(root: Path, work: str) -> None
     with crowded_core(), loop(root, work):
         time.sleep(2.0)
     assert sum(stops_of(root)) < 0.1
+
+
+def threads_of(process: int) -> list[str]:
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return [(task / "comm").read_text(encoding="ascii").strip() for task in tasks]
+
+
+def test_the_thread_is_there_once_and_ends_with_the_monitor(root: Path) -> None:
+    work = "monitor.close() if step == 100 else time.sleep(0.015)"
+    with loop(root, "time.sleep(0.015)") as process:
+        time.sleep(1.5)  # it ticks again
+        assert threads_of(process.pid).count("lockstep-stops") == 1
+    with loop(root, work) as process:
+        assert "lockstep-stops" not in threads_of(process.pid)

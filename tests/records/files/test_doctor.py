@@ -63,7 +63,7 @@ def truncate(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (other_version, f"format version 9, this reader knows 4 and 5 and 6 and {VERSION}"),
+        (other_version, f"format version 9, this reader knows 4 and 5 and 6 and 7 and {VERSION}"),
         (truncate, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

@@ -224,10 +224,15 @@ def test_the_version_is_that_of_the_newest_field_and_all_versions_have_rows_of_o
     assert {ROW.at(version).size for version in READABLE_VERSIONS} == {128}
 
 
-def test_a_field_of_a_later_version_comes_after_those_of_the_versions_before() -> None:
-    newer, older = Field("newer", "Q", "", since=5), Field("older", "Q", "")
-    with pytest.raises(AssertionError, match="comes after the others"):
-        Section("mixed", "", newer, older, Field("checksum", "Q", ""))
+def test_a_later_field_may_take_a_part_of_an_earlier_one_and_the_last_bit_of_presence() -> None:
+    wide = Field("wide", "I", "", earlier=(4, "Q"))
+    half = Field("half", "I", "", optional=True, since=5)
+    others = Field("older", "Q", "", optional=True), Field("checksum", "Q", "")
+    section = Section("mixed", "", wide, half, *others)
+    assert field_formats(section)[:2] == ((0, "I", "wide"), (4, "I", "half"))
+    assert section.presence == {"older": 1, "half": 2}
+    assert field_formats(section.at(4))[:2] == ((0, "Q", "wide"), (8, "Q", "older"))
+    assert section.at(4).presence == {"older": 1}
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

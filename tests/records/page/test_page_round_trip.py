@@ -16,12 +16,14 @@ from lockstep_records.page.layout import (
     MESH_AXES,
     PHASES,
     ROW,
+    ROW_NUMBERS,
     SLOT,
     STEP_BUCKETS,
 )
 from lockstep_records.page.reader import (
     PageError,
     PageReader,
+    newest_rows,
     read_newest,
     read_page,
     read_rows,
@@ -179,6 +181,18 @@ def test_the_ring_keeps_the_newest_rows_when_it_wraps(memory: Path) -> None:
     page = read_page(written_page(memory, steps=41, rows=16))
     assert [row["number"] for row in read_rows(page)] == list(range(25, 41))
     assert page.state["steps"] == 41
+
+
+def test_the_numbers_of_rows_begin_again_and_no_row_is_lost(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 16)
+    writer.words[SLOT.word("steps")] = ROW_NUMBERS - 3
+    for _ in range(6):
+        write_step(writer)
+    page = read_page(writer.path)
+    writer.close()
+    steps = list(range(ROW_NUMBERS - 3, ROW_NUMBERS + 3))
+    assert [row["step"] for row in read_rows(page)] == steps
+    assert [row["step"] for row in newest_rows(page, 6)] == steps
 
 
 def test_a_row_ahead_of_the_state_counts(memory: Path) -> None:

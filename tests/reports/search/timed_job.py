@@ -71,7 +71,7 @@ class TimedJob:
         work["backward"] += queued
         slept = self._sleep(work, draw)
         self._lengthen(work)
-        phases, ends = self._run(work)
+        phases, ends, stopped = self._run(work)
         own = np.sum([phases[name] for name in _SHARES], axis=0)
         arrivals = ends - phases["sync"]
         return Steps(
@@ -94,7 +94,8 @@ class TimedJob:
             first_arrival=arrivals - phases["backward"] / 2,
             last_arrival=arrivals,
             run_queue=queued,
-            blocked=slept + np.maximum(0.0, own - np.sum(list(work.values()), axis=0)),
+            blocked=slept + np.maximum(0.0, own - np.sum(list(work.values()), axis=0) - stopped),
+            stopped=stopped,
         )
 
     def _sleep(self, work: dict[str, Array], draw: np.random.Generator) -> Array:
@@ -116,8 +117,9 @@ class TimedJob:
             seconds = self.every * self.share * self.step_seconds
             work[self.phase][self.rank, self.from_step : until : self.every] += seconds
 
-    def _run(self, work: dict[str, Array]) -> tuple[dict[str, Array], Array]:
-        """Seconds by phase, and the ends of the collectives by the clock [ranks, steps]."""
+    def _run(self, work: dict[str, Array]) -> tuple[dict[str, Array], Array, Array]:
+        """Seconds by phase, the ends of collectives by the clock, and stops [ranks, steps]."""
+        step_ends = np.zeros(self.num_steps)
         phases = {name: np.zeros_like(work["data"]) for name in STEP_PHASES}
         ends = np.zeros_like(work["data"])
         clocks, loader = [0.0] * self.ranks, _Loader(self.workers, self.step_seconds)
@@ -140,7 +142,10 @@ class TimedJob:
                 phases["sync"][rank, step], ends[rank, step] = done - arrival, done
                 clocks[rank] = done
                 self._pass(rank, step, _AFTER_SYNC, Passing(work, clocks, phases, outside))
-        return phases, ends
+            step_ends[step] = clocks[self.rank]
+        stopped = np.zeros_like(ends)
+        stopped[self.rank] = stops.by_step(step_ends)
+        return phases, ends, stopped
 
     def _pass(self, rank: int, step: int, names: tuple[str, ...], at: "Passing") -> float:
         """Takes a rank through some phases of a step; returns its clock."""
@@ -172,6 +177,16 @@ class _Stops:
     begin: float
     end: float
     share: float
+
+    def by_step(self, step_ends: Array) -> Array:
+        """Seconds of stops in each step, at its ends by the clock [steps]."""
+        seconds = np.zeros_like(step_ends)
+        stop = self.share * STOP_PERIOD_SECONDS
+        if stop and np.isfinite(self.begin):
+            last = min(self.end, step_ends[-1]) - stop
+            ends = np.arange(self.begin, last, STOP_PERIOD_SECONDS) + stop
+            np.add.at(seconds, np.searchsorted(step_ends, ends - 1e-9), stop)
+        return seconds
 
     def end_of(self, now: float, seconds: float) -> float:
         """When work that begins now is done."""

@@ -136,14 +136,13 @@ def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
 def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that() -> None:
     steps = ServedJob(workers=3, num_steps=900).steps()
     seconds, forward = steps.seconds.copy(), steps.phases["forward"].copy()
-    backward, blocked = steps.phases["backward"].copy(), np.zeros_like(seconds)
-    # Most stops fall into calls of the server, and few steps show one.
+    backward, stood_still = steps.phases["backward"].copy(), np.zeros_like(seconds)
     for step, phase in zip(range(300, 900, 60), 5 * [forward, backward], strict=True):
         phase[1, step] += 0.3
-        blocked[1, step] = 0.3
+        stood_still[1, step] = 0.3
         seconds[1, step] += 0.3
     phases = steps.phases | {"forward": forward, "backward": backward}
-    stopped = replace(steps, seconds=seconds, phases=phases, blocked=blocked)
+    stopped = replace(steps, seconds=seconds, phases=phases, stopped=stood_still)
     analysis = judged(stopped)
     assert (analysis.verdict.ranks, analysis.verdict.cause) == ((1,), "process_stopped")
     [episode] = analysis.episodes
@@ -151,7 +150,7 @@ def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that()
     assert episode.stood_still_seconds == pytest.approx(3.0, rel=0.1)
     assert episode.lost_seconds == pytest.approx(3.0 / 3, rel=0.1)
     assert [words for words in _ACCUSES_OF_WAITING if words in text_of(analysis)] == []
-    healthy = judged(replace(steps, blocked=np.zeros_like(seconds)))
+    healthy = judged(replace(steps, stopped=np.zeros_like(seconds)))
     assert healthy.verdict.ranks == ()
 
 

@@ -32,19 +32,19 @@ def test_a_fifth_more_of_sleep_is_the_ranks_own_on_a_crowded_host_too() -> None:
 def test_a_stop_is_told_beside_a_core_that_is_slower_for_longer() -> None:
     slow = Slow(rank=1, seconds=0.018, from_step=20)
     steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), 0.2)
-    blocked = np.zeros_like(steps.seconds)
+    stopped = np.zeros_like(steps.seconds)
     for number, column in enumerate(range(150, 400, 9)):
         phase = ("forward", "backward", "optimizer")[number % 3]
-        blocked[1, column] = 0.08
+        stopped[1, column] = 0.08
         steps.phases[phase][1, column] += 0.08
         steps.phases["sync"][[0, 2, 3], column] += 0.08
-    steps = replace(steps, seconds=np.sum(list(steps.phases.values()), axis=0), blocked=blocked)
+    seconds = np.sum(list(steps.phases.values()), axis=0)
+    steps = replace(steps, seconds=seconds, stopped=stopped, blocked=np.zeros_like(seconds))
     analysis = analysed(steps)
     assert (analysis.verdict.ranks, analysis.verdict.cause) == ((1,), "process_stopped")
     stop = next(e for e in analysis.episodes if e.stood_still_seconds is not None)
     assert stop.start_step == 150
-    # Of a stop as much as the data phase lasts may be a wait for the loader.
-    assert 0.5 * 28 * 0.08 < stop.lost_seconds < 28 * 0.08
+    assert 0.8 * 28 * 0.08 < stop.lost_seconds <= 28 * 0.08
     assert not any(line.startswith("Rank 1 came last") for line in stop.evidence)
 
 

@@ -1,7 +1,8 @@
 /* For how long the process stood still: stopped by a signal, frozen by its cgroup, paused with its machine.
  *
- * No counter of the kernel tells it. A thread sleeps for PULSE_NS again and again: what comes on top is
- * time in which no thread of the process ran, but for what this thread then waited for a core.
+ * No counter of the kernel tells it. A thread sleeps again and again: what comes on top of a sleep is time
+ * in which no thread of the process ran, but for what this thread then waited for a core. A wake-up may
+ * cost 40 us in a virtual machine, so that it sleeps longer until it has noticed a stop.
  *
  * It takes no lock and calls nothing of Python. It shares a StopClock with its recorder; who lets go of it
  * last frees it, so that nobody waits for the thread. A forked child has the clock without the thread:
@@ -17,9 +18,11 @@
 #include <unistd.h>
 
 enum {
-    PULSE_NS = 10000000,
+    SLEEP_NS = 25000000,
+    SHORT_SLEEP_NS = 10000000,
+    SHORT_SLEEPS = 1000,      /* after a stop */
     LEAST_STOP_NS = 10000000, /* less is a late timer */
-    READ_EVERY = 64,          /* pulses: of each the timer's slack is taken for a wait until then */
+    READ_EVERY = 64,          /* sleeps: of each the timer's slack is taken for a wait until then */
     STACK_BYTES = 1 << 18,    /* with room for what libraries keep for each thread */
     THREAD_AND_RECORDER = 2,
 };
@@ -38,16 +41,16 @@ static void let_go(StopClock *clock)
 /* Adds up the stops until the recorder lets go. */
 static void watch_stops(StopClock *clock, int run_queue)
 {
-    const struct timespec pulse = {.tv_nsec = PULSE_NS};
     int64_t core_ns, short_ns = 0, waited_ns = read_run_queue(run_queue, &core_ns);
-    for (int beat = 1; waited_ns >= 0; beat++) {
+    for (int number = 1, num_short = 0; waited_ns >= 0; number++, num_short -= num_short > 0) {
         __atomic_store_n(&clock->is_known, 1, __ATOMIC_RELAXED);
+        const struct timespec sleep = {.tv_nsec = num_short ? SHORT_SLEEP_NS : SLEEP_NS};
         int64_t began_ns = clock_ns();
-        nanosleep(&pulse, NULL);
-        int64_t late_ns = clock_ns() - began_ns - PULSE_NS;
+        nanosleep(&sleep, NULL);
+        int64_t late_ns = clock_ns() - began_ns - sleep.tv_nsec;
         if (__atomic_load_n(&clock->num_owners, __ATOMIC_ACQUIRE) < THREAD_AND_RECORDER)
             return;
-        if (late_ns < LEAST_STOP_NS && beat % READ_EVERY != 0) {
+        if (late_ns < LEAST_STOP_NS && number % READ_EVERY != 0) {
             short_ns += late_ns; /* nearly all of it was a wait */
             continue;
         }
@@ -56,9 +59,11 @@ static void watch_stops(StopClock *clock, int run_queue)
         int64_t wait_ns = waited_ns - before_ns - short_ns;
         short_ns = 0;
         late_ns -= wait_ns > 0 ? wait_ns : 0;
-        if (waited_ns >= 0 && late_ns >= LEAST_STOP_NS)
+        if (waited_ns >= 0 && late_ns >= LEAST_STOP_NS) {
             /* It began somewhere in the sleep. */
-            __atomic_fetch_add(&clock->stopped_ns, late_ns + PULSE_NS / 2, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&clock->stopped_ns, late_ns + sleep.tv_nsec / 2, __ATOMIC_RELAXED);
+            num_short = SHORT_SLEEPS;
+        }
     }
     __atomic_store_n(&clock->is_known, 0, __ATOMIC_RELAXED);
 }

@@ -42,24 +42,26 @@ static void let_go(StopClock *clock)
 static void watch_stops(StopClock *clock, int run_queue)
 {
     int64_t core_ns, short_ns = 0, waited_ns = read_run_queue(run_queue, &core_ns);
-    for (int number = 1, num_short = 0; waited_ns >= 0; number++, num_short -= num_short > 0) {
-        __atomic_store_n(&clock->is_known, 1, __ATOMIC_RELAXED);
+    for (int64_t number = 1, num_short = 0;; number++, num_short -= num_short > 0) {
         const struct timespec sleep = {.tv_nsec = num_short ? SHORT_SLEEP_NS : SLEEP_NS};
         int64_t began_ns = clock_ns();
         nanosleep(&sleep, NULL);
         int64_t late_ns = clock_ns() - began_ns - sleep.tv_nsec;
         if (__atomic_load_n(&clock->num_owners, __ATOMIC_ACQUIRE) < THREAD_AND_RECORDER)
             return;
-        if (late_ns < LEAST_STOP_NS && number % READ_EVERY != 0) {
+        if (late_ns < LEAST_STOP_NS && number % READ_EVERY != 1) {
             short_ns += late_ns; /* nearly all of it was a wait */
             continue;
         }
         int64_t before_ns = waited_ns;
         waited_ns = read_run_queue(run_queue, &core_ns);
+        if (waited_ns < 0 || core_ns <= 0)
+            break; /* a kernel that counts nothing has zeros, and this thread has run */
+        __atomic_store_n(&clock->is_known, 1, __ATOMIC_RELAXED);
         int64_t wait_ns = waited_ns - before_ns - short_ns;
         short_ns = 0;
         late_ns -= wait_ns > 0 ? wait_ns : 0;
-        if (waited_ns >= 0 && late_ns >= LEAST_STOP_NS) {
+        if (late_ns >= LEAST_STOP_NS) {
             /* It began somewhere in the sleep. */
             __atomic_fetch_add(&clock->stopped_ns, late_ns + sleep.tv_nsec / 2, __ATOMIC_RELAXED);
             num_short = SHORT_SLEEPS;

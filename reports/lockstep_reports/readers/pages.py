@@ -30,6 +30,7 @@ _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
 _QUEUED, _BLOCKED, _STOPPED = "run_queue_seconds", "blocked_seconds", "stopped_seconds"
+_WAITS = {"run_queue": _QUEUED, "blocked": _BLOCKED, "stopped": _STOPPED}
 
 
 def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
@@ -101,9 +102,9 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
-    run_queue, blocked, stopped = (
-        _unless_unknown(matrices[name]) for name in (_QUEUED, _BLOCKED, _STOPPED)
-    )
+    copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
+    if clock == "device":
+        copied["blocked"] = None
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
@@ -116,9 +117,6 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
-        run_queue=run_queue,
-        blocked=None if clock == "device" else blocked,
-        stopped=stopped,
     )
     return as_shared(steps), tuple(rank.page for rank in ranks)
 

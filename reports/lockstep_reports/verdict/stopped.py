@@ -31,11 +31,11 @@ def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Ep
     if steps.stopped is None:
         return []
     stopped = np.nan_to_num(steps.stopped)
-    alone = _stopped_alone(steps, stopped)
+    unshared = _beyond_others(steps, stopped)
     cheap_seconds = MIN_EFFECT_RATIO * float(np.nansum(scores.step_seconds))
     episodes = []
-    for row in np.flatnonzero(alone.any(axis=1)).tolist():
-        lost = _lost_seconds(steps, scores, row, alone[row])
+    for row in np.flatnonzero(unshared.any(axis=1)).tolist():
+        lost = _lost_seconds(steps, scores, row, unshared[row])
         for columns in _split(steps, row, _alike(stopped[row])):
             inside = slice(int(columns[0]), int(columns[-1]) + 1)
             cost = lost[inside]
@@ -45,7 +45,7 @@ def stopped_episodes(steps: Steps, scores: Scores, window_steps: int) -> list[Ep
     return episodes
 
 
-def _stopped_alone(steps: Steps, stopped: Matrix) -> Matrix:
+def _beyond_others(steps: Steps, stopped: Matrix) -> Matrix:
     """Stops beyond those of ranks on other nodes, or of any others on a single one: seconds.
 
     Of [ranks, steps] both; a thread that notices a stop may write it into the step after.
@@ -60,8 +60,8 @@ def _stopped_alone(steps: Steps, stopped: Matrix) -> Matrix:
         return stopped
     second, first = np.partition(highest, -2, axis=0)[-2:]
     others = np.where(highest == first, second, first)
-    alone: Matrix = np.maximum(stopped - others[group_of], 0.0)
-    return alone
+    unshared: Matrix = np.maximum(stopped - others[group_of], 0.0)
+    return unshared
 
 
 def _lost_seconds(steps: Steps, scores: Scores, row: int, stopped: Matrix) -> Matrix:

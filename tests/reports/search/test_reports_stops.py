@@ -1,6 +1,7 @@
 """A process that is stopped: found by what its page says, from its first stop to its last."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,15 @@ def judge_steps(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     return judge(steps, score(steps))
 
 
-def stopped_job(**arguments: float) -> Steps:
-    job = {"ranks": 2, "step_seconds": 0.02, "num_steps": 1000, "from_step": 400, **arguments}
-    return TimedJob(kind="stopped", **job).steps()  # type: ignore[arg-type]
+def stopped_job(**arguments: Any) -> Steps:
+    job: dict[str, Any] = {
+        "ranks": 2,
+        "step_seconds": 0.02,
+        "num_steps": 1000,
+        "from_step": 400,
+        **arguments,
+    }
+    return TimedJob(kind="stopped", **job).steps()
 
 
 @pytest.mark.parametrize("step_seconds", [0.007, 0.02, 0.05])

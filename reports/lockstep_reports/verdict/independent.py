@@ -174,7 +174,7 @@ def _count_by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
 def _why_stopped(episode: Episode) -> str:
     return (
         f"The process of rank {episode.ranks[0]} stood still for "
-        f"{duration(episode.stood_still_seconds or 0.0)} of its work while the furthest rank went "
+        f"{duration(episode.stood_still_seconds or 0.0)} while the furthest rank went "
         f"from step {episode.start_step} to {episode.end_step}: it neither had a core nor waited "
         "for one. What is lost is its own: no other rank waited for it."
     )

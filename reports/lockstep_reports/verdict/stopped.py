@@ -106,11 +106,11 @@ def _episode(steps: Steps, row: int, columns: Integers, cost: Matrix) -> Episode
     start, end = int(steps.numbers[first]), int(steps.numbers[last])
     why = (
         (
-            f"The process of rank {rank} stood still {plural(len(stops), 'time')}, for "
+            f"The process of rank {rank} stood still in {plural(len(stops), 'step')}, for "
             f"{duration(total)} in all, from step {start} to {end}: none of its threads had a "
             "core, and none waited for one."
         ),
-        f"A stop took {duration(median)} (median); the job lost {duration(float(cost.sum()))}.",
+        f"In each it was {duration(median)} (median); the job lost {duration(float(cost.sum()))}.",
     )
     return Episode(
         start_step=start,

@@ -72,7 +72,7 @@ static void rewrite(StepRecorder *recorder, int64_t number, const DeviceTimes *t
         row.present |= ROW_HAS_FIRST_ARRIVAL_NS;
     if (times->last_arrival_ns)
         row.present |= ROW_HAS_LAST_ARRIVAL_NS;
-    row.flags = (row.flags & ~(uint32_t)FLAG_DEVICE_PENDING) | FLAG_DEVICE;
+    row.flags = (uint16_t)((row.flags & ~FLAG_DEVICE_PENDING) | FLAG_DEVICE);
     row.start_ns = times->begin_ns;
     row.first_arrival_ns = times->first_arrival_ns;
     row.last_arrival_ns = times->last_arrival_ns;

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "0ac13061"
+#define PAGE_LAYOUT "6719ce44"
 
 #include <stdint.h>
 
@@ -160,7 +160,8 @@ typedef struct {
     uint32_t tokens;
     uint32_t samples;
     uint32_t present;
-    uint32_t flags;
+    uint16_t flags;
+    uint16_t calibration_ns;
     uint32_t sequence_min;
     uint32_t sequence_max;
     float sequence_squares;
@@ -182,6 +183,7 @@ enum {
     ROW_HAS_RUN_QUEUE_SECONDS = 256,
     ROW_HAS_CORE_SECONDS = 512,
     ROW_HAS_STOPPED_SECONDS = 1024,
+    ROW_HAS_CALIBRATION_NS = 2048,
 };
 
 enum {

@@ -122,7 +122,7 @@ static int take_loss(StepRecorder *recorder, double loss, Row *row)
     row->present |= ROW_HAS_LOSS;
     if (recorder->loss_floor < loss && loss <= recorder->loss_bound) {
         recorder->losses[recorder->num_losses++ % LOSSES] = loss;
-        row->flags |= (uint32_t)recorder->lasting_flags;
+        row->flags |= (uint16_t)recorder->lasting_flags;
         return 0;
     }
     return call_inspect_number(recorder, name_inspect_loss, loss, &row->flags);
@@ -150,7 +150,7 @@ static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row 
         return -1;
     if (!recorder->on)
         return 1;
-    row->flags = (uint32_t)recorder->flags;
+    row->flags = (uint16_t)recorder->flags;
     if (has_loss) {
         present |= SLOT_HAS_LOSS;
         if (take_loss(recorder, loss, row) < 0)
@@ -270,6 +270,7 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
         row.flags |= FLAG_DEVICE_PENDING;
     take_run_queue(recorder, now_ns, &row);
     take_stops(recorder, &row);
+    take_calibration(recorder, now_ns, &row);
     int64_t steps = write_step(recorder, &row, parts);
     if (recorder->clock == NULL) {
         count_phases(recorder, parts);

@@ -16,8 +16,8 @@ Seconds = NDArray[np.floating]
 
 # Codes of `struct`, as layouts declare them, in numpy's names; all little-endian.
 _CODES = {
-    "Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "h": "<i2", "b": "i1", "B": "u1", "d": "<f8",
-    "f": "<f4",
+    "Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "H": "<u2", "h": "<i2", "B": "u1", "b": "i1",
+    "d": "<f8", "f": "<f4",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ _TYPES = {
     "Q": "uint64_t",
     "q": "int64_t",
     "I": "uint32_t",
+    "H": "uint16_t",
     "i": "int32_t",
     "d": "double",
     "f": "float",

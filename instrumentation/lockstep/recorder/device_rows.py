@@ -40,7 +40,7 @@ _KIND_INDICES: dict[str | None, int] = {None: -1}
 _KIND_INDICES |= {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
 _STRIDE_BIT = PERIODIC.presence["device_stride"]
 _NUMBER, _TIMES = struct.Struct("<I"), struct.Struct(f"<qqqf{len(STEP_PHASES)}f")
-_TWO_INTS, _FLOAT, _INT = struct.Struct("<II"), struct.Struct("<f"), struct.Struct("<I")
+_TWO_INTS, _FLOAT, _INT = struct.Struct("<IH"), struct.Struct("<f"), struct.Struct("<I")
 _START_AT, _PRESENT_AT, _IDLE_AT, _CHECKSUM_AT = (
     ROW.offsets[name] for name in ("start_ns", "present", "host_bound_seconds", "checksum")
 )

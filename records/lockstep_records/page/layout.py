@@ -251,7 +251,8 @@ ROW = Section(
     Field("tokens", "I", "tokens of this rank"),
     Field("samples", "I", "samples of this rank"),
     Field("present", "I", "bit n is set when the n-th optional field is known"),
-    Field("flags", "I", f"bits from 0: {', '.join(ROW_FLAGS)}"),
+    Field("flags", "H", f"bits from 0: {', '.join(ROW_FLAGS)}", earlier=(8, "I")),
+    Field("calibration_ns", "H", "a fixed calculation on the loop's core", optional=True, since=9),
     Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
     Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
     Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
@@ -272,8 +273,8 @@ ROW = Section(
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
 _FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
-STEP_FIELDS = ROW.names[_FROM : _TO + 1]
-"""Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
+STEP_FIELDS = tuple(name for name in ROW.names[_FROM : _TO + 1] if name != "calibration_ns")
+"""Fields that each recorder fills at the end of a step; ``add_to_row`` sets others before."""
 VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
 READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 

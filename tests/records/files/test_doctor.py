@@ -53,7 +53,7 @@ def test_a_good_page_is_printed_as_strict_json(memory: Path) -> None:
 def other_version(page: Path) -> None:
     with page.open("r+b") as file:
         file.seek(IDENTITY.offsets["version"])
-        file.write(b"\x09")
+        file.write(b"\x0a")
 
 
 def truncate(page: Path) -> None:
@@ -63,7 +63,10 @@ def truncate(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (other_version, f"format version 9, this reader knows 4 and 5 and 6 and 7 and {VERSION}"),
+        (
+            other_version,
+            f"format version 10, this reader knows 4 and 5 and 6 and 7 and 8 and {VERSION}",
+        ),
         (truncate, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

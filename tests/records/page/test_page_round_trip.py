@@ -73,8 +73,9 @@ rows = st.fixed_dictionaries(
     dict.fromkeys(ROW_FIELDS, singles)
     | dict.fromkeys(("step", "start_ns", "first_arrival_ns", "last_arrival_ns"), moments)
     | dict.fromkeys(
-        ("tokens", "samples", "flags", "sequence_min", "sequence_max"), st.integers(0, 2**32 - 1)
+        ("tokens", "samples", "sequence_min", "sequence_max"), st.integers(0, 2**32 - 1)
     )
+    | {"flags": st.integers(0, 2**16 - 1)}
     | {"present": st.integers(0, 2 ** len(ROW.presence) - 1)}
 )
 

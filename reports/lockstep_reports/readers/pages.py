@@ -11,15 +11,23 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.files.jobs import list_pages
 from lockstep_records.files.last_output import read_error, read_output
-from lockstep_records.page.layout import ROW, ROW_FLAGS
+from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
-from lockstep_reports.arrays import Integers, Matrix, dtype_of
+from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports.readers.page_columns import (
+    QUEUED,
+    ROW_DTYPE,
+    STOPPED,
+    blocked_by_row,
+    waits_by_row,
+    where_present,
+)
+from lockstep_reports.recording.core_speed import slow_core_seconds
 from lockstep_reports.recording.rounds import as_shared
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps
 from lockstep_reports.wording import plural
 
-ROW_DTYPE = dtype_of(ROW)
 _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
@@ -29,47 +37,9 @@ _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
-_QUEUED, _BLOCKED, _STOPPED = "run_queue_seconds", "blocked_seconds", "stopped_seconds"
-_WAITS = {"run_queue": _QUEUED, "blocked": _BLOCKED, "stopped": _STOPPED}
-
-
-def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
-    """Seconds that a rank waited for a core in each row [rows]; NaN where unknown.
-
-    A wait lengthens the step that it falls into. So of the rows that share one value each gets
-    what makes it longer than the shortest of them, and what is left in proportion to its length.
-
-    Args:
-        waits: seconds since the row before that has a value [rows]; NaN in rows without.
-        seconds: duration of each row [rows].
-    """
-    has_value = np.flatnonzero(~np.isnan(waits))
-    by_row = np.full(len(waits), np.nan)
-    if not len(has_value):
-        return by_row
-    covered = slice(0, int(has_value[-1]) + 1)
-    # A group of rows ends with the one that has its value.
-    starts = np.concatenate([[0], has_value[:-1] + 1])
-    sizes = np.diff(np.concatenate([starts, [covered.stop]]))
-    lengths = np.nan_to_num(seconds[covered])
-    by_row[covered] = _shares(waits[has_value], lengths, starts, sizes)
-    return by_row
-
-
-def _shares(waited: Matrix, lengths: Matrix, starts: Integers, sizes: Integers) -> Matrix:
-    """The rows' shares of what was waited in each group [rows]."""
-
-    def spread(values: Matrix) -> Matrix:
-        return np.repeat(values, sizes)
-
-    beyond = lengths - spread(np.minimum.reduceat(lengths, starts))
-    total_beyond = np.add.reduceat(beyond, starts)
-    total = np.add.reduceat(lengths, starts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.nan_to_num(np.minimum(1.0, waited / total_beyond))
-        rest = np.nan_to_num((waited - share * total_beyond) / total)
-    shares: Matrix = spread(share) * beyond + spread(rest) * lengths
-    return shares
+_BLOCKED = "blocked_seconds"
+_WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED}
+_CALIBRATION = "calibration_ns"
 
 
 class NoStepsError(ValueError):
@@ -105,6 +75,8 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied["blocked"] = None
+    else:
+        copied["slow_core"] = _slow_core(matrices, ranks)
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
@@ -192,6 +164,15 @@ def _member(rank: _Rank) -> Member:
     )
 
 
+def _slow_core(matrices: dict[str, Matrix], ranks: Sequence[_Rank]) -> Matrix | None:
+    """What slow cores cost each rank: seconds, [ranks, steps]; None where nobody knows it."""
+    own = np.sum([matrices[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0)
+    without_core = np.sum([np.nan_to_num(matrices[name]) for name in _WAITS.values()], axis=0)
+    nodes = [rank.page.identity["node"] for rank in ranks]
+    core_seconds = np.maximum(own - without_core, 0.0)
+    return slow_core_seconds(matrices[_CALIBRATION], core_seconds, nodes)
+
+
 def _is_on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
     on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
@@ -219,7 +200,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", _QUEUED, _BLOCKED, _STOPPED, *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", *_WAITS.values(), _CALIBRATION, *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
         rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows
@@ -236,45 +217,21 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
 def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
     """One field of the rows [rows]; NaN where it is unknown or cannot be true."""
     if name in _TIMES:
-        return _where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
+        return where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
     if name in _FLAGS:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
     if name == _BLOCKED:
-        return _blocked_by_row(rows)
+        return blocked_by_row(rows)
     values = rows[name].astype(np.float64)
-    if name == _QUEUED:
-        return waits_by_row(_where_present(rows, name, values), rows["seconds"])
+    if name == QUEUED:
+        return waits_by_row(where_present(rows, name, values), rows["seconds"])
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
-    return _where_present(rows, name, values)
-
-
-def _blocked_by_row(rows: NDArray[np.void]) -> Matrix:
-    """Seconds of own work that a rank sleeps [rows]; NaN where unknown.
-
-    It then has no core, does not wait for one, and was not stopped.
-    """
-    own = np.sum([rows[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0, dtype=np.float64)
-    own -= np.minimum(np.nan_to_num(_where_present(rows, _STOPPED, rows[_STOPPED])), own)
-    spent = rows[_QUEUED].astype(np.float64) + rows["core_seconds"]
-    spent = _where_present(rows, "core_seconds", spent)
-    has_value = np.flatnonzero(~np.isnan(spent))
-    before = np.concatenate([[0.0], np.cumsum(own)])[np.append(0, has_value + 1)]
-    blocked = np.full(len(rows), np.nan)
-    blocked[has_value] = np.maximum(0.0, np.diff(before) - spent[has_value])
-    # The first value covers what came after the first read, at a step that nobody wrote down.
-    blocked[has_value[:1]] = 0.0
-    return waits_by_row(blocked, rows["seconds"])
+    return where_present(rows, name, values)
 
 
 def _unless_unknown(values: Matrix) -> Matrix | None:
     return None if np.isnan(values).all() else values
-
-
-def _where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
-    """Values [rows] whose presence bit is set; NaN for the others."""
-    bit = ROW.presence.get(name)
-    return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
 
 
 def _wall(page: Page, monotonic_ns: Integers) -> Matrix:

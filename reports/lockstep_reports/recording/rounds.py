@@ -13,7 +13,16 @@ from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.wording import plural
 
-_SUMS = ("seconds", "tokens", "sequence_squares", "host_bound", "run_queue", "blocked", "stopped")
+_SUMS = (
+    "seconds",
+    "tokens",
+    "sequence_squares",
+    "host_bound",
+    "run_queue",
+    "blocked",
+    "stopped",
+    "slow_core",
+)
 _HIGHEST = ("first_arrival", "last_arrival", "not_finite", "hung", "by_device")
 
 

@@ -19,7 +19,8 @@ from lockstep_records.progress.hang_events import record_of, standstill_words
 from lockstep_records.progress.hangs import HangTimeouts, find_hang, is_stopped, switched_timeouts
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
-from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
+from lockstep_reports.readers.page_columns import ROW_DTYPE
+from lockstep_reports.readers.pages import rows_by_clock
 from lockstep_reports.top import snapshot
 from lockstep_reports.wording import duration, plural
 

@@ -1,7 +1,8 @@
-"""Ranks that were late because other processes had their cores: the host is busy, no rank slow.
+"""Ranks that were late because others had their cores, or a part of them: no rank is slow.
 
-The kernel counts how long a thread was ready to run and had no core. What is left of a rank's
-work without that wait is its own, and only that accuses it.
+The kernel counts how long a thread was ready to run and had no core, and a calibration shows what a
+core did less than at its best. What is left of a rank's work without both is its own, and only that
+accuses it.
 """
 
 from dataclasses import replace
@@ -41,9 +42,9 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     if steps.run_queue is None:
         return False
     columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
-    rows, waits = list(suspect.rows), steps.run_queue[:, columns]
+    rows, waits = list(suspect.rows), steps.taken[:, columns]
     # Unknown waits make all of these NaN, and no comparison true.
-    everywhere = scores.own_work - steps.run_queue
+    everywhere = scores.own_work - steps.taken
     if suspect.by_work:
         work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
         longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
@@ -80,13 +81,12 @@ def lost_beside_waits(steps: Steps) -> float:
 
 
 def remove_waits(steps: Steps) -> Steps:
-    """The same steps as if each rank had had a core whenever it was ready to run."""
+    """The same steps as if each rank had had a core at its best whenever it was ready to run."""
     own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    waits = np.zeros_like(own) if steps.run_queue is None else np.nan_to_num(steps.run_queue)
     # Some of the waits were in collectives: no step had less work than the quickest rank usually.
     least = float(nan_stats.lowest(nan_stats.quantile(own, _USUAL_QUANTILE, axis=1), axis=0))
-    waits = np.minimum(waits, np.maximum(own - least, 0.0))
-    return replace(steps.with_less_work(waits), run_queue=None)
+    taken = np.minimum(np.nan_to_num(steps.taken), np.maximum(own - least, 0.0))
+    return replace(steps.with_less_work(taken), run_queue=None, slow_core=None)
 
 
 def is_straggler(scores: Scores, suspect: Suspect) -> bool:
@@ -106,23 +106,36 @@ def _is_longer(work: Matrix, suspect: Suspect) -> bool:
 def busy_host_verdict(steps: Steps, sentences: tuple[str, ...]) -> Verdict:
     """Nobody is slow, for the hosts were busy with other work, as sentences on its episodes say."""
     if not sentences:
-        sentences = (f"{_write_waits(steps)}; little was lost beside these waits.",)
+        sentences = (f"{_write_waits(steps)}; little was lost beside that.",)
     return Verdict(kind="nobody", cause="busy_host", evidence=sentences)
 
 
 def busy_host_sentence(steps: Steps, episode: Episode) -> str:
-    """Who had to wait for a core, where, how long and at what cost."""
-    inside = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
-    waits = np.zeros_like(steps.seconds) if steps.run_queue is None else steps.run_queue
-    waits = waits[:, episode.columns]
-    waited = float(np.nansum(nan_stats.mean(waits[inside], axis=0)))
-    others = float(np.nansum(nan_stats.median(np.delete(waits, inside, axis=0), axis=0)))
-    ranks = ", ".join(map(str, episode.ranks))
-    return (
-        f"From step {episode.start_step} to {episode.end_step} other processes had the cores of "
-        f"rank {ranks} on {busy_nodes(steps, episode)}: it waited {duration(waited)} for a core, "
-        f"the others {duration(others)}. That cost {duration(episode.lost_seconds)}."
-    )
+    """Who had to wait for a core or worked on a slow one, where, how long and at what cost."""
+    waited, others_waited = _compare(steps.run_queue, steps, episode)
+    slowed, others_slowed = _compare(steps.slow_core, steps, episode)
+    steps_in_words = f"From step {episode.start_step} to {episode.end_step}"
+    ranks = f"rank {', '.join(map(str, episode.ranks))} on {busy_nodes(steps, episode)}"
+    if slowed - others_slowed > waited - others_waited:
+        why = (
+            f"the core of {ranks} did less than at its best: that took {duration(slowed)} of its "
+            f"work, and {duration(others_slowed)} of the others'."
+        )
+    else:
+        why = (
+            f"other processes had the cores of {ranks}: it waited {duration(waited)} for a core, "
+            f"the others {duration(others_waited)}."
+        )
+    return f"{steps_in_words} {why} That cost {duration(episode.lost_seconds)}."
+
+
+def _compare(seconds: Matrix | None, steps: Steps, episode: Episode) -> tuple[float, float]:
+    """Seconds [ranks, steps] of an episode's ranks over its steps, and of the others; 0 unknown."""
+    if seconds is None:
+        return 0.0, 0.0
+    inside, rows = seconds[:, episode.columns], np.isin(steps.ranks, episode.ranks)
+    own, others = nan_stats.mean(inside[rows], axis=0), nan_stats.median(inside[~rows], axis=0)
+    return float(np.nansum(own)), float(np.nansum(others))
 
 
 def busy_nodes(steps: Steps, episode: Episode) -> str:
@@ -141,13 +154,13 @@ def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict |
     """
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
-    left, without = remove_waits(steps), "these waits"
+    left, without = remove_waits(steps), "that"
     if is_crowded(steps) and steps.blocked is not None:
         if slow.cause in LOADS:
             return None
         own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
         left = steps.with_less_work(np.maximum(own - np.nan_to_num(steps.blocked), 0.0))
-        without = "time on cores and these waits"
+        without = "all time on cores and waits for them"
     if workload(left, score(left), window_steps):
         return None
     sentence = f"{_write_waits(steps)}; without {without} no steps were slow."
@@ -155,11 +168,15 @@ def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict |
 
 
 def _write_waits(steps: Steps) -> str:
-    """Begins a sentence on the share of all recorded time that was waited."""
+    """Begins a sentence on the shares of all recorded time that the host took."""
     assert steps.run_queue is not None
-    is_recorded = ~np.isnan(steps.run_queue)
-    share = float(steps.run_queue[is_recorded].sum() / steps.seconds[is_recorded].sum())
-    return (
-        f"Ranks waited for a core in {percent(share)} of their time, because other processes had "
+    total = float(steps.seconds[~np.isnan(steps.run_queue)].sum())
+    waited = float(np.nansum(steps.run_queue)) / total
+    text = (
+        f"Ranks waited for a core in {percent(waited)} of their time, because other processes had "
         "them"
     )
+    if steps.slow_core is not None:
+        slowed = float(np.nansum(steps.slow_core)) / total
+        text += f", and cores that did less than at their best took {percent(slowed)}"
+    return text

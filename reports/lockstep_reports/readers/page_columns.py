@@ -1,0 +1,74 @@
+"""Columns of the rows of a page that follow from several fields, or from several rows."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_records.page.layout import ROW
+from lockstep_reports.arrays import Integers, Matrix, dtype_of
+
+ROW_DTYPE = dtype_of(ROW)
+QUEUED, STOPPED = "run_queue_seconds", "stopped_seconds"
+
+
+def where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
+    """Values [rows] whose presence bit is set; NaN for the others."""
+    bit = ROW.presence.get(name)
+    return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
+
+
+def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
+    """Seconds that a rank waited for a core in each row [rows]; NaN where unknown.
+
+    A wait lengthens the step that it falls into. So of the rows that share one value each gets
+    what makes it longer than the shortest of them, and what is left in proportion to its length.
+
+    Args:
+        waits: seconds since the row before that has a value [rows]; NaN in rows without.
+        seconds: duration of each row [rows].
+    """
+    has_value = np.flatnonzero(~np.isnan(waits))
+    by_row = np.full(len(waits), np.nan)
+    if not len(has_value):
+        return by_row
+    covered = slice(0, int(has_value[-1]) + 1)
+    # A group of rows ends with the one that has its value.
+    starts = np.concatenate([[0], has_value[:-1] + 1])
+    sizes = np.diff(np.concatenate([starts, [covered.stop]]))
+    lengths = np.nan_to_num(seconds[covered])
+    by_row[covered] = _shares(waits[has_value], lengths, starts, sizes)
+    return by_row
+
+
+def _shares(waited: Matrix, lengths: Matrix, starts: Integers, sizes: Integers) -> Matrix:
+    """The rows' shares of what was waited in each group [rows]."""
+
+    def spread(values: Matrix) -> Matrix:
+        return np.repeat(values, sizes)
+
+    beyond = lengths - spread(np.minimum.reduceat(lengths, starts))
+    total_beyond = np.add.reduceat(beyond, starts)
+    total = np.add.reduceat(lengths, starts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(np.minimum(1.0, waited / total_beyond))
+        rest = np.nan_to_num((waited - share * total_beyond) / total)
+    shares: Matrix = spread(share) * beyond + spread(rest) * lengths
+    return shares
+
+
+def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
+    """Seconds of own work that a rank sleeps [rows]; NaN where unknown.
+
+    It then has no core, does not wait for one, and was not stopped.
+    """
+    own = np.sum([rows[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0, dtype=np.float64)
+    own -= np.minimum(np.nan_to_num(where_present(rows, STOPPED, rows[STOPPED])), own)
+    spent = rows[QUEUED].astype(np.float64) + rows["core_seconds"]
+    spent = where_present(rows, "core_seconds", spent)
+    has_value = np.flatnonzero(~np.isnan(spent))
+    before = np.concatenate([[0.0], np.cumsum(own)])[np.append(0, has_value + 1)]
+    blocked = np.full(len(rows), np.nan)
+    blocked[has_value] = np.maximum(0.0, np.diff(before) - spent[has_value])
+    # The first value covers what came after the first read, at a step that nobody wrote down.
+    blocked[has_value[:1]] = 0.0
+    return waits_by_row(blocked, rows["seconds"])

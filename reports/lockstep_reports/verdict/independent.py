@@ -8,6 +8,7 @@ machine slows its ranks at once.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
+from lockstep_reports.verdict.busy_host import (
+    is_crowded,
+    lost_beside_waits,
+)
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
@@ -27,7 +31,16 @@ from lockstep_reports.wording import duration
 # it then fills a window of the search.
 _MIN_SLOTS = 60
 _MAX_NAMED = 8
-_MAX_QUEUED_SHARE = 0.9
+_MAX_WAITED_SHARE = 0.9
+
+
+class _Loss(NamedTuple):
+    """What a rank did in an episode: updates, slots of the clock with any, and its own time."""
+
+    updates: float
+    slots: int
+    spent_seconds: float
+    lost_seconds: float
 
 
 def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
@@ -46,9 +59,13 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
-    counted = (_count_updates(steps, paces, updates, episode) for episode in found)
-    least = lost_beside_waits(steps) / len(steps.members)
-    slow = (episode for episode in counted if episode.lost_seconds > least)
+    losses = ((episode, _measure_loss(paces, updates, episode)) for episode in found)
+    least_seconds = lost_beside_waits(steps)
+    slow = (
+        _count_updates(steps, episode, loss, updates.shape[1])
+        for episode, loss in losses
+        if loss.lost_seconds > least_seconds
+    )
     episodes = *slow, *by_furthest
     if (verdict.kind == "workload" and is_crowded(steps)) or (found and not episodes):
         verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
@@ -72,10 +89,11 @@ def _measure_paces(
 ) -> tuple[Steps, Matrix]:
     """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
 
-    The number of a slot is the furthest step of any rank. Some phases are left out, and so are
-    waits for a core, which other processes had.
+    The number of a slot is the furthest step of any rank. Some phases are left out, and so is what
+    the host took.
     """
-    courses = [_course(steps, row, left_out) for row in rows]
+    own = _leave_out_host(steps, left_out)
+    courses = [_course(steps, row, own[row]) for row in rows]
     edges = _choose_edges([course[0] for course in courses])
     at_edges = np.array(
         [
@@ -84,22 +102,31 @@ def _measure_paces(
         ]
     )
     updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
-    furthest = np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0))
+    # A rank that has ended stays the furthest.
+    furthest = np.maximum.accumulate(np.ceil(nan_stats.highest(at_edges[:, 2, 1:], axis=0)))
     members = tuple(steps.members[row] for row in rows)
     numbers = furthest.astype(np.int64)
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
 
 
-def _course(steps: Steps, row: int, left_out: Sequence[str]) -> Matrix:
-    """Clock, updates, seconds and step of a rank at each end of a step [4, ends]."""
+def _leave_out_host(steps: Steps, left_out: Sequence[str]) -> Matrix:
+    """Seconds of the other phases but for what the host took of them, [ranks, steps]."""
+    spent = steps.seconds - np.sum([steps.phases[name] for name in left_out], axis=0)
+    left = np.ones_like(spent)
+    if steps.run_queue is not None:
+        # Nobody knows in which phase a rank waited for its core: in each in proportion.
+        left -= np.minimum(np.nan_to_num(steps.run_queue / steps.seconds), _MAX_WAITED_SHARE)
+    slowed = 0.0 if steps.slow_core is None else np.nan_to_num(steps.slow_core)
+    own: Matrix = np.maximum(spent * left - slowed, (1 - _MAX_WAITED_SHARE) * spent)
+    return own
+
+
+def _course(steps: Steps, row: int, own: Matrix) -> Matrix:
+    """Clock, updates, own seconds and step of a rank at each end of a step [4, ends]."""
     columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
     begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
-    own = seconds - np.sum([steps.phases[name][row, columns] for name in left_out], axis=0)
-    if steps.run_queue is not None:
-        # Some of the waits were in phases that are left out.
-        own -= np.minimum(np.nan_to_num(steps.run_queue[row, columns]), _MAX_QUEUED_SHARE * own)
     counts = np.arange(1.0, len(columns) + 1)
-    ends = np.stack([begins + seconds, counts, own.cumsum(), steps.numbers[columns]])
+    ends = np.stack([begins + seconds, counts, own[columns].cumsum(), steps.numbers[columns]])
     return np.column_stack([[begins[0], 0, 0, 0], ends])
 
 
@@ -111,10 +138,9 @@ def _choose_edges(clocks: Sequence[Matrix]) -> Matrix:
     return np.linspace(begin, end, min(most, max(_MIN_SLOTS, int((end - begin) / slowest))) + 1)
 
 
-def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode) -> Episode:
-    """The episode on the steps, with its phase and the updates that its rank lost."""
-    (rank,), slots = episode.ranks, episode.columns
-    row = paces.ranks.index(rank)
+def _measure_loss(paces: Steps, updates: Matrix, episode: Episode) -> _Loss:
+    """What a rank spent and lost in its episode, by paces and updates [ranks, slots]."""
+    row, slots = paces.ranks.index(episode.ranks[0]), episode.columns
     inside, counts = paces.seconds[row, slots], np.nan_to_num(updates[row, slots])
     others = np.delete(paces.seconds, row, axis=0)
     # Once all others have ended nobody knows what is usual.
@@ -127,12 +153,17 @@ def _count_updates(steps: Steps, paces: Steps, updates: Matrix, episode: Episode
     spent, count = float(np.nansum(inside * counts)), float(counts.sum())
     # Against the others at the same time: a rank does not lose what slows all of them.
     usual = usual_ratio * float(nan_stats.median(others[:, slots])) * count
-    lost_seconds = max(0.0, spent - usual)
+    return _Loss(count, int(np.count_nonzero(counts)), spent, max(0.0, spent - usual))
+
+
+def _count_updates(steps: Steps, episode: Episode, loss: _Loss, num_slots: int) -> Episode:
+    """The episode on the steps, with its phase and the updates that its rank lost."""
+    rank, count = episode.ranks[0], loss.updates
     # Of a rank's time the job loses its part of all ranks' time.
-    of_job = lost_seconds / len(steps.members)
-    slot_seconds = np.ptp(steps.start[np.isfinite(steps.start)]) / updates.shape[1]
-    total = max(spent, float(slot_seconds) * np.count_nonzero(counts))
-    slowdown = total / (total - lost_seconds)
+    of_job = loss.lost_seconds / len(steps.members)
+    slot_seconds = float(np.ptp(steps.start[np.isfinite(steps.start)])) / num_slots
+    total = max(loss.spent_seconds, slot_seconds * loss.slots)
+    slowdown = total / (total - loss.lost_seconds)
     first, last = np.searchsorted(steps.numbers, (episode.start_step, episode.end_step + 1))
     columns, names = slice(int(first), int(last)), (*OWN_WORK_PHASES, "sync")
     rows = [steps.ranks.index(rank)]

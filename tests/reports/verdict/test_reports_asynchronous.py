@@ -133,6 +133,15 @@ def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
     assert f"(staleness in steps): rank 2 {steps.members[2].staleness_steps:.1f}" in text
 
 
+def test_a_worker_that_waits_less_for_cores_in_long_exchanges_is_not_slow() -> None:
+    steps = ServedJob(num_steps=400).steps()
+    waits = np.zeros_like(steps.seconds)
+    waits[[0, 1, 3], 100:300] = 0.02
+    steps.phases["sync"][:] += 0.2
+    queued = replace(steps, seconds=steps.seconds + 0.2, run_queue=waits)
+    assert judged(queued).verdict.ranks == ()
+
+
 def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that() -> None:
     steps = ServedJob(workers=3, num_steps=900).steps()
     seconds, forward = steps.seconds.copy(), steps.phases["forward"].copy()
@@ -188,6 +197,19 @@ def test_a_slow_worker_that_trains_on_alone_is_compared_while_others_train() -> 
     [episode] = analysis.episodes
     assert episode.start_step == pytest.approx(201, abs=5)
     assert episode.lost_seconds > 0.1 * 0.4 * (num_trained - 200)
+
+
+def test_an_episode_goes_on_after_the_furthest_worker_has_ended() -> None:
+    shape = (3, 400)
+    paces = np.array([[0.05], [0.1], [0.1]]) * np.random.default_rng(4).lognormal(0, 0.05, shape)
+    paces[2, 180:250] *= 1.8
+    phases = {name: np.zeros(shape) for name in STEP_PHASES}
+    phases |= {"forward": 0.8 * paces, "sync": 0.2 * paces}
+    served = ServedJob(workers=3, num_steps=400).steps()
+    start = 1.79e9 + paces.cumsum(axis=1) - paces
+    analysis = judged(replace(served, phases=phases, seconds=paces, start=start))
+    assert 2 in analysis.verdict.ranks
+    assert all(episode.start_step <= episode.end_step for episode in analysis.episodes)
 
 
 def test_two_slow_workers_of_a_server_are_named_the_slower_first() -> None:

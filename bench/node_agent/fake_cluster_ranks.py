@@ -47,7 +47,9 @@ def write_step(page: PageWriter, step: int) -> None:
     for phase, spent in zip(STEP_PHASES, seconds, strict=True):
         page.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += spent
     page.count_step(step, _STEP_SECONDS, 4096, 1)
-    page.append((step, now_ns, 0, 0, _STEP_SECONDS, *seconds, 2.5, 0.5, 4096, 1, 0, 0, 0, 0, 0.0))
+    page.append(
+        (step, now_ns, 0, 0, _STEP_SECONDS, *seconds, 2.5, 0.5, 4096, 1, 0, 0, 0, 0, 0, 0.0)
+    )
     for kind in KIND.values:
         page.count_collective(kind, 2, _BYTES, _STEP_SECONDS * 0.01)
     if step % _STEPS_A_PERIODIC == 0:

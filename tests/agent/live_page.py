@@ -85,7 +85,7 @@ class LivePage:
         """Writes the row of a step, all of it spent in its forward pass."""
         spent = (seconds if phase == "forward" else 0.0 for phase in STEP_PHASES)
         self.writer.append(
-            (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0.0)
+            (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0, 0.0)
         )
 
     def share_parameters(self) -> None:

@@ -66,7 +66,7 @@ def write_step(writer: PageWriter, number: int, rank: int) -> None:
     seconds = seconds_of(rank)
     writer.count_step(number, STEP_SECONDS, 512, 4)
     writer.append(
-        (number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0.0)
+        (number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0, 0.0)
     )
     for phase, part in seconds.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += part

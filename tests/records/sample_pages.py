@@ -18,7 +18,24 @@ def write_step(writer: PageWriter, tokens: int = TOKENS_PER_STEP) -> None:
     number, total = writer.words[SLOT.word("steps")], sum(SECONDS.values())
     writer.count_step(number, total, tokens, 4)
     writer.append(
-        (number, number * 10, 0, 0, total, *SECONDS.values(), 0.0, 0.0, tokens, 4, 0, 0, 0, 0, 0.0)
+        (
+            number,
+            number * 10,
+            0,
+            0,
+            total,
+            *SECONDS.values(),
+            0.0,
+            0.0,
+            tokens,
+            4,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0.0,
+        )
     )
     for phase, seconds in SECONDS.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += seconds

@@ -152,7 +152,7 @@ class SyntheticJob:
             phases = [float(steps.phases[phase][rank, column]) for phase in STEP_PHASES]
             bits = sum(ROW.presence[name] for name in _PRESENT)
             page.append(
-                [int(number), *times, sum(phases), *phases, 2.5, 0.0, 64, 8, bits, 0, 0, 0, 0.0],
+                [int(number), *times, sum(phases), *phases, 2.5, 0.0, 64, 8, bits, 0, 0, 0, 0, 0.0],
             )
         page.signed[SLOT.word("step")] = int(steps.numbers[-1])
         page.words[SLOT.word("present")] |= SLOT.presence["step"]

@@ -28,7 +28,7 @@ _HEAD = f"""# The rank page, format version {VERSION}
 
 One file per rank and attempt, on a tmpfs: `ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page`.
 Little-endian. Codes are those of Python's `struct`:
-`Q` unsigned and `q` signed 64 bit, `I` and `i` 32 bit,
+`Q` unsigned and `q` signed 64 bit, `I` and `i` 32 bit, `H` unsigned 16 bit,
 `d` and `f` floating point of 64 and 32 bit, `Ns` N bytes of UTF-8 filled with zeros.
 
 | part | at byte | bytes |

@@ -245,7 +245,7 @@ class Rows:
         pack_row(
             page.row, 0, page.words[_STEPS] % ROW_NUMBERS, number, begun, first, last, total,
             data, forward, backward, sync, optimizer, saving, scoring, other,
-            loss, norm, tokens, samples, present, flags, shortest, longest, squares,
+            loss, norm, tokens, samples, present, flags, 0, shortest, longest, squares,
         )
         # fmt: on
         page.count_work(number, tokens, samples)  # when all was found to fit

@@ -273,8 +273,8 @@ ROW = Section(
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
 _FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
-STEP_FIELDS = tuple(name for name in ROW.names[_FROM : _TO + 1] if name != "calibration_ns")
-"""Fields that each recorder fills at the end of a step; ``add_to_row`` sets others before."""
+STEP_FIELDS = ROW.names[_FROM : _TO + 1]
+"""Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
 VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
 READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 

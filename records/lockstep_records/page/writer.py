@@ -41,14 +41,9 @@ from lockstep_records.page.slots import Slots
 __all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping", "pack_row"]
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
-# Other fields in between stay zero.
 _STEP_STRUCT = struct.Struct(
     f"<I{ROW.offsets[STEP_FIELDS[0]] - 4}x"
-    + "".join(
-        field.format if field.name in STEP_FIELDS else f"{struct.calcsize(field.format)}x"
-        for field in ROW.fields[ROW.names.index(STEP_FIELDS[0]) :]
-        if ROW.offsets[field.name] <= ROW.offsets[STEP_FIELDS[-1]]
-    )
+    + "".join(field.format for field in ROW.fields if field.name in STEP_FIELDS)
 )
 _NOTED = slice(_STEP_STRUCT.size, ROW.offsets["checksum"])
 pack_row = _STEP_STRUCT.pack_into  # into ``PageWriter.row``: its number and STEP_FIELDS

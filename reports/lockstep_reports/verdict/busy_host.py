@@ -116,7 +116,7 @@ def busy_host_sentence(steps: Steps, episode: Episode) -> str:
     slowed, others_slowed = _compare(steps.slow_core, steps, episode)
     steps_in_words = f"From step {episode.start_step} to {episode.end_step}"
     ranks = f"rank {', '.join(map(str, episode.ranks))} on {busy_nodes(steps, episode)}"
-    if slowed - others_slowed > waited - others_waited:
+    if is_core_slow(steps, episode):
         why = (
             f"the core of {ranks} did less than at its best: that took {duration(slowed)} of its "
             f"work, and {duration(others_slowed)} of the others'."
@@ -127,6 +127,14 @@ def busy_host_sentence(steps: Steps, episode: Episode) -> str:
             f"the others {duration(others_waited)}."
         )
     return f"{steps_in_words} {why} That cost {duration(episode.lost_seconds)}."
+
+
+def is_core_slow(steps: Steps, episode: Episode) -> bool:
+    """Whether an episode's ranks lost more to slow cores than to waits for them, beside others."""
+    waited, slowed = (
+        _compare(taken, steps, episode) for taken in (steps.run_queue, steps.slow_core)
+    )
+    return slowed[0] - slowed[1] > waited[0] - waited[1]
 
 
 def _compare(seconds: Matrix | None, steps: Steps, episode: Episode) -> tuple[float, float]:

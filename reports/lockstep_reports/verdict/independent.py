@@ -18,10 +18,7 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.busy_host import (
-    is_crowded,
-    lost_beside_waits,
-)
+from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
@@ -115,7 +112,9 @@ def _leave_out_host(steps: Steps, left_out: Sequence[str]) -> Matrix:
     left = np.ones_like(spent)
     if steps.run_queue is not None:
         # Nobody knows in which phase a rank waited for its core: in each in proportion.
-        left -= np.minimum(np.nan_to_num(steps.run_queue / steps.seconds), _MAX_WAITED_SHARE)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            waited = np.nan_to_num(steps.run_queue / steps.seconds)
+        left -= np.minimum(waited, _MAX_WAITED_SHARE)
     slowed = 0.0 if steps.slow_core is None else np.nan_to_num(steps.slow_core)
     own: Matrix = np.maximum(spent * left - slowed, (1 - _MAX_WAITED_SHARE) * spent)
     return own

@@ -21,7 +21,7 @@ def rows(page: LivePage, number: int, tokens: int, *, longest: int = 0) -> None:
     """So many steps of a rank with these tokens each, and a longest sequence where it is given."""
     present = sum(ROW.presence[f"sequence_{name}"] for name in ("min", "max", "squares"))
     phases = [0.0] * len(STEP_PHASES)
-    lengths = (present if longest else 0, 0, 1, longest, float(longest**2))
+    lengths = (present if longest else 0, 0, 0, 1, longest, float(longest**2))
     for step in range(number):
         page.writer.append((step, step, 0, 0, 1.0, *phases, 0.0, 0.0, tokens, 2, *lengths))
     page.commit()

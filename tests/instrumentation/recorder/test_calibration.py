@@ -7,6 +7,7 @@ import pytest
 
 from lockstep_records.page.reader import read_page, read_rows
 
+from ..fake_device import FakeStream, fake_device
 from .recorder_fixture import RecorderFixture
 from .test_native import needs_c
 
@@ -45,5 +46,15 @@ def test_short_steps_share_a_calibration(root: Path) -> None:
 def test_the_recorder_in_python_calibrates_nothing(root: Path) -> None:
     fixture = RecorderFixture(root, "python")
     for _ in range(3):
+        fixture.recorder.step()
+    assert not calibrations(fixture)
+
+
+@needs_c
+def test_a_loop_whose_times_are_a_devices_has_no_calibration(root: Path) -> None:
+    fixture = RecorderFixture(root, "c")
+    fixture.recorder.use_device(fake_device(FakeStream()))
+    for _ in range(3):
+        time.sleep(_LONG_STEP_SECONDS)
         fixture.recorder.step()
     assert not calibrations(fixture)

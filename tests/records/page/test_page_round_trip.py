@@ -36,12 +36,12 @@ from ..sample_pages import TOKENS_PER_STEP, write_step, written_page
 
 TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
 SIZES = {field.name: int(field.code[:-1]) for field in IDENTITY.fields if field.code.endswith("s")}
-INTEGER_FIELDS = ("tokens", "samples", "flags", "sequence_min", "sequence_max")
+INTEGER_FIELDS = ("tokens", "samples", "flags", "calibration_ns", "sequence_min", "sequence_max")
 ROW_FIELDS = (
     *("step", "start_ns", "first_arrival_ns", "last_arrival_ns", "seconds"),
     *(f"{phase}_seconds" for phase in STEP_PHASES),
     *("loss", "gradient_norm", "tokens", "samples", "present"),
-    *("flags", "sequence_min", "sequence_max", "sequence_squares"),
+    *("flags", "calibration_ns", "sequence_min", "sequence_max", "sequence_squares"),
 )
 
 quick = settings(
@@ -75,7 +75,7 @@ rows = st.fixed_dictionaries(
     | dict.fromkeys(
         ("tokens", "samples", "sequence_min", "sequence_max"), st.integers(0, 2**32 - 1)
     )
-    | {"flags": st.integers(0, 2**16 - 1)}
+    | dict.fromkeys(("flags", "calibration_ns"), st.integers(0, 2**16 - 1))
     | {"present": st.integers(0, 2 ** len(ROW.presence) - 1)}
 )
 
@@ -200,7 +200,7 @@ def test_a_row_ahead_of_the_state_counts(memory: Path) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
     for _ in range(3):
         write_step(writer)
-    writer.append((3, 30, 0, 0, 1.0, *[0.0] * len(STEP_PHASES), 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0.0))
+    writer.append((3, 30, 0, 0, 1.0, *[0.0] * len(STEP_PHASES), 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0, 0.0))
     page = read_page(writer.path)
     writer.close()
     assert page.state["steps"] == 3

@@ -89,7 +89,7 @@ def test_rows_that_cannot_be_true_are_left_out(root: Path) -> None:
     for step, seconds in enumerate(wild):
         phases = [float("nan"), *[-0.1] * (len(STEP_PHASES) - 1)]
         page.append(
-            [step, 2**62, -(2**62), 2**62, seconds, *phases, 0.0, 0.0, 0, 0, 15, 0, 0, 0, 0.0]
+            [step, 2**62, -(2**62), 2**62, seconds, *phases, 0.0, 0.0, 0, 0, 15, 0, 0, 0, 0, 0.0]
         )
     page.commit(0)
     page.close()

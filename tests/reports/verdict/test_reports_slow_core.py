@@ -1,14 +1,18 @@
 """A rank whose core did less than at its best is not accused; one with more work of its own is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_records.page.layout import ROW
+from lockstep_records.page.writer import PageWriter
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
+from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.core_speed import slow_core_seconds
 from lockstep_reports.recording.steps import Steps
 
@@ -49,6 +53,7 @@ def test_a_rank_whose_core_does_less_is_not_accused_and_the_report_says_so(
     [episode] = analysis.episodes
     assert (episode.ranks, episode.busy_host) == ((1,), True)
     first = next(findings(analysis))
+    assert first.sentence.startswith("Nobody was slow: a core of node node-0 did less than at its ")
     assert "the core of rank 1 on node node-0 did less than at its best" in first.details[0]
     assert "limits of power or heat" in " ".join(step_advice(analysis))
 
@@ -96,3 +101,26 @@ def test_cores_that_nobody_calibrated_are_unknown() -> None:
     assert slow is not None
     assert np.isnan(slow[0]).all()
     assert not slow[1].any()
+
+
+def test_what_a_slow_core_took_is_read_from_pages(page_root: Path) -> None:
+    job = SyntheticJob(ranks=2, num_steps=60)
+    folder = job.write(page_root) / "0"
+    for rank, late_ns in enumerate((2000, 3000)):
+        path = folder / f"rank-{rank:05}.page"
+        path.unlink()
+        page = PageWriter(path, job.identity_of(rank), rows=64)
+        for step in range(60):
+            # Each second step is calibrated.
+            present, calibration = (ROW.presence["calibration_ns"], late_ns) if step % 2 else (0, 0)
+            calibration = min(calibration, 2000) if step < 30 else calibration
+            phases = 0.0, 0.09, *[0.0] * 6  # forward
+            numbers = step, step + 1, 0, 0, 0.09, *phases, 0.0, 0.0, 1, 1
+            page.append((*numbers, present, 0, calibration, 0, 0, 0.0))
+        page.commit(1)
+        page.close()
+    slow_core = read_pages(folder)[0].slow_core
+    assert slow_core is not None
+    assert slow_core[0] == pytest.approx(0.0)
+    assert slow_core[1, :15] == pytest.approx(0.0)
+    assert slow_core[1, 45:] == pytest.approx(0.03)

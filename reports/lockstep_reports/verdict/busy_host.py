@@ -130,11 +130,12 @@ def busy_host_sentence(steps: Steps, episode: Episode) -> str:
 
 
 def is_core_slow(steps: Steps, episode: Episode) -> bool:
-    """Whether an episode's ranks lost more to slow cores than to waits for them, beside others."""
+    """Whether slow cores explain half of what an episode cost, and more than waits for them do."""
     waited, slowed = (
         _compare(taken, steps, episode) for taken in (steps.run_queue, steps.slow_core)
     )
-    return slowed[0] - slowed[1] > waited[0] - waited[1]
+    least_seconds = max(waited[0] - waited[1], _MIN_EXPLAINED_SHARE * episode.lost_seconds)
+    return slowed[0] - slowed[1] >= least_seconds > 0
 
 
 def _compare(seconds: Matrix | None, steps: Steps, episode: Episode) -> tuple[float, float]:

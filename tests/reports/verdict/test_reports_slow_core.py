@@ -17,7 +17,7 @@ from lockstep_reports.recording.core_speed import slow_core_seconds
 from lockstep_reports.recording.steps import Steps
 
 from ..synthetic_job import Slow, SyntheticJob
-from .waiting_jobs import analysed, with_waits
+from .waiting_jobs import analysed, crowded, with_waits
 
 _BEST_NS = 2200.0
 
@@ -56,6 +56,18 @@ def test_a_rank_whose_core_does_less_is_not_accused_and_the_report_says_so(
     assert first.sentence.startswith("Nobody was slow: a core of node node-0 did less than at its ")
     assert "the core of rank 1 on node node-0 did less than at its best" in first.details[0]
     assert "limits of power or heat" in " ".join(step_advice(analysis))
+
+
+def test_a_slow_core_that_explains_little_is_not_what_the_report_names() -> None:
+    slow = Slow(rank=1, seconds=0.018, from_step=60)
+    steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), 0.2)
+    slow_core = np.zeros_like(steps.seconds)
+    slow_core[1, 60:] = 0.004
+    blocked = np.zeros_like(slow_core)
+    analysis = analysed(replace(steps, slow_core=slow_core, blocked=blocked))
+    assert analysis.verdict.cause == "busy_host"
+    first = next(findings(analysis))
+    assert first.sentence.startswith("Nobody was slow: node node-0 was busy with other work, ")
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.4])

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -127,3 +128,12 @@ def browser() -> Iterator[Any]:
 
     with chromium() as driver:
         yield driver
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """An empty folder on the tmpfs that rank pages need."""
+    with tempfile.TemporaryDirectory(
+        prefix="lockstep-test-", dir="/dev/shm", ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)

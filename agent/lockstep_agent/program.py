@@ -20,7 +20,7 @@ from lockstep_agent.state_file import lock_state
 from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.series_budget import MAX_SERIES
-from lockstep_records.shared.options import bad_input
+from lockstep_cli.options import bad_input
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SAMPLES_SECONDS = 0.2

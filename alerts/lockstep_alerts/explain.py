@@ -27,7 +27,7 @@ from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
-from lockstep_records.shared.durations import format_duration
+from lockstep_records.text.durations import format_duration
 
 _WAKES = {
     "critical": "a page: it wakes whoever is on call",

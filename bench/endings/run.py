@@ -13,9 +13,9 @@ from typing import Any
 
 from scenarios import Scenario
 
+from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.reading.read import read_log
 from lockstep_records.events.event import read_events
-from lockstep_records.joblogs.judging.outcome import Incident, judge_log
-from lockstep_records.joblogs.reading.read import read_log
 from lockstep_reports.top.pages import PageSource
 
 LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")

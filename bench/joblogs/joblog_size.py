@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_records.joblogs.judging.outcome import judge_log
-from lockstep_records.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.judging.outcome import judge_log
+from lockstep_outcomes.joblogs.reading.read import read_log
 
 RANKS, MIB = 64, 1 << 20
 ORDINARY = (

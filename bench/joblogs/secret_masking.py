@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from lockstep.launch.last_output import KeptOutput
-from lockstep_records.shared.secret_patterns import mask_secrets
+from lockstep_records.text.secret_patterns import mask_secrets
 
 MEBIBYTE = 1 << 20
 PIECES = (

@@ -25,7 +25,7 @@ from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import list_jobs
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 
 def run(store: str, folder: Path, options: argparse.Namespace) -> None:

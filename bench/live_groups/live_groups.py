@@ -23,7 +23,7 @@ from notifications import Moment, read_alerts, table
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import PageError, read_page, read_rows
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 NODES = ("n1", "n2")

@@ -36,7 +36,7 @@ from fake_cluster_ranks import RANKS
 from process_figures import processor_seconds, resident_bytes
 
 from lockstep_catalogue.limits import DECLARED
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 SCRAPERS = 10
 WARM_UP_SECONDS = 10.0

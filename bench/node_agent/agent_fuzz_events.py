@@ -20,8 +20,8 @@ from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
 from lockstep_catalogue import incidents
+from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
-from lockstep_records.progress.hangs import HangTimeouts
 
 TESTS = Path(__file__).parents[2] / "tests"
 sys.path.insert(0, str(TESTS))

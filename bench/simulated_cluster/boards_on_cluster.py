@@ -20,7 +20,7 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 from .cluster import CLUSTER_NAME as SIMULATED
 from .cluster import Cluster, simulated

@@ -24,7 +24,7 @@ from lockstep_dashboards.snapshot.answers import ask
 from lockstep_dashboards.snapshot.command import POINTS
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from lockstep_dashboards.snapshot.screenshot import take_screenshot
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 from .boards_on_cluster import prometheus
 from .cluster import Cluster, simulated

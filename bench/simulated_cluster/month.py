@@ -21,7 +21,7 @@ from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 from lockstep_dashboards.snapshot.command import POINTS
 from lockstep_dashboards.snapshot.units import value_text
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 from .cluster import Cluster, Values, simulated
 from .ledger_series import ledger_series

@@ -17,7 +17,7 @@ from lockstep_dashboards.snapshot.command import POINTS
 from lockstep_dashboards.snapshot.page import PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import take_screenshot
 from lockstep_dashboards.snapshot.shipped import SHIPPED
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 
 def measure(board: Board, source: Prometheus, scope: Scope) -> str:

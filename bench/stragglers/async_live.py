@@ -21,8 +21,8 @@ from async_bench import LAUNCH
 from plan import Course, Trial
 from runs import STRATEGIES, root_folder, train
 
+from lockstep_cli.options import DurationRange
 from lockstep_records.page.reader import read_page, read_rows
-from lockstep_records.shared.options import DurationRange
 
 _LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 _FORWARD_SECONDS, _RANK = 0.02, 2

@@ -20,8 +20,8 @@ from runs import RANKS, STRATEGIES, cached, root_folder, train
 from tables import competitor_sums, result_table, sums
 from verdicts import TrialResult, judge_trials
 
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange
+from lockstep_cli.options import DurationRange
+from lockstep_records.text.durations import format_duration
 
 _ALL_RANK_STEPS = 1_000_000
 # Of each of two layers; where more goes between ranks, a shorter device leaves steps as long.

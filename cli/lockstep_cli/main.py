@@ -41,7 +41,7 @@ def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
     Raises:
         ModuleNotFoundError: the missing module is one of Lockstep's own, which is a bug of it.
     """
-    from lockstep_records.shared.distribution import install_hint  # noqa: PLC0415  # --help loads no component
+    from lockstep_records.distribution import install_hint  # noqa: PLC0415  # --help loads no component
 
     package = (missing.name or "").partition(".")[0]
     if not package or package.startswith("lockstep"):
@@ -88,7 +88,7 @@ class _Components(click.Group):
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from lockstep_records.shared.distribution import installed_version  # noqa: PLC0415  # the same
+        from lockstep_records.distribution import installed_version  # noqa: PLC0415  # the same
 
         click.echo(f"lockstep, version {installed_version()}")
         ctx.exit()
@@ -109,7 +109,7 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command; bad input gives one sentence on stderr and exit status 2."""
-    from lockstep_records.shared.printable import SafeLogRecord, safe_lines  # noqa: PLC0415  # the same
+    from lockstep_records.text.printable import SafeLogRecord, safe_lines  # noqa: PLC0415  # the same
 
     logging.setLogRecordFactory(SafeLogRecord)
     try:

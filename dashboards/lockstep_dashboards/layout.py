@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Series
+from lockstep_catalogue.palette import BLUE, GREY, ORANGE, STATE_COLOURS, VERMILION
 from lockstep_catalogue.promql import LE
 from lockstep_dashboards.panel import (
     SUMMARY,
@@ -22,7 +23,6 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.series_panels import panel
-from lockstep_records.shared.palette import BLUE, GREY, ORANGE, STATE_COLOURS, VERMILION
 
 Fields = dict[str, Any]
 

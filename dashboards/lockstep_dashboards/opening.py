@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.panel import Board, Panel, Query, Variable
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus, Series
+from lockstep_prometheus.client import Prometheus, Series
 
 _MOST_NAMED = 8
 _MOST_OFFERED = 500

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lockstep_records.shared.durations import format_time, parse_time
+from lockstep_records.text.durations import format_time, parse_time
 
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _SCRAPES_IN_A_RATE = 4

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from lockstep_records.shared.node_figure import Figure
-from lockstep_records.shared.options import DurationRange
+from lockstep_cli.options import DurationRange
+from lockstep_records.files.node_figure import Figure
 
 _MIN_ROUNDS = 5  # two slow ones do not move the median
 _CPU_RANKS = 2

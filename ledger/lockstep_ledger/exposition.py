@@ -10,7 +10,7 @@ from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, Target
-from lockstep_records.shared.scrape_text import write_head, write_stem
+from lockstep_prometheus.scrape_text import write_head, write_stem
 
 Samples = dict[Series, float]
 MAX_CLASSES = 20

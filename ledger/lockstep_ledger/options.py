@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from lockstep_records.shared.options import Parsed
+from lockstep_cli.options import Parsed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")

@@ -16,7 +16,7 @@ from lockstep_ledger.merge.effective_time import (
     sum_interruptions,
 )
 from lockstep_ledger.store.tables import jobs
-from lockstep_records.progress.ettr import JobGoodput, job_weighted_ratio, sum_goodput
+from lockstep_outcomes.progress.ettr import JobGoodput, job_weighted_ratio, sum_goodput
 
 _WEEKS = 4
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _COLORS = {
     "succeeded": "green",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from lockstep_cli.options import FiniteRange
 from lockstep_records.files.jobs import find_job, list_attempts, newest_job
-from lockstep_records.shared.options import FiniteRange
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lockstep_records.files.job_status import JobStatus, read_statuses
 from lockstep_records.files.jobs import find_root
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.wording import clock, duration
 
 _COLOURS = {"gone": "bold red", "running": "green", "starting": "yellow"}

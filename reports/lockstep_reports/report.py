@@ -34,7 +34,7 @@ def _ask_for_signs(analysis: StepAnalysis, address: str | None) -> tuple[Sign, .
     if address is None or not analysis.episodes:
         return ()
     # httpx takes longer to import than a small report takes to write.
-    from lockstep_records.shared.prometheus import Prometheus  # noqa: PLC0415  # see above
+    from lockstep_prometheus.client import Prometheus  # noqa: PLC0415  # see above
 
     with Prometheus(address) as server:
         return find_signs(analysis, server)

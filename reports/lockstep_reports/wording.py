@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from lockstep_records.shared.durations import format_time
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.durations import format_time
+from lockstep_records.text.printable import printable
 
 UNKNOWN = "unknown"
 _MAX_NAMED_RANKS = 8

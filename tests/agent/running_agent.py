@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 
 from lockstep_agent.settings.options import Options
-from lockstep_records.shared.durations import format_duration
+from lockstep_records.text.durations import format_duration
 
 COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent"]
 get = partial(httpx.get, timeout=30)  # a busy machine answers late

@@ -8,7 +8,7 @@ import pytest
 from lockstep_agent.doctor import checkup
 from lockstep_cli.main import main
 from lockstep_ledger.tables import print_table
-from lockstep_records.shared.printable import SafeLogRecord, safe_lines
+from lockstep_records.text.printable import SafeLogRecord, safe_lines
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jname\r\x9b31m\u202e[red]x[/red]"
 

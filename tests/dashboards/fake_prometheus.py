@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 import httpx
 
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 Labels = Mapping[str, str]
 

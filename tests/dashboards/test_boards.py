@@ -22,7 +22,7 @@ from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.series_panels import panel, title_of
-from lockstep_records.shared.prometheus import Prometheus, PrometheusError
+from lockstep_prometheus.client import Prometheus, PrometheusError
 
 REPOSITORY = Path(__file__).parents[2]
 SCOPE = Scope(

@@ -14,7 +14,7 @@ from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus, PrometheusError
+from lockstep_prometheus.client import Prometheus, PrometheusError
 
 JOB = BOARDS["job.json"]
 

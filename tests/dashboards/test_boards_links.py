@@ -7,11 +7,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from lockstep_catalogue.alert_boards import ALERT_BOARDS
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
-from lockstep_records.shared.alert_boards import ALERT_BOARDS
 
 from .board_answers import answer
 from .lint.dashboard_json import panels_of

@@ -32,11 +32,11 @@ from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import run_query
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.scope import Scope
+from lockstep_prometheus.client import Prometheus
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_records.shared.prometheus import Prometheus
 
 JOB = BOARDS["job.json"]
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.snapshot import command
-from lockstep_records.shared.prometheus import Prometheus
+from lockstep_prometheus.client import Prometheus
 
 from .fake_prometheus import FakePrometheus, success
 

@@ -18,7 +18,7 @@ from coverage_page.from_spec.scrape_files import render as render_scrapes
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL
 from lockstep_catalogue.limits import DECLARED
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"

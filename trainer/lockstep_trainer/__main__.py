@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from lockstep.monitor.memory import out_of_memory_in
+from lockstep_cli.options import bad_input
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
-from lockstep_records.shared.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults.plan import apply_startup_faults
 from lockstep_trainer.layout.world import World, world_from

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lockstep_records.shared.options import DurationRange, FiniteRange
+from lockstep_cli.options import DurationRange, FiniteRange
 from lockstep_trainer.flags import (
     NOT_NEGATIVE,
     POSITIVE,

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange
-from lockstep_records.shared.settings_file import config_option
+from lockstep_cli.options import DurationRange
+from lockstep_cli.settings_file import config_option
+from lockstep_records.text.durations import format_duration
 
 T = TypeVar("T")
 _MAX_COUNT = 10**9

@@ -25,9 +25,9 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
-from lockstep_records.shared.distribution import install_hint
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.printable import printable
+from lockstep_records.distribution import install_hint
+from lockstep_records.text.durations import format_duration
+from lockstep_records.text.printable import printable
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from lockstep_agent.settings.options import Options, command_options
-from lockstep_records.page.describe import print_page
-from lockstep_records.shared.options import DurationRange, FiniteRange
+from lockstep_cli.options import DurationRange, FiniteRange
+from lockstep_cli.page import print_page
 
 _DURATION = DurationRange(0.2, 600.0)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

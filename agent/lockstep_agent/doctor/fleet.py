@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.shared.node_figure import Figure
+from lockstep_records.files.node_figure import Figure
 
 _MAX_FILE_BYTES = 256 << 20
 _MAX_LINE_BYTES = 4 << 20

@@ -16,7 +16,7 @@ from lockstep_records.files.job_status import read_status
 from lockstep_records.files.jobs import find_job, list_attempts, list_pages
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _COLOURS = {"running": "green", "gone": "bold red", "failed": "bold red"}
 _WIDTH_OF_FILES = 120

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_catalogue import Kind, Metric, gpu
-from lockstep_records.shared.scrape_text import escape, write_number
+from lockstep_prometheus.scrape_text import escape, write_number
 
 _MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9
 

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_catalogue import Endpoint, Kind, Metric, agent, metrics_of
-from lockstep_records.shared.scrape_text import (
+from lockstep_prometheus.scrape_text import (
     OPENMETRICS,
     OPENMETRICS_TYPE,
     TEXT_TYPE,

@@ -6,10 +6,10 @@ from lockstep_agent.collector import Reading, present
 from lockstep_catalogue import Metric, collect
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.training import FAILED_PARTS, PART
+from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import compare_replicas
-from lockstep_records.progress.goodput import PAGE_STATES, goodput_ns
 
 Labels = tuple[str, ...]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lockstep_catalogue import Metric
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import XID_BY_NUMBER
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 # Xid lines have no function digit, SXid lines have one
 ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"

@@ -19,10 +19,10 @@ from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.sources.pods import PodNames
+from lockstep_outcomes.unreported import UnreportedJobs
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.delivery.unreported import UnreportedJobs
 from lockstep_records.files.jobs import plain_roots
 
 # A page older than this would add to the idle time that a hang is judged by.

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from lockstep_agent.sources.dcgm import EMBEDDED
+from lockstep_records.distribution import install_hint
 from lockstep_records.files.jobs import find_root, plain_roots
-from lockstep_records.shared.distribution import install_hint
 
 _DCGM_HOST = re.compile(
     r"[A-Za-z0-9._-]{1,255}(?::(?P<port>[0-9]{1,5}))?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?"

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange
+from lockstep_cli.options import DurationRange
+from lockstep_records.text.durations import format_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTION = "option"

@@ -14,13 +14,13 @@ from lockstep_agent.settings.option_fields import Command, click_option, duratio
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.files.jobs import Roots, find_root
-from lockstep_records.progress.hangs import (
+from lockstep_cli.options import Parsed, read_address
+from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
     PAUSE_TIMEOUT_SECONDS,
     HangTimeouts,
 )
-from lockstep_records.shared.options import Parsed, read_address
+from lockstep_records.files.jobs import Roots, find_root
 
 _MIN_LINGER_SECONDS = 60.0
 _TICKS_PER_SCRAPE = 5

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.shared.distribution import install_hint
+from lockstep_records.distribution import install_hint
 
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 2.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import bcrypt
 
-from lockstep_records.shared.token_files import read_token_lines
+from lockstep_records.file_access.token_files import read_token_lines
 
 _MAX_REMEMBERED = 100
 # Unknown names are checked against this, so that they take as long as known ones.

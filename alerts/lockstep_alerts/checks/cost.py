@@ -19,7 +19,7 @@ from lockstep_alerts.spec import Spec
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
 from lockstep_catalogue.metric import Kind, Label, Metric
 from lockstep_catalogue.series_budget import SPARSE
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 SERIES_SECONDS, SAMPLE_SECONDS = 4e-6, 1e-7
 """To find a series and carry its labels through an expression, and to decode and add a sample."""

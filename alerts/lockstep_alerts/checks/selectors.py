@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED
 from lockstep_catalogue.metric import Series
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 _SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^}]*)\})?(?:\[([0-9a-z]+)(?::[^]]*)?\])?")
 _MATCHER = re.compile(r'([a-z_]+)(=~|!~|!=|=)"([^"]*)"')

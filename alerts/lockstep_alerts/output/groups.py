@@ -10,10 +10,10 @@ from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.alert_boards import ALERT_BOARDS, AlertBoard
 from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
 from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
-from lockstep_records.shared.alert_boards import ALERT_BOARDS, AlertBoard
 
 # Where an alert of a site's own spec is answered.
 _OF_ANY_JOB = AlertBoard("lockstep-job", "Progress", JOB_LABELS)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.reading.model import Duration
-from lockstep_records.shared.options import Parsed
+from lockstep_cli.options import Parsed
 
 DURATION = Parsed("duration", Duration)
 spec_option = click.option(

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lockstep_alerts.reading.entry import Entry
-from lockstep_records.shared.options import read_address
+from lockstep_cli.options import read_address
 
 _SUMMARIES = "{{ range .Alerts }}{{ .Annotations.summary }}. {{ end }}"
 _TITLE = "{{ .Status }} {{ range .GroupLabels.SortedPairs }}{{ .Name }}={{ .Value }} {{ end }}"

@@ -24,8 +24,8 @@ from lockstep_alerts.stack.processes import (
     stop,
     wait_for,
 )
+from lockstep_cli.options import read_address
 from lockstep_records.file_access.atomic_file import write_atomically
-from lockstep_records.shared.options import read_address
 
 STATE_FILE = "stack.json"
 _PROMETHEUS_FILE = "prometheus.yaml"

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from lockstep_records.shared.options import bad_input
+from lockstep_cli.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults.link import LINK
 from trainer_validation.slow_network.namespaces import DEVICE, NetworkError, RankNamespace, network

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.shared.durations import parse_duration
+from lockstep_records.text.durations import parse_duration
 
 _PHASE_OF_FAULT = {"loader": "data"}
 

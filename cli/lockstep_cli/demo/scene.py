@@ -21,7 +21,7 @@ from lockstep_cli.demo.judge import Truth, read_pages
 from lockstep_cli.demo.script import Script, fault_flags
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 12  # the window, keep_firing_for, a group interval
@@ -174,7 +174,7 @@ class Scene:
 
     def _pending(self) -> list[str]:
         """Alerts of the job whose condition holds and that have not lasted for long enough yet."""
-        from lockstep_records.shared.prometheus import Prometheus  # noqa: PLC0415  # loads httpx
+        from lockstep_prometheus.client import Prometheus  # noqa: PLC0415  # loads httpx
 
         query = f'ALERTS{{alertstate="pending",job_id="{self.job_id}"}}'
         try:

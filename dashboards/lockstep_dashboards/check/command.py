@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lockstep_cli.options import DurationRange, bad_input
 from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.opening import open_board, read_wishes
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.shipped import SHIPPED, find_board
+from lockstep_prometheus.client import Prometheus
 from lockstep_records.files.jobs import check_job_id
-from lockstep_records.shared.options import DurationRange, bad_input
-from lockstep_records.shared.prometheus import Prometheus
 
 
 @click.command()

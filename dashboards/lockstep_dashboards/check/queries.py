@@ -10,7 +10,7 @@ from typing import TypeVar
 from lockstep_dashboards.opening import offered_values, run_over, run_query
 from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable, View
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
+from lockstep_prometheus.client import Prometheus, QueryError, Series
 
 EMPTY = "empty"
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from typing import Any
 
 from grafanalib import core
 
+from lockstep_catalogue.palette import VERMILION
 from lockstep_dashboards.panel import Panel, View
-from lockstep_records.shared.palette import VERMILION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

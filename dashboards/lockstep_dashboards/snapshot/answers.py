@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lockstep_dashboards.opening import run_over, run_query
 from lockstep_dashboards.panel import Annotation, Board, Panel, Query
 from lockstep_dashboards.scope import Scope
-from lockstep_records.shared.prometheus import Prometheus, QueryError, Series
+from lockstep_prometheus.client import Prometheus, QueryError, Series
 
 _SIMULTANEOUS = 4
 MAX_SERIES = 200

@@ -3,8 +3,8 @@
 import re
 from itertools import cycle
 
+from lockstep_catalogue.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
 from lockstep_dashboards.panel import Panel
-from lockstep_records.shared.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
 
 DASHES = ("solid", "dash", "dot")
 _NAMED = {

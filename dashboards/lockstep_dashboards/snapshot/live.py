@@ -14,8 +14,8 @@ from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot import page as pages
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 from lockstep_dashboards.snapshot.command import POINTS
-from lockstep_records.shared.durations import format_time
-from lockstep_records.shared.prometheus import Prometheus, PrometheusError
+from lockstep_prometheus.client import Prometheus, PrometheusError
+from lockstep_records.text.durations import format_time
 
 RANGES = (
     ("now-5m", "last 5 minutes"),

@@ -12,14 +12,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from lockstep_catalogue.alert_boards import anchor
+from lockstep_catalogue.palette import GREY
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
 from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.views import draw
-from lockstep_records.shared.alert_boards import anchor
-from lockstep_records.shared.durations import format_time
-from lockstep_records.shared.palette import GREY
+from lockstep_records.text.durations import format_time
 
 THEMES = ("light", "dark", "auto")
 _HERE = Path(__file__).parent

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep_catalogue.palette import GREY
 from lockstep_dashboards.opening import natural
 from lockstep_dashboards.panel import Panel, View
 from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer, stretches
 from lockstep_dashboards.snapshot.colors import INK, color_of, css_color, series_styles
 from lockstep_dashboards.snapshot.tables import draw_table
 from lockstep_dashboards.snapshot.units import scale_of, value_text
-from lockstep_records.shared.palette import GREY
 
 _MAX_STATS, _MAX_BARS = 12, 50
 _DIGITS = 6

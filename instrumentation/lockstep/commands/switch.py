@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from lockstep_cli.options import DurationRange
 from lockstep_records.files.jobs import find_job
 from lockstep_records.files.switches import (
     MAX_HANG_SECONDS,
@@ -15,8 +16,7 @@ from lockstep_records.files.switches import (
     switches_path,
     write_switches,
 )
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange
+from lockstep_records.text.durations import format_duration
 
 
 def job_or_usage(job: str) -> Path:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_outcomes.progress import hangs
+from lockstep_outcomes.progress.hang_events import hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.rank_files import write_rank_file
 from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
 from lockstep_records.page.reader import Page
-from lockstep_records.progress import hangs
-from lockstep_records.progress.hang_events import hangs_of, standstill_words
 
 log = logging.getLogger("lockstep")
 FLIGHT_SUFFIX = ".flight.json"

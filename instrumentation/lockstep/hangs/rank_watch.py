@@ -19,9 +19,9 @@ from typing import Any
 
 from lockstep.guard import Parts
 from lockstep.hangs.worker_server import shut_down, start_worker_server
+from lockstep_outcomes.progress.hangs import HangTimeouts, hang_limit_seconds
 from lockstep_records.file_access.own_files import open_own_file
 from lockstep_records.files.worker_socket import socket_path
-from lockstep_records.progress.hangs import HangTimeouts, hang_limit_seconds
 
 log = logging.getLogger("lockstep")
 STACKS_SUFFIX = ".stacks"

@@ -12,7 +12,7 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
-from lockstep_records.shared.distribution import install_hint
+from lockstep_records.distribution import install_hint
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -13,7 +13,7 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
-from lockstep_records.shared.distribution import install_hint
+from lockstep_records.distribution import install_hint
 
 try:
     from transformers import Trainer, TrainerCallback

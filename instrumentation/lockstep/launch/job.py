@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.launch.description import JobDescription
-from lockstep_records.delivery.sender import LedgerAddress
-from lockstep_records.files.jobs import check_job_id, find_root, job_folder, new_job_id
-from lockstep_records.page.writer import RankIdentity
-from lockstep_records.progress.hangs import (
+from lockstep_cli.options import read_address
+from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
     PAUSE_TIMEOUT_SECONDS,
     HangTimeouts,
 )
-from lockstep_records.shared.options import read_address
+from lockstep_records.delivery.sender import LedgerAddress
+from lockstep_records.files.jobs import check_job_id, find_root, job_folder, new_job_id
+from lockstep_records.page.writer import RankIdentity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.api import LogsDest
 
 from lockstep_records.files import last_output as files
 from lockstep_records.page.writer import NoPageError
-from lockstep_records.shared.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
+from lockstep_records.text.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
 
 log = logging.getLogger("lockstep")
 _STDERR = 2

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from lockstep.launch import torchrun
-from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import DurationRange, FiniteRange, Parsed
+from lockstep_cli.options import DurationRange, FiniteRange, Parsed
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
+from lockstep_records.text.durations import format_duration
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -30,16 +30,16 @@ from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
+from lockstep_cli.options import bad_input
+from lockstep_outcomes.first_line import first_line
 from lockstep_records.delivery.sender import LedgerAddress
+from lockstep_records.distribution import install_hint
 from lockstep_records.events.event import PREEMPTED, Event, append_event, read_events
 from lockstep_records.files.jobs import list_attempts, list_pages, new_job_id
 from lockstep_records.files.roots import harm_of
 from lockstep_records.files.trace import trace_of
-from lockstep_records.outcomes.first_line import first_line
-from lockstep_records.shared.distribution import install_hint
-from lockstep_records.shared.durations import format_duration
-from lockstep_records.shared.options import bad_input
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.durations import format_duration
+from lockstep_records.text.printable import printable
 
 BAD_INPUT = 2
 

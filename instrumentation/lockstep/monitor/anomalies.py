@@ -11,14 +11,14 @@ from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.recorder.phases import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PERIODIC, SLOT
-from lockstep_records.page.writer import PageWriter
-from lockstep_records.progress.goodput import REWORK_PHASES
-from lockstep_records.progress.hangs import (
+from lockstep_outcomes.progress.goodput import REWORK_PHASES
+from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
     hang_limit_seconds,
     median_step_seconds,
 )
+from lockstep_records.page.layout import PERIODIC, SLOT
+from lockstep_records.page.writer import PageWriter
 
 _WORK_PHASES = tuple(
     (index, phase) for index, phase in enumerate(STEP_PHASES) if phase in REWORK_PHASES

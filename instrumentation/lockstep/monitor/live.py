@@ -25,9 +25,9 @@ from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
 from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
 from lockstep.recorder.recorder import NEVER, StepRecorder
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
-from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
 
 log = logging.getLogger("lockstep")
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
-from lockstep_records.shared.durations import format_duration
+from lockstep_records.text.durations import format_duration
 
 log = logging.getLogger("lockstep")
 

@@ -17,6 +17,11 @@ from lockstep.monitor.profiling import Profiler
 from lockstep.recorder.device import find_device
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
+from lockstep_outcomes.progress.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+)
 from lockstep_records.files.operations import OperationWriter, operations_path
 from lockstep_records.files.switches import (
     MAX_HANG_SECONDS,
@@ -26,12 +31,7 @@ from lockstep_records.files.switches import (
     switches_path,
 )
 from lockstep_records.page.writer import NoPageError, RankIdentity
-from lockstep_records.progress.hangs import (
-    HANG_TIMEOUT_SECONDS,
-    PAUSE_TIMEOUT_SECONDS,
-    HangTimeouts,
-)
-from lockstep_records.shared.durations import format_duration, parse_duration
+from lockstep_records.text.durations import format_duration, parse_duration
 
 log = logging.getLogger("lockstep")
 SAMPLE_EVERY = 64

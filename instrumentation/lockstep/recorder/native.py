@@ -10,6 +10,7 @@ import os
 from types import ModuleType
 from typing import Any
 
+from lockstep.recorder.bus import bus_factor
 from lockstep.recorder.c_header import fingerprint
 from lockstep.recorder.lengths import figures_of
 from lockstep.recorder.phases import CODE, code_of
@@ -17,7 +18,6 @@ from lockstep.recorder.recorder import Ignored, StepRecorder
 from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.page.layout import COLLECTIVE_KINDS
 from lockstep_records.page.writer import PageWriter
-from lockstep_records.shared.bus import bus_factor
 
 log = logging.getLogger("lockstep")
 SWITCH = "LOCKSTEP_NATIVE"

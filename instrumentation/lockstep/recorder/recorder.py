@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from lockstep.recorder.bus import bus_factor
 from lockstep.recorder.device import Device
 from lockstep.recorder.device_rows import DeviceRows, StepPassed
 from lockstep.recorder.device_timeline import DeviceTimeline
@@ -20,7 +21,6 @@ from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER,
 from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.writer import PageWriter
-from lockstep_records.shared.bus import bus_factor
 
 _clock = time.monotonic_ns
 _NS = 1e-9

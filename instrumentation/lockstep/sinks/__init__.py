@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lockstep.sidecar import Child
-from lockstep_records.shared.distribution import install_hint
+from lockstep_records.distribution import install_hint
 
 SINKS = ("mlflow", "tensorboard", "wandb")
 _TIMEOUT_SECONDS = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep_ledger.money.accrual import Line
 from lockstep_ledger.money.costs import MEASURES
-from lockstep_records.shared.durations import format_time
+from lockstep_records.text.durations import format_time
 
 _HOUR_SECONDS, _HOURS = Decimal(3600), Decimal("0.01")
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")

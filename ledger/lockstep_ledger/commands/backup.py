@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from lockstep_cli.options import bad_input
 from lockstep_ledger.options import FILE, store_option
 from lockstep_ledger.store import backup as copies
 from lockstep_ledger.store import database
-from lockstep_records.shared.options import bad_input
 
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from lockstep_cli.options import bad_input
 from lockstep_ledger.billing import months
 from lockstep_ledger.billing.documents import Bills
 from lockstep_ledger.billing.render import (
@@ -28,7 +29,6 @@ from lockstep_ledger.money.rate_card import read_rate_card
 from lockstep_ledger.options import json_option, rates_option, store_option, timezone_option
 from lockstep_ledger.store.database import disposing, open_store
 from lockstep_ledger.tables import print_table
-from lockstep_records.shared.options import bad_input
 
 Command = Callable[..., None]
 _author_option = click.option(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from lockstep_cli.options import bad_input
 from lockstep_ledger.feeds.kubernetes.feed import Feed
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.ledger_client import LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 from lockstep_ledger.options import FILE, follow_options
-from lockstep_records.shared.options import bad_input
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

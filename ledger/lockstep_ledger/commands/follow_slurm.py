@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from lockstep_cli.options import DurationRange, Parsed, bad_input
 from lockstep_ledger.commands.import_events import (
     Document,
     Send,
@@ -19,8 +20,7 @@ from lockstep_ledger.commands.import_events import (
 )
 from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
 from lockstep_ledger.options import follow_options
-from lockstep_records.shared.durations import parse_duration
-from lockstep_records.shared.options import DurationRange, Parsed, bad_input
+from lockstep_records.text.durations import parse_duration
 
 _RETRY_SECONDS = 15.0
 _SHOWN_REFUSALS = 10

@@ -14,6 +14,7 @@ import click
 import httpx
 from sqlalchemy import Engine
 
+from lockstep_cli.options import bad_input
 from lockstep_ledger.importers.files import SOURCES, Source, read_documents
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, LABEL_VALUE, store_option, timezone_option
@@ -21,9 +22,8 @@ from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
-from lockstep_records.shared.options import bad_input
-from lockstep_records.shared.printable import printable
-from lockstep_records.shared.token_files import read_token
+from lockstep_records.file_access.token_files import read_token
+from lockstep_records.text.printable import printable
 
 Document = dict[str, Any]
 Send = Callable[[bytes], Document]

@@ -13,8 +13,8 @@ from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.store.database import StoreError, disposing, open_store
 from lockstep_ledger.tables import expectation_rows, money, print_json, print_table
-from lockstep_records.shared.durations import format_time
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.durations import format_time
+from lockstep_records.text.printable import printable
 
 _HOUR_SECONDS = 3600.0
 _COLUMNS = ("job", "cluster", "project", "queue", "status", "outcome", "class", "cause", "node",

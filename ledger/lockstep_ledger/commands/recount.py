@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from lockstep_cli.options import DurationRange, bad_input
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.database import disposing, explained, open_store
 from lockstep_ledger.store.recount import Difference, Waits, differences
 from lockstep_ledger.tables import print_json, print_table
-from lockstep_records.shared.options import DurationRange, bad_input
 
 _MAX_ROWS = 100
 

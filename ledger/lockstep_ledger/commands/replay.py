@@ -9,13 +9,13 @@ import click
 from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
+from lockstep_cli.options import bad_input
 from lockstep_ledger.commands import import_events
 from lockstep_ledger.ingest.document import VERSION, DeliveryError
 from lockstep_ledger.options import store_option
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.database import disposing, open_store
 from lockstep_records.delivery.refused import requeue
-from lockstep_records.shared.options import bad_input
 
 _BATCH = 100
 _Origin = tuple[str, str]

@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import click
 
+from lockstep_cli.options import Parsed
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.review import Review, parse_week, weekly_review
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
-from lockstep_records.shared.options import Parsed
 
 _MAX_ROWS = 20
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from lockstep_cli.options import DurationRange, FiniteRange, Parsed, read_address
 from lockstep_ledger.options import (
     FILE,
     HOST,
@@ -13,7 +14,6 @@ from lockstep_ledger.options import (
     store_option,
     timezone_option,
 )
-from lockstep_records.shared.options import DurationRange, FiniteRange, Parsed, read_address
 
 _DAY_SECONDS = 86_400.0
 # The longest window counts rows of 28 days, which events may still change.

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.model import JobLog
+from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.of_log import evidence_of_log
 from lockstep_records.events.event import Event
-from lockstep_records.joblogs.judging.outcome import Incident, judge_log
-from lockstep_records.joblogs.model import JobLog
-from lockstep_records.joblogs.reading.read import read_log
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.of_log import evidence_of_log
 
 _MAX_JOB_ID = 120
 

@@ -9,14 +9,14 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import Evidence
+from lockstep_outcomes.signs import status_sign
+from lockstep_outcomes.slurm import SlurmJob, jobs
+from lockstep_outcomes.slurm_tables import rows
 from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import MAX_NAME
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import Evidence
-from lockstep_records.outcomes.signs import status_sign
-from lockstep_records.outcomes.slurm import SlurmJob, jobs
-from lockstep_records.outcomes.slurm_tables import rows
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 COLUMNS = (
     "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End",

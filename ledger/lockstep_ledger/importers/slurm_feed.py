@@ -20,9 +20,9 @@ from lockstep_ledger.importers.sacct import (
     events_of_job,
     later_word,
 )
+from lockstep_outcomes.slurm import SlurmJob
 from lockstep_records.events.event import Event, stable_id
 from lockstep_records.file_access.atomic_file import write_atomically
-from lockstep_records.outcomes.slurm import SlurmJob
 
 # slurmctld tells slurmdbd later what it could not, with times that lie before the last poll.
 _OVERLAP_SECONDS = 3600.0

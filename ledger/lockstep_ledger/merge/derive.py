@@ -12,7 +12,7 @@ from lockstep_ledger.merge.runs import Run, runs_of
 from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
 from lockstep_ledger.merge.sweep import Source
-from lockstep_records.outcomes.evidence import NodeEvent
+from lockstep_outcomes.evidence import NodeEvent
 
 STRUCTURAL = frozenset({
     "job_submitted", "resources_allocated", "job_started", "attempt_started", "attempt_ended",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from lockstep_records.progress.ettr import (
+from lockstep_outcomes.progress.ettr import (
     PROGRESS_STATES,
     GoodputSample,
     best_interval_seconds,
@@ -91,7 +91,7 @@ def sum_interruptions(measured: Iterable[Interruptions]) -> Interruptions:
 
 
 def expectation(measured: Interruptions) -> Expectation:
-    """Expected ETTR and the best checkpoint interval (lockstep_records/progress/ettr.py)."""
+    """Expected ETTR and the best checkpoint interval (lockstep_outcomes/progress/ettr.py)."""
     rate = failures_per_node_day(measured.num_failures, measured.node_seconds)
     if rate is None or not measured.num_checkpoints or not measured.num_attempts:
         return Expectation(failures_per_node_day=rate)

@@ -6,7 +6,7 @@ from lockstep_catalogue.vocabulary import GoodputState
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.runs import Run
 from lockstep_ledger.merge.spans import Span
-from lockstep_records.progress.ettr import JobGoodput
+from lockstep_outcomes.progress.ettr import JobGoodput
 
 _HOUR_SECONDS, _MICROSECONDS = 3600.0, 1_000_000
 States = dict[str, float]

@@ -7,7 +7,7 @@ from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.plausible import most_seconds
 from lockstep_ledger.merge.spans import Span, WindowRow
-from lockstep_records.progress.ettr import PROGRESS_STATES
+from lockstep_outcomes.progress.ettr import PROGRESS_STATES
 
 _STARTS = frozenset({"job_started", "attempt_started"})
 

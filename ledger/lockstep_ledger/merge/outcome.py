@@ -12,8 +12,8 @@ from lockstep_ledger.merge.precedence import (
 )
 from lockstep_ledger.merge.runs import Run
 from lockstep_ledger.merge.spans import Span
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
 
 _MAX_NAMED = 100
 Incidents = Callable[[float], Sequence[NodeEvent]]

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from lockstep_records.shared.secret_patterns import mask_secrets
+from lockstep_records.text.secret_patterns import mask_secrets
 
 _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536

@@ -22,7 +22,7 @@ from lockstep_ledger.merge.sweep import Source, sweep
 from lockstep_ledger.store.job_marks import all_marks, durable_checkpoints, held_marks
 from lockstep_ledger.store.job_states import JobState, changed_spans, remove, upsert
 from lockstep_ledger.store.tables import events, marks, spans
-from lockstep_records.outcomes.evidence import NodeEvent
+from lockstep_outcomes.evidence import NodeEvent
 
 _MAX_INCIDENTS = 200
 _OF_JOB = select(events).where(events.c.job == bindparam("number"))

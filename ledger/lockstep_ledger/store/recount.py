@@ -18,9 +18,9 @@ from lockstep_catalogue.ledger import AMENDED, COUNTED, GROUP, SLO_WINDOWS
 from lockstep_catalogue.limits import PREEMPTION_GRACE_SECONDS, QUEUE_WAIT_TARGETS
 from lockstep_catalogue.metric import Kind
 from lockstep_ledger.store.tables import counters, slo_events, slo_rollups
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import Evidence, NodeEvent
-from lockstep_records.progress.ettr import PROGRESS_STATES
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import Evidence, NodeEvent
+from lockstep_outcomes.progress.ettr import PROGRESS_STATES
 
 _NAMED_CLASSES = frozenset({"infra", "user"})
 _HOUR_SECONDS = 3600

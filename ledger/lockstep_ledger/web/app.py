@@ -23,8 +23,8 @@ from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.intake import Intake
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
-from lockstep_records.shared.distribution import installed_version
-from lockstep_records.shared.scrape_text import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
+from lockstep_prometheus.scrape_text import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
+from lockstep_records.distribution import installed_version
 
 _READING_THREADS = 8
 _SCRAPING_THREADS = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_records.events.kinds import EDGE_KINDS
-from lockstep_records.shared.token_files import TokenLine, read_token_lines
+from lockstep_records.file_access.token_files import TokenLine, read_token_lines
 
 WRITER_SCOPES = ("agent", "launcher", "scheduler")
 _MAX_OWNER = 2**32 - 2

@@ -8,7 +8,7 @@ from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, MEASURES
 from lockstep_ledger.store.queries import FILTERS, MAX_PAGE, OWN_COLUMNS
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES
-from lockstep_records.shared.distribution import installed_version
+from lockstep_records.distribution import installed_version
 
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.web import api
 from lockstep_ledger.web.bills import BillsApi, read_parameters
-from lockstep_records.shared.durations import format_duration, format_time
+from lockstep_records.text.durations import format_duration, format_time
 
 _MINUTE_SECONDS = 60.0
 _HOUR_SECONDS = 3600.0

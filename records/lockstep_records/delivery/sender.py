@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from lockstep_records.delivery.spool import EventSpool, SpooledEvent
 from lockstep_records.events.kinds import VERSION
-from lockstep_records.shared.token_files import read_token
+from lockstep_records.file_access.token_files import read_token
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 100

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from lockstep_records.shared.distribution import install_hint
+from lockstep_records.distribution import install_hint
 
 BLOCK_BYTES = 4 << 20
 MOST_BYTES = 256 << 30

@@ -14,7 +14,7 @@ from typing import Any
 from lockstep_records.file_access.foreign_files import read_foreign
 from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.page.writer import create_mapping
-from lockstep_records.shared.secret_patterns import mask_secrets
+from lockstep_records.text.secret_patterns import mask_secrets
 
 OUTPUT_SUFFIX, ERROR_SUFFIX = ".stderr", ".error.json"
 MAX_OUTPUT_BYTES = 64 << 10

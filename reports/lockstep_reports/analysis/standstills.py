@@ -5,7 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
-from lockstep_records.progress.hang_events import HangRecord, hangs_of, rank_words, standstill_words
+from lockstep_outcomes.progress.hang_events import (
+    HangRecord,
+    hangs_of,
+    rank_words,
+    standstill_words,
+)
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.recording import Recording

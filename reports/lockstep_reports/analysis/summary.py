@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events.event import Event
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import Pauses, StepLoss, slow_columns, step_losses
 from lockstep_reports.recording.steps import Member, Steps

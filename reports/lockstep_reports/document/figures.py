@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.shared.palette import BLUE
+from lockstep_catalogue.palette import BLUE
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Integers, Matrix

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_catalogue.vocabulary import Severity
-from lockstep_records.outcomes.first_line import first_line
-from lockstep_records.progress.hang_events import rank_words
+from lockstep_outcomes.first_line import first_line
+from lockstep_outcomes.progress.hang_events import rank_words
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis

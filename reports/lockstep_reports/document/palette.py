@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstep_records.shared.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
+from lockstep_catalogue.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
 
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
 # One hue path, light to dark in even steps of lightness, so that it also reads in grey.

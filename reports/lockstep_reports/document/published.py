@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_catalogue import vocabulary
-from lockstep_records.joblogs.model import Line
+from lockstep_outcomes.joblogs.model import Line
 from lockstep_reports.analysis.compare import Change
 from lockstep_reports.analysis.cost import Cause
 from lockstep_reports.analysis.standstills import Standstill

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep_records.progress.job_goodput import WholeJob
+from lockstep_outcomes.progress.job_goodput import WholeJob
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.cost import causes
 from lockstep_reports.analysis.steps import StepAnalysis

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.shared.palette import STATE_COLOURS
+from lockstep_catalogue.palette import STATE_COLOURS
 from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis

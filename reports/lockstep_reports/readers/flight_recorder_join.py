@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.recording.collectives import (
     FlightRecorderLog,
     PhaseAtHang,

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.progress.hang_events import HangRecord, record_of
+from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
+from lockstep_outcomes.slurm import ENDED_STATES, state_of
 from lockstep_records.events.event import Event, read_events
 from lockstep_records.files.jobs import list_attempts
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.of_job import evidence_of
-from lockstep_records.outcomes.slurm import ENDED_STATES, state_of
 from lockstep_records.page.reader import Page
-from lockstep_records.progress.hang_events import HangRecord, record_of
-from lockstep_records.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.pages import NoStepsError, read_pages
 from lockstep_reports.recording.recording import Attempt, Recording

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from lockstep_outcomes.joblogs.model import log_files
+from lockstep_outcomes.joblogs.reading.read import read_log
 from lockstep_records.file_access.compressed import read_head
-from lockstep_records.joblogs.model import log_files
-from lockstep_records.joblogs.reading.read import read_log
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.recording import LogRecording
 

@@ -12,7 +12,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_catalogue.vocabulary import Outcome
-from lockstep_records.shared.prometheus import MAX_POINTS, Prometheus, Series
+from lockstep_prometheus.client import MAX_POINTS, Prometheus, Series
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions

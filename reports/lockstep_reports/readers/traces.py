@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_FILES

@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Any
 
 from lockstep_catalogue.vocabulary import Outcome
+from lockstep_outcomes.joblogs.model import JobLog
+from lockstep_outcomes.progress.hang_events import HangRecord
 from lockstep_records.events.event import Event
-from lockstep_records.joblogs.model import JobLog
-from lockstep_records.progress.hang_events import HangRecord
 from lockstep_reports.recording.collectives import CollectiveLog, FlightRecorderLog
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps

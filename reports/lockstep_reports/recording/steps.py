@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
 
 MAX_WORLD_SIZE = 1 << 20

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from lockstep_records.shared.durations import parse_time
+from lockstep_records.text.durations import parse_time
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import OperationTrace

@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.document.model import Block, Document, Figure, Section, Shares, Table
 from lockstep_reports.document.palette import SEVERITY_COLOURS
 

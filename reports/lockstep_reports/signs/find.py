@@ -10,7 +10,7 @@ from lockstep_reports.signs.series import SERIES, NodeSeries
 from lockstep_reports.verdict.verdict import Episode
 
 if TYPE_CHECKING:
-    from lockstep_records.shared.prometheus import Prometheus
+    from lockstep_prometheus.client import Prometheus
 
 _STEP_SECONDS, _MOST_POINTS = 5.0, 2000
 _RATE_SECONDS = 60.0  # two scrapes at least, at any interval that is usual

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lockstep_cli.options import DurationRange
 from lockstep_records.files.jobs import newest_job
-from lockstep_records.shared.options import DurationRange
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

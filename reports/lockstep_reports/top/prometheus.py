@@ -8,7 +8,7 @@ import numpy as np
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
-from lockstep_records.shared.prometheus import Prometheus, Series
+from lockstep_prometheus.client import Prometheus, Series
 from lockstep_reports import nan_stats
 from lockstep_reports.top import snapshot
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
-from lockstep_records.progress.hangs import (
+from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
     PAUSE_TIMEOUT_SECONDS,
     HangTimeouts,

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 from lockstep_reports.top.snapshot import RankRow, Snapshot
 from lockstep_reports.wording import clock, duration, milliseconds, plural
 

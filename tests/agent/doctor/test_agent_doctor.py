@@ -11,7 +11,7 @@ import pytest
 from lockstep_agent.doctor import checkup
 from lockstep_agent.doctor.fleet import compare, parse_figures, read_fleet
 from lockstep_agent.settings.options import Options
-from lockstep_records.shared.node_figure import Figure
+from lockstep_records.files.node_figure import Figure
 
 from ..fake_node import FakeNode, h100
 from ..in_process import refused_message

@@ -18,8 +18,8 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.settings.options import Options
 from lockstep_catalogue import Metric, incidents, training
+from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.switches import Switches, write_switches
-from lockstep_records.progress.hangs import HangTimeouts
 
 from ..live_page import ALL_REDUCE_BYTES, LivePage
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_outcomes.unreported import UnreportedJobs
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.delivery.unreported import UnreportedJobs
 from lockstep_records.events.event import FILE_NAME, Event, append_event
 
 from .test_agent_pods import UIDS, Kubelet, write_page

@@ -17,8 +17,8 @@ from lockstep_agent.jobs.listing import MAX_PAGES
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pods import Pod, PodNames
 from lockstep_catalogue import training
+from lockstep_outcomes.unreported import UnreportedJobs
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.delivery.unreported import UnreportedJobs
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import list_jobs, page_path, plain_roots
 from lockstep_records.page.layout import SLOT

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from lockstep.hangs.node_watch import _NodeWatch
+from lockstep_outcomes.progress.hang_events import hangs_of
+from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_records.progress.hang_events import hangs_of
-from lockstep_records.progress.hangs import HangTimeouts
 
 
 def test_the_end_of_a_hang_is_an_event_once_the_ranks_move_again() -> None:

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
-from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
-from lockstep_records.events.event import Event, read_events
-from lockstep_records.files.attempts import newest_pages
-from lockstep_records.page.reader import read_page
-from lockstep_records.progress.hangs import (
+from lockstep_outcomes.progress.hangs import (
     HangTimeouts,
     find_hang,
     hang_limit_seconds,
     ranks_behind,
 )
-from lockstep_records.shared.durations import format_duration
+from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
+from lockstep_records.events.event import Event, read_events
+from lockstep_records.files.attempts import newest_pages
+from lockstep_records.page.reader import read_page
+from lockstep_records.text.durations import format_duration
 
 from ..torch_versions import without_flight_recorder
 

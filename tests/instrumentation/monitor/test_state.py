@@ -13,9 +13,9 @@ import torch
 import lockstep
 from lockstep.monitor.divergence import WINDOW, LossJudge
 from lockstep.monitor.memory import Memory
+from lockstep_outcomes.progress.goodput import goodput_ns
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_rows
-from lockstep_records.progress.goodput import goodput_ns
 
 from ..rank_page import ENVIRONMENT, page_of
 

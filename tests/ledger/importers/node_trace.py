@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import Evidence
 from lockstep_records.events.event import Event
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import Evidence
 
 _NUM_COLUMNS = 3
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
 
 from .arrivals import Fact
 from .runs import Run

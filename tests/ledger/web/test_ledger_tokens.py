@@ -15,7 +15,7 @@ from lockstep_ledger.commands.serve import serve
 from lockstep_ledger.web.grants import WRITER_SCOPES, Grant, Tokens, read_tokens
 from lockstep_ledger.web.intake import granted
 from lockstep_records.events.kinds import KINDS
-from lockstep_records.shared.token_files import read_token_lines
+from lockstep_records.file_access.token_files import read_token_lines
 
 from ..service import application
 from ..stories import Story, checked, delivery

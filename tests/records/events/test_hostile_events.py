@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import Evidence, NodeEvent
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import FILE_NAME, Event, append_event, parse_event, read_events
 from lockstep_records.files.jobs import job_folder
-from lockstep_records.outcomes.classify import classify
-from lockstep_records.outcomes.evidence import Evidence, NodeEvent
 
 STRANGER = 4711
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep_records.shared.durations import format_duration
+from lockstep_records.text.durations import format_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.inject import inject

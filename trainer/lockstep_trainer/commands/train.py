@@ -6,7 +6,7 @@ import click
 
 from lockstep.launch.options import JOB_FIELDS, job_options
 from lockstep.launch.run import launch
-from lockstep_records.shared.options import bad_input
+from lockstep_cli.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
 
 

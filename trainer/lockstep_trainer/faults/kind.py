@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import nn
 
-from lockstep_records.shared.durations import format_duration, parse_duration
+from lockstep_records.text.durations import format_duration, parse_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.fault import Fault

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import click
 
-from lockstep_records.shared.options import FiniteRange
+from lockstep_cli.options import FiniteRange
 from lockstep_trainer.flags import POSITIVE, SIZE, flag
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")

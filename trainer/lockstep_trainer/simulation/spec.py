@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import click
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_cli.options import DurationRange, FiniteRange
 from lockstep_records.page.layout import MAX_ROWS
-from lockstep_records.shared.options import DurationRange, FiniteRange
 from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, check_finite, flag
 from lockstep_trainer.layout.mesh import AXES, Layout
 from lockstep_trainer.simulation.faults import SimulatedFault, parse_faults

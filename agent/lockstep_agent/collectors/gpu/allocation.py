@@ -15,7 +15,7 @@ from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import hiding_words, read_process_job
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
-from lockstep_records.shared.printable import drop_unprintable
+from lockstep_records.text.printable import drop_unprintable
 
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")

@@ -6,7 +6,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
-from lockstep_records.shared.printable import drop_unprintable
+from lockstep_records.text.printable import drop_unprintable
 
 # NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {

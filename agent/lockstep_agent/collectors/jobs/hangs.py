@@ -1,6 +1,6 @@
 """Hangs of the ranks of this node, judged from their pages, however the ranks were started.
 
-The rule is the one of ``lockstep run`` (``lockstep_records.progress.hangs``); here it works for
+The rule is the one of ``lockstep run`` (``lockstep_outcomes.progress.hangs``); here it works for
 ranks that plain torchrun or a batch system started.
 """
 
@@ -17,8 +17,8 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_outcomes.progress.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
 from lockstep_records.page.reader import Page
-from lockstep_records.progress.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
 
 _log = logging.getLogger(__name__)
 _MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place

@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue import agent
-from lockstep_records.shared.distribution import installed_version
+from lockstep_records.distribution import installed_version
 
 
 class AgentInfo:

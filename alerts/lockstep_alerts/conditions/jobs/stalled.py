@@ -1,4 +1,4 @@
-"""Ranks of a job hang, by the agent's judgement: the rule is that of ``lockstep_records.progress``.
+"""Ranks of a job hang, by the agent's judgement: the rule of ``lockstep_outcomes.progress``.
 
 The agent of a node knows the time-outs of the job, the median step and which of its ranks are in a
 planned pause. What it cannot know is decided here: whether ranks of other nodes are in one.
@@ -18,7 +18,7 @@ from lockstep_catalogue.labels import CLUSTER, JOB_ID, OWN_WORK_PHASES
 from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
-from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _STEPS, _LONG_STEPS = 20, 1.5

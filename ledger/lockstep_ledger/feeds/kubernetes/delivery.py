@@ -12,7 +12,7 @@ import msgspec
 
 from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
 _BATCH = 500

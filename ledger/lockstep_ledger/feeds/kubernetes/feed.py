@@ -19,7 +19,7 @@ from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerEr
 from lockstep_ledger.feeds.kubernetes.story import Job, Storyteller
 from lockstep_ledger.feeds.kubernetes.verdicts import unseen
 from lockstep_ledger.feeds.kubernetes.world import World
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.25

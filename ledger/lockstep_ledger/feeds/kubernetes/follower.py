@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lockstep_ledger.feeds.kubernetes.fields import count_of, list_of, part_of, text_of
 from lockstep_ledger.feeds.kubernetes.kinds import Kind
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
 _PAGE = 500

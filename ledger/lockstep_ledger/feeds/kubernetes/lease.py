@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.fields import part_of, seconds_of, text_of
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
 RENEW_SECONDS = 2.0

@@ -12,7 +12,7 @@ import msgspec
 
 from lockstep_ledger.feeds.kubernetes.fields import count_of, list_of, part_of, text_of
 from lockstep_ledger.feeds.kubernetes.pods import PodRun
-from lockstep_records.shared.token_files import read_token
+from lockstep_records.file_access.token_files import read_token
 
 _TIMEOUT_SECONDS = 30.0
 _PAGE = 500

@@ -16,7 +16,7 @@ from lockstep_ledger.feeds.kubernetes.fields import (
     text_of,
 )
 from lockstep_ledger.feeds.kubernetes.kinds import CLAIMS, WORKLOADS, Kind
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 JOB_ID_LABEL = "lockstep/job-id"
 """Label or annotation with the id by which ``lockstep run`` knows the job, where that differs."""

@@ -14,7 +14,7 @@ from lockstep_ledger.feeds.kubernetes.fields import (
     seconds_of,
     text_of,
 )
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 Fate = Literal["", "succeeded", "failed", "disrupted", "taken", "unseen"]
 """How a run of a pod's containers ended: taken away by whoever owns it, or while nobody looked."""

@@ -16,7 +16,7 @@ import yaml
 from kubernetes import client, config
 from kubernetes.watch.watch import iter_resp_lines
 
-from lockstep_records.shared.printable import printable
+from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0

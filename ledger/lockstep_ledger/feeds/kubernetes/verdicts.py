@@ -8,9 +8,9 @@ from typing import Any
 from lockstep_ledger.feeds.kubernetes.kinds import PODS
 from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
 from lockstep_ledger.feeds.kubernetes.pods import DISRUPTIONS, Pod, PodRun
-from lockstep_records.outcomes.classify import Classification, classify
-from lockstep_records.outcomes.evidence import Evidence, RankEnd
-from lockstep_records.outcomes.signs import SCHEDULER_SIGNS
+from lockstep_outcomes.classify import Classification, classify
+from lockstep_outcomes.evidence import Evidence, RankEnd
+from lockstep_outcomes.signs import SCHEDULER_SIGNS
 
 _QUEUE_WORDS = {"Preempted": "PreemptionByKueue", "NodeFailures": "NodeLost"}
 _MAX_PODS = 64

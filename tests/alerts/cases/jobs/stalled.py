@@ -1,7 +1,7 @@
 from lockstep_alerts.conditions.jobs.stalled import _JUDGED_EVERY_SECONDS, Stalled
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
-from lockstep_records.progress.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
 from ..case import Case, proves
 from ..synthetic import (

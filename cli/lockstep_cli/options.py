@@ -1,0 +1,97 @@
+"""Types of command-line options that several commands share: numbers, durations, addresses."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from lockstep_records.text.durations import REMEDY, format_duration, parse_duration
+
+_HIGHEST_PORT = 65_535
+
+
+class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
+    """What its block raises as a ValueError, or one of these types, is a usage error: exit 2."""
+
+    def __init__(self, *more: type[Exception]) -> None:
+        self._kinds: tuple[type[Exception], ...] = (ValueError, *more)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, self._kinds):
+            raise click.UsageError(str(error)) from error
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """What a function makes of the text of an option; its ValueError is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; a default of another type is taken as it is."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; this class does not
+    """A number between two bounds; nan and inf are refused."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; a usage error names what was given."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} must be a finite number.", param, ctx)
+        return number
+
+
+class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds."""
+
+    name = "duration"
+
+    def __init__(self, shortest_seconds: float = 0.0, longest_seconds: float | None = None) -> None:
+        self._shortest, self._longest = shortest_seconds, longest_seconds
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds; a usage error names what was given and what would be right."""
+        if isinstance(value, int | float):  # a default, in seconds already
+            return float(value)
+        try:
+            seconds = parse_duration(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a duration; {REMEDY}.", param, ctx)
+        if seconds < self._shortest or (self._longest is not None and seconds > self._longest):
+            self.fail(f"{value} is not in the range {self._range()}.", param, ctx)
+        return seconds
+
+    def _range(self) -> str:
+        shortest = format_duration(self._shortest)
+        longest = "" if self._longest is None else f"<={format_duration(self._longest)}"
+        return f"{shortest}<=x{longest}"
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 host is in brackets, which are removed.
+
+    Raises:
+        ValueError: the text is not such an address.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))
+    is_name = host.isprintable() and not any(letter.isspace() or letter == "/" for letter in host)
+    if not colon or not host or not is_name or not is_number or int(port) > _HIGHEST_PORT:
+        raise ValueError(
+            f"{text!r} is not HOST:PORT with a port up to {_HIGHEST_PORT}, such as 127.0.0.1:9440"
+        )
+    return host, int(port)

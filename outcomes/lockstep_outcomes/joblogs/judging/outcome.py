@@ -1,0 +1,215 @@
+"""What became of a job, by its log: the outcome, the first cause, and who was to blame, if anyone.
+
+``kinds.KINDS`` is the table of causes; this module combines several of them.
+"""
+
+from dataclasses import dataclass
+
+from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
+from lockstep_outcomes.joblogs.judging.blame import find_suspect
+from lockstep_outcomes.joblogs.judging.judgement import Judgement
+from lockstep_outcomes.joblogs.judging.silence import judge_hang, judge_hidden_cause, judge_silence
+from lockstep_outcomes.joblogs.judging.spans import spans_of
+from lockstep_outcomes.joblogs.kinds import BY_NAME, Tier
+from lockstep_outcomes.joblogs.model import Finding, JobLog, Line
+from lockstep_records.events.event import PREEMPTED
+
+_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
+_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
+_NAMED_ENDS = _PREEMPTED | {"time_limit"}
+_SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
+_MOVED_ON_SECONDS = 60.0
+_MOST_EVIDENCE = 12
+_LAUNCHES = frozenset({"launch_failure", "launch_system"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incident:
+    """What happened, by a log.
+
+    Attributes:
+        blame: rank, group (a node), workload, nobody, or unknown.
+        cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the
+            log names none.
+        failure_class: None unless it failed.
+        evidence: lines that support it, the first cause first.
+        ended: time at which the resource manager ended the ranks, else the last time in the log;
+            seconds since 1970.
+    """
+
+    outcome: OutcomeOrRunning
+    blame: Verdict
+    ranks: tuple[int, ...]
+    group: str | None
+    cause: str | None
+    failure_class: FailureClass | None
+    reason: str
+    first: Line | None
+    evidence: tuple[Line, ...]
+    ended: float | None
+    startup_seconds: float | None
+    run_seconds: float | None
+    wall_seconds: float | None
+    seconds_after_last_progress: float | None
+
+
+def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
+    """The incident of a log.
+
+    Args:
+        log: what was read.
+        now_seconds: wall clock, which distinguishes a running job from one that fell silent; None
+            for a log that is complete.
+    """
+    return _with_times(log, _judge(log, now_seconds))
+
+
+def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
+    good = log.run_status in _GOOD
+    end = _end_of(log)
+    suspect = find_suspect(log, before=_horizon(log, end, good=good))
+    if good:
+        return _judge_success(log, end)
+    if suspect is not None and not _has_moved_on(log, suspect, end):
+        return _judge_failure(log, suspect)
+    if log.run_status is not None:
+        return Judgement(
+            outcome="not_converged", blame="workload", cause="not_converged",
+            reason=f"The run ended by itself without its target (it reported: {log.run_status}).",
+        )  # fmt: skip
+    if end is not None:
+        return _judge_end(end)
+    if hidden := judge_hidden_cause(log):
+        return hidden
+    return judge_hang(log) or judge_silence(log, now_seconds)
+
+
+def _has_moved_on(log: JobLog, suspect: Judgement, end: Finding | None) -> bool:
+    """Whether training moved on after the supposed cause, so that it was none.
+
+    Buffered output is printed late, so the clock has to agree; and where the launcher reports
+    ranks that failed, it was the cause whatever else was printed.
+    """
+    finding = suspect.first
+    if finding is not None and finding.kind in _LAUNCHES:
+        return _has_worked(log) and finding.last_order < log.progress_order
+    failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
+    if finding is None or failed_exit or finding.last_order > log.progress_order:
+        return False
+    if end is not None and end.kind == "torchrun_signal":
+        return False
+    failed_at, moved_at = finding.first.time, log.last_progress
+    if failed_at is None or moved_at is None:
+        return False
+    return moved_at - failed_at > _MOVED_ON_SECONDS
+
+
+def _horizon(log: JobLog, end: Finding | None, *, good: bool) -> int | None:
+    """Position from which on lines are consequences of the end; None where it failed by itself."""
+    orders = [end.order] if end is not None and _from_outside(log, end) else []
+    if good:
+        orders.append(log.run_stop_order)
+    return min(orders, default=None)
+
+
+def _from_outside(log: JobLog, end: Finding) -> bool:
+    """Whether a manager or a person ended the job, and not its own ranks' failure."""
+    if end.kind != "slurm_cancelled" or end.key == "JOB":
+        return True
+    return not any(_bad_exit(finding) for finding in log.select_kinds("srun_exit"))
+
+
+def _bad_exit(finding: Finding) -> bool:
+    how = finding.key
+    if finding.kind != "srun_exit":
+        # A launcher ends the other ranks by SIGTERM, which is not their failure.
+        return not set(finding.codes) <= {0, -15, PREEMPTED}
+    return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
+
+
+def _end_of(log: JobLog) -> Finding | None:
+    """The first line by which somebody ended the job; not a time limit or preemption."""
+    ends = log.select_kinds(
+        "time_limit",
+        "preempted",
+        "preempted_exit",
+        "slurm_cancelled",
+        "torchrun_signal",
+        "interrupted",
+    )
+    ends += tuple(f for f in log.select_kinds("summary_exit") if PREEMPTED in f.codes)
+    better = [end for end in ends if end.kind in _NAMED_ENDS]
+    return (better or ends or (None,))[0]
+
+
+def _has_worked(log: JobLog) -> bool:
+    return log.last_work is not None
+
+
+def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
+    reason = "The run reported its success."
+    if log.run_status == "planned stop":
+        after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
+        saved = "" if log.last_step is None else f", at step {log.last_step}"
+        reason = f"It ended itself as planned{after}{saved}."
+    stop, after_stop = log.run_stop, end.first.time if end else None
+    late = [f for f in log.findings if f.order > log.run_stop_order and _is_trouble(f)]
+    if end is not None and end.order > log.run_stop_order:
+        is_later = after_stop is not None and stop is not None and after_stop >= stop
+        later = f" {(after_stop or 0) - (stop or 0):.0f} s later" if is_later else ""
+        reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
+    elif late:
+        reason += " What failed afterwards was the leaving."
+    return Judgement(outcome="succeeded", reason=reason)
+
+
+def _is_trouble(finding: Finding) -> bool:
+    return BY_NAME[finding.kind].tier < Tier.MILESTONE
+
+
+def _judge_failure(log: JobLog, suspect: Judgement) -> Judgement:
+    if suspect.cause in _LAUNCHES and not _has_worked(log):
+        return Judgement(
+            outcome="failed", blame=suspect.blame, cause="launch_failure",
+            failure_class=suspect.failure_class, first=suspect.first,
+            reason="It never started: "
+            + ("the launcher refused it." if suspect.cause == "launch_failure" else
+               "the system could not start its tasks."),
+        )  # fmt: skip
+    return suspect
+
+
+def _judge_end(end: Finding) -> Judgement:
+    outcome: OutcomeOrRunning = "cancelled"
+    # A terminal sends these two: on Ctrl-C, and when it closes.
+    by_hand = end.kind == "interrupted" or end.key in _SIGINT | _SIGHUP
+    says = f"It was cancelled by {'a person' if by_hand else 'somebody'} outside"
+    if end.kind == "time_limit":
+        outcome, says = "time_limit", "It was still running when its time limit ended it"
+    elif end.kind in _PREEMPTED:
+        outcome, says = "preempted", "It was preempted"
+    cause = "preemption" if outcome == "preempted" else outcome
+    reason = f"{says}; nothing had failed."
+    return Judgement(outcome=outcome, cause=cause, first=end, reason=reason)
+
+
+def _with_times(log: JobLog, judgement: Judgement) -> Incident:
+    is_hang = judgement.cause == "hang" and judgement.outcome == "unknown"
+    return Incident(
+        outcome=judgement.outcome,
+        blame=judgement.blame,
+        ranks=judgement.ranks,
+        group=judgement.group,
+        cause=judgement.cause,
+        failure_class=judgement.failure_class,
+        reason=judgement.reason,
+        first=judgement.first.first if judgement.first else None,
+        evidence=_evidence(log, judgement),
+        **spans_of(log, is_hang=is_hang),
+    )
+
+
+def _evidence(log: JobLog, judgement: Judgement) -> tuple[Line, ...]:
+    lines = [judgement.first.first] if judgement.first else []
+    lines += [f.first for f in log.findings if _is_trouble(f) and f is not judgement.first]
+    return tuple(lines[:_MOST_EVIDENCE])

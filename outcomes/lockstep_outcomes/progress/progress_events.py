@@ -1,0 +1,251 @@
+"""Events that follow from the rank pages of a job on this node: resumes, checkpoints, goodput.
+
+The training process only writes its pages; who watches it, the launcher or the agent, writes these
+events. A poll sees the newest checkpoint: of several between two polls it reports the last.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_catalogue.vocabulary import ENDED_PHASES, GoodputState
+from lockstep_outcomes.progress.goodput import goodput_ns
+from lockstep_outcomes.progress.hang_events import hangs_of
+from lockstep_records.events.event import Event
+from lockstep_records.files.attempts import highest_step_before
+from lockstep_records.page.reader import Page
+
+GOODPUT_SECONDS = 60.0
+"""Time between two reports of goodput of a running attempt."""
+_REPLICA_AXES = frozenset({"dp", "fsdp"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moments:
+    """Times of an attempt on a node, seconds since 1970.
+
+    Attributes:
+        begin: when its launcher began to start it; the time until a rank's process is start-up.
+        ends: end of each rank's process, by rank; a rank without one is running.
+        over: when the attempt was over on the node; None while it runs.
+        num_gpus: GPUs of the node that are allocated to the job; None where unknown.
+        hang_begin: last progress before a hang of which no end was seen; None without.
+    """
+
+    begin: float | None = None
+    ends: Mapping[int, float] | None = None
+    over: float | None = None
+    num_gpus: int | None = None
+    hang_begin: float | None = None
+
+
+class ProgressEvents:
+    """Compares the pages of each poll with those of the poll before."""
+
+    def __init__(
+        self,
+        job_id: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job_id, self._clock = job_id, clock
+        self._checkpoints: dict[int, int] = {}
+        self._resumed: set[int] = set()
+        self._num_failed: dict[tuple[int, str, str], int] = {}
+        self._next_goodput_seconds = 0.0
+
+    def poll(self, pages: list[Page], moments: Moments, *, is_last: bool = False) -> list[Event]:
+        """What is new in the pages of one attempt, and its goodput at the last call."""
+        if not pages:
+            return []
+        attempt = int(pages[0].identity["attempt"])
+        events = [
+            *self._failures(pages, attempt),
+            *self._resumes(pages, attempt),
+            *self._new_checkpoints(pages, attempt),
+        ]
+        now = self._clock()
+        if is_last or now >= self._next_goodput_seconds:
+            self._next_goodput_seconds = now + GOODPUT_SECONDS
+            fields = goodput_fields(pages, moments, now, time.monotonic_ns())
+            events.append(self._event("goodput", attempt, fields, now))
+        return events
+
+    def _resumes(self, pages: list[Page], attempt: int) -> Iterator[Event]:
+        """A resume once an attempt, by the first page that tells of one."""
+        if attempt in self._resumed:
+            return
+        page = next((p for p in pages if p.periodic["restored_step"] is not None), None)
+        if page is None:
+            return
+        self._resumed.add(attempt)
+        step, requested = page.periodic["restored_step"], page.periodic["restore_requested"]
+        passed_over = page.periodic["passed_over"]
+        before = highest_step_before(page.path)
+        fields = {
+            "step": step,
+            "fallback": bool(passed_over) or (requested is not None and requested != step),
+            "passed_over": passed_over,
+            "seconds": page.periodic["restore_seconds"],
+        }
+        if before is not None:
+            fields["steps_lost"] = max(0, before - step)
+        yield self._event("job_resumed", attempt, fields, self._clock())
+
+    def _failures(self, pages: list[Page], attempt: int) -> Iterator[Event]:
+        """Checkpoints and restores that failed since the poll before.
+
+        Ranks take part in the same ones, so the highest count of a rank is that of the node.
+        """
+        totals = {
+            ("checkpoint_failed", "failed"): max(p.state["checkpoints"]["failed"] for p in pages),
+            ("checkpoint_failed", "invalid"): max(p.periodic["checkpoints_invalid"] for p in pages),
+            ("restore_failed", ""): max(p.periodic["restores"]["failed"] for p in pages),
+        }
+        for (kind, outcome), total in totals.items():
+            if total > self._num_failed.get((attempt, kind, outcome), 0):
+                self._num_failed[attempt, kind, outcome] = total
+                fields = {"total": total, **({"outcome": outcome} if outcome else {})}
+                yield self._event(kind, attempt, fields, self._clock())
+
+    def _new_checkpoints(self, pages: list[Page], attempt: int) -> Iterator[Event]:
+        """A checkpoint is durable when every rank of the node says so; one event a step."""
+        steps = [page.state["checkpoint_step"] for page in pages]
+        if None in steps:
+            return
+        step = min(steps)
+        if step <= self._checkpoints.get(attempt, -1):
+            return
+        self._checkpoints[attempt] = step
+        page = max(pages, key=lambda p: p.state["checkpoint_wall_ns"] or 0)
+        fields: dict[str, Any] = {"step": step}
+        # The time of writing is that of the newest write, which may be a later one that failed.
+        if page.periodic["write_step"] == step:
+            fields["seconds"] = page.periodic["write_seconds"]
+        if page.periodic["checkpoints_verified"]:
+            fields["verified"] = True
+        wall_ns = page.state["checkpoint_wall_ns"]
+        moment = self._clock() if wall_ns is None else wall_ns / 1e9
+        yield self._event("checkpoint_durable", attempt, fields, min(moment, self._clock()))
+
+    def _event(self, kind: str, attempt: int, fields: dict[str, Any], moment: float) -> Event:
+        return Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields, time=moment)
+
+
+def goodput_fields(
+    pages: list[Page], moments: Moments, now: float, monotonic_ns: int
+) -> dict[str, Any]:
+    """Fields of a goodput event: seconds of the node's ranks by state.
+
+    The time from ``begin`` to a rank's process is start-up, and from its end to that of the attempt
+    ``other``: the leaving of others is waited for. Time in communication beyond that of the rank
+    that needs least, among ranks with the same place in the model, is waiting for stragglers. GPUs
+    beyond the ranks are idle.
+
+    Args:
+        pages: of the ranks of this node in one attempt.
+        moments: of the attempt.
+        now: wall clock.
+        monotonic_ns: monotonic clock at the same moment.
+    """
+    spent_by_rank = {
+        int(page.identity["rank"]): _rank_ns(page, moments, now, monotonic_ns) for page in pages
+    }
+    _separate_waits(pages, spent_by_rank)
+    totals: dict[str, int] = {}
+    for spent in spent_by_rank.values():
+        for state, ns in spent.items():
+            totals[state] = totals.get(state, 0) + ns
+    idle = (moments.num_gpus or 0) - len(pages)
+    if idle > 0 and moments.begin is not None:
+        until = now if moments.over is None else moments.over
+        totals["idle"] = round(idle * max(0.0, until - moments.begin) * 1e9)
+    steps = [page.state["step"] for page in pages if page.state["step"] is not None]
+    fields: dict[str, Any] = {
+        "rank_seconds": {state: round(ns / 1e9, 6) for state, ns in totals.items() if ns},
+        "num_ranks": len(pages) + max(0, idle),
+        "tokens": sum(page.state["tokens"] for page in pages),
+    }
+    if moments.num_gpus is not None:
+        fields["num_gpus"] = moments.num_gpus
+    if steps:
+        fields["last_step"] = max(steps)
+    return fields
+
+
+def _rank_ns(
+    page: Page, moments: Moments, now: float, monotonic_ns: int
+) -> dict[GoodputState, int]:
+    rank = int(page.identity["rank"])
+    end = (moments.ends or {}).get(rank)
+    until_ns = monotonic_ns if end is None else monotonic_ns - round((now - end) * 1e9)
+    # A page that says its rank has ended is not waited for, also where no launcher saw the end.
+    if end is None and page.phase in ENDED_PHASES:
+        until_ns = page.progress_ns
+    spent = dict(goodput_ns(page, until_ns))
+    if page.phase in ENDED_PHASES:
+        # A rank's process ends after its last update.
+        leaving_ns = max(0, until_ns - page.progress_ns)
+        moved_ns = min(spent["unknown"], leaving_ns)
+        spent["unknown"] -= moved_ns
+        spent["other"] += moved_ns
+        if moments.hang_begin is not None:
+            # It waited until a time-out ended the hang: in a step that never ended.
+            stood_ns = round((page.progress_wall_seconds - moments.hang_begin) * 1e9)
+            moved_ns = min(spent["communication"], max(0, stood_ns))
+            spent["communication"] -= moved_ns
+            spent["hang"] += moved_ns
+    if moments.begin is not None:
+        process_seconds = page.periodic["process_seconds"] or 0.0
+        born = page.identity["start_wall_ns"] / 1e9 - process_seconds
+        spent["startup"] += max(0, round((born - moments.begin) * 1e9))
+    if end is not None and moments.over is not None:
+        spent["other"] += max(0, round((moments.over - end) * 1e9))
+    return spent
+
+
+def _separate_waits(
+    pages: Iterable[Page], spent_by_rank: dict[int, dict[GoodputState, int]]
+) -> None:
+    """Moves the communication beyond the least of comparable ranks to waiting for stragglers."""
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for page in pages:
+        mesh = dict(page.identity["mesh"])
+        part = tuple(sorted((axis, at) for axis, at in mesh.items() if axis not in _REPLICA_AXES))
+        rank = int(page.identity["rank"])
+        if page.periodic["independent_rounds"]:
+            part = (("rank", rank),)  # it waits for no other
+        groups.setdefault(part, []).append(rank)
+    for ranks in groups.values():
+        least_ns = min(spent_by_rank[rank]["communication"] for rank in ranks)
+        for rank in ranks:
+            spent = spent_by_rank[rank]
+            spent["straggler_wait"] = spent["communication"] - least_ns
+            spent["communication"] = least_ns
+
+
+def moments_of(events: Sequence[Event], attempt: int, over: float | None = None) -> Moments:
+    """The times of an attempt by the events of its launcher; ``over`` is None while it runs."""
+    begin: float | None = None
+    launched: float | None = None
+    ends: dict[int, float] = {}
+    num_gpus: int | None = None
+    for event in events:
+        if event.kind == "job_started":
+            launched = event.time
+        elif event.kind == "attempt_started":
+            if event.attempt == attempt:
+                # The first attempt begins with its launcher, later ones when their ranks start.
+                begin = event.time if launched is None else launched
+                granted = event.fields.get("num_gpus")
+                num_gpus = granted if isinstance(granted, int) else None
+            launched = None
+        elif event.kind == "rank_ended" and event.attempt == attempt:
+            rank = event.fields.get("rank")
+            if isinstance(rank, int):
+                ends[rank] = event.time
+    begin = launched if begin is None else begin
+    lasting = [hang.begin for hang in hangs_of(events, attempt) if hang.end is None]
+    return Moments(
+        begin=begin, ends=ends, over=over, num_gpus=num_gpus, hang_begin=max(lasting, default=None)
+    )

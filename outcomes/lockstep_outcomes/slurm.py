@@ -1,0 +1,202 @@
+"""Jobs by Slurm's accounting, as sacct prints it.
+
+A state may name who cancelled ("CANCELLED by 1185300516"); a job that was requeued has several rows
+of one id.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, tzinfo
+
+from lockstep_outcomes.signs import SCHEDULER_SIGNS
+
+OPEN_STATES = frozenset({
+    "RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING",
+    "PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
+})  # fmt: skip
+ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
+_NO_NODE = "None assigned"
+_ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
+_GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
+# A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
+_MOST_REQUEUE_SECONDS = 600.0
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmRun:
+    """A run of a job that went back to the queue; None where the accounting says nothing."""
+
+    state: str
+    submit: float | None
+    start: float | None
+    end: float | None
+    nodes: int | None
+    gpus: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmJob(SlurmRun):
+    """A job by Slurm's accounting, with its newest run; None where that says nothing.
+
+    Attributes:
+        state: Slurm's name of the state, without who cancelled.
+        cancelled_by: user id or name behind "CANCELLED by".
+        exit_code: of its batch script; ``signal`` that ended it.
+        start: seconds since 1970, as ``submit`` and ``end``; None where it never had a node.
+        end: None while it waits or runs.
+        step_exit_code, step_signal: of the step which ended worst.
+        earlier: runs before a requeue, where the table has their rows.
+    """
+
+    job_id: str
+    name: str | None
+    cancelled_by: str | None
+    exit_code: int | None
+    signal: int | None
+    gpu_model: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    time_limit_seconds: float | None = None
+    qos: str | None = None
+    cluster: str | None = None
+    step_exit_code: int | None = None
+    step_signal: int | None = None
+    earlier: tuple[SlurmRun, ...] = ()
+
+
+def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
+    """One record a job, from rows of sacct.
+
+    The last row of a job holds its outcome, and the rows before it are requeues. Rows of
+    steps (``123.batch``, ``123.0``) count only where the job's own row is not among them.
+
+    Args:
+        table: rows in the order of printing.
+        zone: of times without one; the hour that a zone has twice counts as the first.
+    """
+    by_id: dict[str, list[dict[str, str]]] = {}
+    steps: dict[str, dict[str, str]] = {}
+    for row in table:
+        job_id = row["JobID"]
+        job, step, _ = job_id.partition(".")
+        if job and not step:
+            by_id.setdefault(job, []).append(row)
+        elif job and not job_id.endswith(".extern"):
+            steps.setdefault(job, row)
+        elif job:
+            steps.setdefault(f"{job}.extern", row)
+    for name, row in steps.items():
+        by_id.setdefault(name.removesuffix(".extern"), [row])
+    return [_job(job_id, own[-1], _earlier_runs(own), zone) for job_id, own in by_id.items()]
+
+
+def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows before a requeue; a row of a run that a later row tells of again is none."""
+    by_start = {_first(row, "Start"): row for row in own}
+    earlier = [row for row in by_start.values() if row is not own[-1]]
+    if not earlier:
+        return []
+    times = [_run(row, UTC) for row in (*earlier, own[-1])]
+    for number in reversed(range(len(earlier))):
+        submit, end = times[number + 1].submit, times[number].end
+        if submit is not None and end is not None and submit - end > _MOST_REQUEUE_SECONDS:
+            return earlier[number + 1 :]  # of another job of the same id
+    return earlier
+
+
+def state_of(text: str) -> tuple[str, str | None]:
+    """Slurm's name of a state, and who cancelled; flags and the ``+`` of a short column removed."""
+    word, _, by = text.strip().partition(" by ")
+    state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
+    # sacct cuts a word that its column has no room for.
+    states = OPEN_STATES | ENDED_STATES
+    if state and state not in states:
+        full = [name for name in states if name.startswith(state)]
+        state = full[0] if len(full) == 1 else state
+    return state, by.strip() or None
+
+
+def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
+    _, by = state_of(_first(row, "State") or "")
+    code, signal = _exit(_first(row, "ExitCode"))
+    step_code, step_signal = _exit(_first(row, "DerivedExitCode"))
+    last = _run(row, zone)
+    last = replace(last, end=None) if last.state in OPEN_STATES else last
+    return SlurmJob(
+        **asdict(last),
+        job_id=job_id,
+        name=_first(row, "JobName"),
+        cancelled_by=by,
+        exit_code=code,
+        signal=signal,
+        gpu_model=_gpus(row)[1],
+        user=_first(row, "User"),
+        account=_first(row, "Account"),
+        partition=_first(row, "Partition"),
+        time_limit_seconds=_span_seconds(_first(row, "Timelimit")),
+        qos=_first(row, "QOS"),
+        cluster=_first(row, "Cluster"),
+        step_exit_code=step_code,
+        step_signal=step_signal,
+        earlier=tuple(_run(each, zone) for each in earlier),
+    )
+
+
+def _run(row: dict[str, str], zone: tzinfo) -> SlurmRun:
+    return SlurmRun(
+        state=state_of(_first(row, "State") or "")[0],
+        submit=_time(_first(row, "Submit"), zone),
+        # What was cancelled in the queue again has a start and no node.
+        start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
+        end=_time(_first(row, "End"), zone),
+        nodes=_count(_first(row, "NNodes")),
+        gpus=_gpus(row)[0],
+    )
+
+
+def _gpus(row: dict[str, str]) -> tuple[int | None, str | None]:
+    """Number and model of a row's GPUs; no model where several are mixed."""
+    tres = _GPUS.findall(_first(row, "AllocTRES", "ReqTRES") or "")
+    models = [model for model, _ in tres if model]
+    # "gres/gpu=8,gres/gpu:h100=8" names the same eight twice.
+    counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
+    return sum(counts) if counts else None, models[0] if len(models) == 1 else None
+
+
+def _span_seconds(text: str | None) -> float | None:
+    """Seconds of [D-][HH:]MM:SS; None for UNLIMITED and the like."""
+    match = _SPAN.fullmatch(text or "")
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _first(row: dict[str, str], *names: str) -> str | None:
+    values = (row[name] for name in names if row.get(name, "") not in _ABSENT)
+    return next(values, None)
+
+
+def _exit(text: str | None) -> tuple[int | None, int | None]:
+    match = re.fullmatch(r"(\d+):(\d+)", text or "")
+    if match is None:
+        return None, None
+    return int(match[1]), int(match[2]) or None
+
+
+def _count(text: str | None) -> int | None:
+    match = re.match(r"\d+", text or "")
+    return int(match[0]) if match else None
+
+
+def _time(text: str | None, zone: tzinfo) -> float | None:
+    """Seconds since 1970, of a time in the zone or of seconds as SLURM_TIME_FORMAT=%s prints."""
+    if text is not None and text.isdecimal():
+        return float(text) or None
+    try:
+        return datetime.fromisoformat(text or "").replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
+        return None

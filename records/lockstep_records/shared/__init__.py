@@ -1,1 +1,0 @@
-"""What every component needs: options, durations, tokens, printable text, Prometheus."""

@@ -1,0 +1,1 @@
+"""Text that people write and read: durations, printable lines, masked secrets."""

@@ -1,0 +1,283 @@
+"""The outcome table: each case of the field gets its outcome, class, cause and culprit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coverage_page.declared.outcomes import render
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
+from lockstep_outcomes.classify import Classification, classify
+from lockstep_outcomes.evidence import (
+    Evidence,
+    NodeEvent,
+    RankEnd,
+    node_events_of,
+    ranks_of,
+)
+from lockstep_outcomes.joblogs.kinds import BY_NAME, KINDS, Tier
+from lockstep_outcomes.progress.hang_events import hangs_of
+from lockstep_outcomes.rules import RULES
+from lockstep_outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
+from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES
+from lockstep_records.events.event import Event
+
+DOCS = Path(__file__).parents[2] / "docs"
+# ruff: noqa: E501  # a case stands on one line, as a row of the table does
+OOM = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in step\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB"
+)
+TIMEOUT = (
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout:"
+    " WorkNCCL(SeqNum=13, OpType=ALLREDUCE) ran for 600029 milliseconds before timing out."
+)
+CLOSED = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"
+)
+RPC_CLOSED = (
+    "RuntimeError: eof (this error originated at tensorpipe/transport/shm/connection_impl.cc:259)"
+)
+BUG = 'Traceback (most recent call last):\n  File "m.py", line 3\nTypeError: forward() got 3'
+MISSING = (
+    'Traceback (most recent call last):\n  File "loader.py", line 3, in read_shard\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-0001.tar'"
+)
+
+
+def ends(*codes: int, **texts: str) -> tuple[RankEnd, ...]:
+    """Ranks by exit status; the first that failed by itself is first. ``r3`` is rank 3's output."""
+    failed = [rank for rank, code in enumerate(codes) if code not in {0, -15, 75}]
+    return tuple(
+        RankEnd(
+            rank=rank, exit_code=code, first=bool(failed) and rank == failed[0],
+            last_lines=texts.get(f"r{rank}", texts.get("each", "")), time=100.0,
+        )
+        for rank, code in enumerate(codes)
+    )  # fmt: skip
+
+
+def case(*values: Any, **evidence: Any) -> Any:
+    outcome, failure_class, cause, culprits = values
+    return pytest.param(
+        Evidence(**evidence), outcome, failure_class, cause, culprits, id=cause + str(culprits)
+    )
+
+
+def lines(text: str, ranks: range) -> dict[str, str]:
+    return {f"r{rank}": text.format(rank) for rank in ranks}
+
+
+CASES = [
+    case("failed", "unknown", "peer_failure", (), ranks=ends(1, 1, each=RPC_CLOSED)),
+    case("succeeded", None, "success", (), ranks=ends(0, 0)),
+    case("succeeded", None, "success", (), ranks=ends(0, 0, each=OOM)),
+    case("failed", "user", "gpu_oom", (3,), ranks=ends(-6, -6, -6, 1, r3=OOM, **lines(TIMEOUT, range(3)))),
+    case("failed", "user", "gpu_oom", (), ranks=ends(1, 1, 1, 1, each=OOM)),
+    case("failed", "user", "host_oom", (2,), ranks=ends(-15, -15, 76)),
+    case("failed", "user", "host_oom", (1,), ranks=ends(-15, -9), node_events=(
+        NodeEvent(sign="host_oom", node="n1", ranks=(1,), detail="Out of memory: Killed process"),)),
+    case("failed", "unknown", "collective_timeout", (), ranks=ends(-6, -6, each=TIMEOUT.format(0))),
+    case("failed", "unknown", "hang", (5,), ranks=ends(-6, -6, each=TIMEOUT.format(0)),
+         has_hung=True, missing=(5,)),
+    case("failed", "unknown", "segfault", (1,), ranks=ends(-15, -11, -15, -15)),
+    case("failed", "user", "segfault", (), ranks=ends(-11, -11, -11, -11)),
+    case("failed", "unknown", "killed", (2,), ranks=ends(1, 1, -9, 1, r0=CLOSED, r1=CLOSED)[2:]),
+    case("failed", "unknown", "exit", (0,), ranks=ends(3, -15, -9, -9)),
+    case("failed", "user", "exception", (1,), ranks=ends(-15, 1, -15, r1=BUG)),
+    case("failed", "user", "exception", (), ranks=ends(1, 1, 1, each=BUG)),
+    case("failed", "user", "data_error", (), ranks=ends(1, 1, 1, 1, each=MISSING)),
+    case("failed", "user", "data_error", (2,), ranks=ends(-15, -15, 1, -15, r2=MISSING)),
+    case("failed", "user", "bad_arguments", (), ranks=ends(2, 2)),
+    case("failed", "user", "launch_failure", (), ranks=ends(127, 127)),
+    case("failed", "user", "launch_failure", (), scheduler=("ImagePullBackOff",)),
+    case("failed", "infra", "launch_system", (), scheduler=("LAUNCH_FAILED",)),
+    case("failed", "user", "wrong_topology", (), ranks=ends(1, -15, r0=(
+        'Traceback (most recent call last):\n  File "a.py"\n'
+        "ValueError: world_size (8) is not equal to tp x pp (16)"))),
+    case("failed", "user", "wrong_topology", (), ranks=ends(1, -15, r0="CUDA error: invalid device ordinal")),
+    case("time_limit", "user", "time_limit", (), ranks=ends(-15, -9, 1, each=BUG), scheduler=("TIMEOUT",)),
+    case("time_limit", "user", "time_limit", (), ranks=ends(-15, -15), launcher_signal="SIGTERM",
+         at_time_limit=True, outside_time=99.0),
+    case("failed", "user", "exception", (0,), ranks=ends(1, -15, r0=BUG), scheduler=("TIMEOUT",),
+         outside_time=4000.0),
+    case("succeeded", None, "time_limit_after_success", (), ranks=ends(-15, -15, r0="training is done"),
+         scheduler=("TIMEOUT",)),
+    case("succeeded", None, "teardown_crash", (), ranks=ends(-11, -6, each="Training completed")),
+    case("succeeded", None, "teardown_crash", (), ranks=tuple(
+        RankEnd(rank=rank, exit_code=-11, phase="done") for rank in range(2))),
+    case("not_converged", None, "not_converged", (), ranks=ends(0, 0), reported=("not_converged",)),
+    case("failed", "unknown", "hang", (1,), ranks=ends(-15, -9), launcher_signal="SIGTERM",
+         has_hung=True, missing=(1,)),
+    case("preempted", None, "preemption", (), ranks=ends(75, 75)),
+    case("preempted", None, "preemption", (), ranks=ends(-15, -9), scheduler=("PREEMPTED",)),
+    case("preempted", None, "eviction", (), scheduler=("Evicted",)),
+    case("failed", "infra", "node_failure", (), scheduler=("NODE_FAIL",)),
+    case("failed", "infra", "node_failure", (), ranks=ends(-6, -6, each=TIMEOUT.format(0)), node_events=(
+        NodeEvent(sign="node_lost", node="n7", detail="gone"),)),
+    case("failed", "infra", "xid", (3,), ranks=ends(-15, -15, -15, 1), node_events=(
+        NodeEvent(sign="xid", node="n7", ranks=(3,), detail="79 fallen off the bus"),)),
+    case("succeeded", None, "success", (), ranks=ends(0, 0), node_events=(
+        NodeEvent(sign="xid", node="n7", ranks=(1,), detail="79"),)),
+    case("failed", "user", "exception", (0,), ranks=ends(1, -15, r0=BUG), node_events=(
+        NodeEvent(sign="xid", node="n7", ranks=(1,), detail="43 of the program's own"),)),
+    case("cancelled", None, "cancelled", (), ranks=ends(-15, -15), launcher_signal="SIGINT"),
+    case("cancelled", None, "cancelled", (), ranks=ends(75, -9), launcher_signal="SIGTERM"),
+    case("cancelled", None, "cancelled", (), scheduler=("CANCELLED",)),
+    case("failed", "unknown", "peer_failure", (), ranks=ends(1, 1, each=CLOSED)),
+    case("failed", "unknown", "peer_failure", (), ranks=ends(-15, -15)),
+    case("unknown", "unknown", "unknown", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("evidence", "outcome", "failure_class", "cause", "culprits"), CASES)
+def test_the_table_judges(
+    evidence: Evidence,
+    outcome: str,
+    failure_class: str | None,
+    cause: str,
+    culprits: tuple[int, ...],
+) -> None:
+    judged = classify(evidence)
+    assert (judged.outcome, judged.failure_class, judged.cause, judged.culprit_ranks) == (
+        outcome, failure_class, cause, culprits,
+    ), judged  # fmt: skip
+    assert judged.reason.endswith(".")
+    assert "{" not in judged.reason
+
+
+def test_a_node_that_failed_is_named_where_no_rank_is() -> None:
+    lost = NodeEvent(sign="node_lost", node="n7", detail="kubelet stopped posting status")
+    judged = classify(Evidence(ranks=ends(-15, -15), node_events=(lost,)))
+    assert (judged.blame, judged.culprit_node) == ("group", "n7")
+    assert judged.evidence[0] == "node: kubelet stopped posting status"
+
+
+def test_the_sentence_names_rank_and_cause() -> None:
+    judged = classify(Evidence(ranks=ends(-15, 1, -15, r1=BUG)))
+    assert judged.reason == "TypeError: forward() got 3 on rank 1."
+    killed = classify(Evidence(ranks=ends(-15, -15, -9)))
+    assert killed.reason == "Rank 2 was killed by SIGKILL, and nothing tells by whom."
+
+
+def test_every_cause_that_a_line_can_name_has_its_rule_with_the_same_class() -> None:
+    for kind in KINDS:
+        if kind.tier not in {Tier.CAUSE, Tier.CRASH, Tier.NETWORK}:
+            continue
+        rule = next(rule for rule in RULES if rule.name == kind.name)
+        assert (rule.failure_class, rule.blame) == (BY_NAME[kind.name].failure_class, kind.blame)
+        judged = classify(Evidence(reported=(kind.name,)))
+        assert (judged.outcome, judged.cause) == ("failed", kind.name)
+
+
+def test_every_row_is_of_the_vocabularies_and_every_sign_has_a_row() -> None:
+    signs = {sign for rule in RULES for sign in rule.signs}
+    for rule in RULES:
+        assert rule.outcome in OUTCOMES
+        assert rule.failure_class in {*FAILURE_CLASSES, None}
+        assert rule.blame in VERDICTS
+        assert (rule.failure_class is None) == (
+            rule.outcome not in {"failed", "time_limit", "unknown"}
+        )
+    tables = (EXIT_SIGNS, SIGNAL_SIGNS, SCHEDULER_SIGNS)
+    assert {sign for table in tables for sign in table.values()} <= signs
+
+
+def test_the_page_of_the_table_has_every_rule() -> None:
+    page = render()
+    assert all(f"| `{rule.name}` |" in page for rule in RULES)
+    assert (DOCS / "outcomes.md").read_text().splitlines()[0] == page.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ("COMPLETED", "succeeded"),
+        ("FAILED", "failed"),
+        ("OUT_OF_MEMORY", "failed"),
+        ("NODE_FAIL", "failed"),
+        ("BOOT_FAIL", "failed"),
+        ("LAUNCH_FAILED", "failed"),
+        ("RECONFIG_FAIL", "failed"),
+        ("SPECIAL_EXIT", "failed"),
+        ("TIMEOUT", "time_limit"),
+        ("DEADLINE", "time_limit"),
+        ("CANCELLED", "cancelled"),
+        ("REVOKED", "cancelled"),
+        ("PREEMPTED", "preempted"),
+        ("REQUEUED", "preempted"),
+    ],
+)
+def test_a_state_of_slurm_alone_has_an_outcome(state: str, outcome: str) -> None:
+    assert classify(Evidence(scheduler=(state,))).outcome == outcome
+    assert state in ENDED_STATES - OPEN_STATES
+
+
+ranks = st.builds(
+    RankEnd,
+    rank=st.integers(0, 9),
+    exit_code=st.none() | st.integers(-70, 260),
+    first=st.booleans(),
+    exception=st.none() | st.text(max_size=40),
+    last_lines=st.sampled_from(["", OOM, BUG, CLOSED, "training is done", "\0\x1b[31m{}", TIMEOUT]),
+    phase=st.sampled_from([None, "done", "failed", "sync"]),
+    time=st.none() | st.floats(0, 1e9),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    ranks=st.lists(ranks, max_size=5),
+    scheduler=st.lists(st.sampled_from([*SCHEDULER_SIGNS, "Strange"]), max_size=2),
+    launcher_signal=st.sampled_from([None, "SIGTERM"]),
+    missing=st.lists(st.integers(0, 9), max_size=2),
+    has_hung=st.booleans(),
+)
+def test_whatever_the_evidence_there_is_one_outcome_and_no_rank_that_was_not_there(
+    ranks: list[RankEnd],
+    scheduler: list[str],
+    launcher_signal: str | None,
+    missing: list[int],
+    has_hung: bool,  # hypothesis gives it by name
+) -> None:
+    evidence = Evidence(
+        ranks=tuple(ranks), scheduler=tuple(scheduler), launcher_signal=launcher_signal,
+        missing=tuple(missing), has_hung=has_hung,
+    )  # fmt: skip
+    judged: Classification = classify(evidence)
+    assert judged.outcome in OUTCOMES
+    assert set(judged.culprit_ranks) <= {end.rank for end in ranks} | set(missing)
+    assert judged.reason.isprintable()
+
+
+@dataclass(frozen=True)
+class Written:
+    kind: str
+    fields: dict[str, Any]
+
+
+def test_evidence_is_read_from_events_of_any_shape() -> None:
+    written = (
+        Written("rank_ended", {"rank": 1, "exit_code": -9, "first": True, "exception": None}),
+        Written("rank_ended", {"rank": "x", "exit_code": 1}),
+        Written("rank_ended", {"rank": 2, "exit_code": "1", "first": 1}),
+        Written("hang", {"missing": [4, "5", True]}),
+        Written("hang", {"missing": 7}),
+        Written("node_event", {"sign": "xid", "detail": "79", "ranks": [1]}),
+        Written("node_event", {"sign": 5}),
+    )
+    events = [
+        Event(kind=each.kind, job_id="j", attempt=1, fields=each.fields, node="n1", time=5.0)
+        for each in written
+    ]
+    [first, second] = ranks_of(events, 1)
+    assert (first.rank, first.exit_code, first.first) == (1, -9, True)
+    assert (second.exit_code, second.first, second.node) == (None, False, "n1")
+    assert [hang.missing for hang in hangs_of(events, 1)] == [(4,), ()]
+    assert hangs_of(events, 0) == []
+    [event] = node_events_of(events, 1)
+    assert (event.sign, event.node, event.ranks) == ("xid", "n1", (1,))
+    assert ranks_of(events, 0) == ()

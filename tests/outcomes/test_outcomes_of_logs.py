@@ -1,0 +1,51 @@
+"""What a log names as first cause has the outcome and class of the one outcome table."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.joblogs.judging.outcome import judge_log
+from lockstep_outcomes.joblogs.model import JobLog
+from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.of_log import evidence_of_log
+
+from .joblog_cases import FOLDER, TRUTHS
+
+BENCH = Path(__file__).parents[2] / "bench" / "joblogs"
+sys.path.insert(0, str(BENCH))
+confusion: Any = importlib.import_module("confusion")
+
+
+def difference(log: JobLog) -> str | None:
+    """Where reader and table differ; the table calls what is not known by its name."""
+    incident = judge_log(log)
+    if incident.outcome == "running":
+        return None
+    judged = classify(evidence_of_log(log, incident))
+    expected = (incident.outcome, incident.failure_class)
+    if incident.outcome == "unknown":
+        expected = ("unknown", "unknown")
+    elif incident.outcome == "time_limit":
+        expected = ("time_limit", "user")  # too short a limit is its owner's to change
+    found = (judged.outcome, judged.failure_class)
+    return None if found == expected else f"{incident.cause}: reader {expected}, table {found}"
+
+
+@pytest.mark.parametrize("name", sorted(TRUTHS))
+def test_reader_and_table_agree_on_each_case(name: str) -> None:
+    assert difference(read_log(FOLDER / f"{name}.log")) is None
+
+
+@pytest.mark.parametrize("first", [1, pytest.param(101, marks=pytest.mark.exhaustive)])
+def test_reader_and_table_agree_on_made_logs(tmp_path: Path, first: int) -> None:
+    differences = []
+    for seed in range(first, first + (57 if first == 1 else 400)):
+        _, log = confusion.made_log(seed)
+        path = tmp_path / f"{seed}.log"
+        path.write_text("\n".join(log.lines))
+        differences.append(difference(read_log(path)))
+    assert [line for line in differences if line] == []

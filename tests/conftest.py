@@ -16,8 +16,8 @@ import httpx
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-# Tests and benches use one simulated cluster.
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+# What several components' tests share, and the simulated cluster of tests and benches.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench")]
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),

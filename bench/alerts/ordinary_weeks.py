@@ -11,9 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
+import alerts.situations.ordinary_weeks as weeks
 from alerts.situations.shipped import shipped
-
-from alerts.situations import ordinary_weeks as weeks
 
 
 def main() -> None:

@@ -82,7 +82,7 @@ def find_circle(graph: Graph) -> list[str]:
 
 
 def test_every_component_has_its_package() -> None:
-    assert len(package_folders()) == 10
+    assert len(package_folders()) == 12
 
 
 def test_no_file_and_no_sub_package_imports_itself_by_way_of_others() -> None:

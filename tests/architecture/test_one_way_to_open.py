@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-ROOMS = ("records/lockstep_records", "instrumentation/lockstep", "agent/lockstep_agent")
+ROOMS = (
+    "records/lockstep_records",
+    "outcomes/lockstep_outcomes",
+    "instrumentation/lockstep",
+    "agent/lockstep_agent",
+)
 OPENING = frozenset(("open", "read_text", "read_bytes", "mmap", "write_text", "write_bytes"))
 OPENING_OF_SHUTIL = frozenset(("copy", "copy2", "copyfile", "copyfileobj", "copytree", "move"))
 PROC = "of the kernel, in /proc or /sys"
@@ -39,7 +44,6 @@ MAY_OPEN = {
     "instrumentation/lockstep/monitor/memory": PROC,
     "instrumentation/lockstep/monitor/periodic": PROC,
     "agent/lockstep_agent/state_file": OWN,
-    "cli/lockstep_cli/settings_file": "the file of settings " + USERS,
     "agent/lockstep_agent/doctor/fleet": "results " + USERS,
     "agent/lockstep_agent/collectors/node/agent_info": PROC,
     "agent/lockstep_agent/collectors/gpu/allocation": "job files of the scheduler's prolog",

@@ -10,7 +10,7 @@ from lockstep_catalogue.palette import STATE_COLOURS
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_dashboards.layout import NAMED_COLORS
 
-BOARDS = Path(__file__).parents[3] / "dashboards" / "generated"
+BOARDS = Path(__file__).parents[2] / "dashboards" / "generated"
 
 
 def test_every_goodput_state_has_a_colour_of_its_own() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lockstep_records import distribution
 
-PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def test_the_name_is_the_one_in_the_project_file() -> None:

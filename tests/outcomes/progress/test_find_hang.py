@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_pages import written_page
 
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang
 from lockstep_records.page.reader import Page, read_page
-
-from ...records.sample_pages import written_page
 
 TIMEOUT_SECONDS, PAUSE_SECONDS = 1.0, 300.0
 TIMEOUTS = HangTimeouts(step_seconds=TIMEOUT_SECONDS, pause_seconds=PAUSE_SECONDS)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sample_pages import written_page
 
 from lockstep_records.events.event import MAX_EVENTS_BYTES, Event, append_event, read_events
 from lockstep_records.file_access.foreign_files import (
@@ -29,7 +30,6 @@ from lockstep_records.files.switches import read_switches
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import PageError, PageReader, read_page
 
-from ..sample_pages import written_page
 from ..two_users import NEIGHBOUR, TENANT, as_root, run_as, shared_root
 
 _ONE_TERABYTE = 1 << 40

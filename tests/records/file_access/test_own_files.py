@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sample_pages import IDENTITY, written_page
 
 from lockstep_records.events.event import Event, append_event, read_events
 from lockstep_records.file_access.foreign_files import ForeignFileError
@@ -19,7 +20,6 @@ from lockstep_records.files.spans import Span, SpanSpool, read_spans, spool_path
 from lockstep_records.files.switches import Switches, read_switches, write_switches
 from lockstep_records.page.writer import NoPageError, PageWriter
 
-from ..sample_pages import IDENTITY, written_page
 from ..two_users import NEIGHBOUR, TENANT, as_root, run_as, shared_root
 
 EVENT = Event(kind="job_started", job_id="job", attempt=0)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from sample_pages import IDENTITY as NAMED
+from sample_pages import write_step, written_page
 
 from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
 from lockstep_records.page.writer import PageWriter
-
-from ..sample_pages import IDENTITY as NAMED
-from ..sample_pages import write_step, written_page
 
 
 def doctor(*words: str | Path) -> subprocess.CompletedProcess[str]:

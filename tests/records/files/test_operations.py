@@ -134,7 +134,7 @@ def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path
         path = memory / f"rank-{number:05d}.ops"
         program = f"from sample_pages import hammer_operations; hammer_operations({str(path)!r})"
         with subprocess.Popen(
-            [sys.executable, "-c", program], cwd=Path(__file__).parents[1]
+            [sys.executable, "-c", program], cwd=Path(__file__).parents[2]
         ) as writer:
             deadline = time.monotonic() + 40
             while not (path.exists() and path.stat().st_size and started(path)):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sample_pages import written_page
 
 from lockstep_records.page.layout import (
     HEARTBEAT_OFFSET,
@@ -20,8 +21,6 @@ from lockstep_records.page.layout import (
 )
 from lockstep_records.page.reader import PageError, read_page, read_rows
 from lockstep_records.page.section import Section
-
-from ..sample_pages import written_page
 
 REASONS = {"version", "truncated", "identity", "checksum", "io"}
 ROWS = 16

@@ -12,13 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_pages import write_step
 
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.lock import PageLock, holder_of
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_records.page.writer import PageWriter, RankIdentity
-
-from ..sample_pages import write_step
 
 _DEADLINE_SECONDS = 60.0
 _POLL_SECONDS = 0.02

@@ -4,6 +4,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from sample_pages import written_page
 
 from lockstep_records.page.layout import (
     IDENTITY,
@@ -14,8 +15,6 @@ from lockstep_records.page.layout import (
     VERSION,
 )
 from lockstep_records.page.reader import read_page, read_rows
-
-from ..sample_pages import written_page
 
 
 def rewrite_as(version: int, path: Path) -> None:

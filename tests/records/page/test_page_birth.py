@@ -9,12 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sample_pages import IDENTITY, write_step, written_page
 
 from lockstep_records.page.layout import page_bytes
 from lockstep_records.page.new_file import file_system_of, rows_for
 from lockstep_records.page.writer import NoPageError, PageWriter
-
-from ..sample_pages import IDENTITY, write_step, written_page
 
 
 @pytest.fixture

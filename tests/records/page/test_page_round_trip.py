@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sample_pages import IDENTITY as NAMED
+from sample_pages import TOKENS_PER_STEP, write_step, written_page
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import (
@@ -30,9 +32,6 @@ from lockstep_records.page.reader import (
     unpack,
 )
 from lockstep_records.page.writer import PageWriter, RankIdentity
-
-from ..sample_pages import IDENTITY as NAMED
-from ..sample_pages import TOKENS_PER_STEP, write_step, written_page
 
 TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
 SIZES = {field.name: int(field.code[:-1]) for field in IDENTITY.fields if field.code.endswith("s")}

@@ -22,7 +22,7 @@ CYCLE = (1, 10, 100)
 def hammering(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that writes the page in a hot loop; ready when the page can be read."""
     program = f"from sample_pages import hammer; hammer({str(path)!r})"
-    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[1]) as writer:
+    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2]) as writer:
         try:
             deadline = time.monotonic() + 40
             while not readable(path):

@@ -23,7 +23,6 @@ _COMMANDS = {
     "recount": "recount:recount",
     "backup": "backup:backup",
     "restore": "backup:restore",
-    "upgrade": "backup:upgrade",
 }
 
 

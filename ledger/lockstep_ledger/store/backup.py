@@ -13,6 +13,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from lockstep_ledger.store.database import (
+    OTHER_VERSION,
     StoreError,
     disposing,
     explained,
@@ -54,25 +55,27 @@ def back_up(engine: sa.Engine, path: Path) -> None:
 
 
 def restore(path: Path, dsn: str) -> None:
-    """Fills an empty store from a file of ``back_up``, of this version or an earlier one.
+    """Fills an empty store from a file of ``back_up``.
 
     Its counters are served from 0 on: increase() takes every fall for a fall to 0.
 
     Raises:
-        StoreError: the file holds no ledger, or the store is not empty.
+        StoreError: the file holds no ledger of this version, or the store is not empty.
     """
     url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
     with (
         disposing(sa.create_engine(url)) as source,
         disposing(new_engine(store_url(dsn))) as target,
     ):
-        if not list_revisions(source)[0]:
+        current, newest = list_revisions(source)
+        if not current:
             raise StoreError(f"file {path} holds no ledger; give one of lockstep ledger backup")
+        if current != newest:
+            raise StoreError(OTHER_VERSION)
         with writer_lock(target), explained(target):
             if list_revisions(target)[0]:
                 raise StoreError("the store is a ledger's; restore into a new file or database")
             _copy(source, target)
-            migrate(target, is_locked=True)
             with target.begin() as connection:
                 connection.execute(sa.delete(counter_bases))
                 query = sa.select(counters.c.number, counters.c.value)
@@ -80,7 +83,7 @@ def restore(path: Path, dsn: str) -> None:
 
 
 def _copy(source: sa.Engine, target: sa.Engine) -> None:
-    """Copies all tables as they are at one moment, with the version that they have."""
+    """Copies all tables as they are at one moment."""
     if source.dialect.name == target.dialect.name == "sqlite":
         with (
             closing(source.raw_connection()) as reading,
@@ -89,8 +92,7 @@ def _copy(source: sa.Engine, target: sa.Engine) -> None:
             assert reading.driver_connection is not None
             reading.driver_connection.backup(writing.driver_connection)
         return
-    for revision in list_revisions(source)[0]:
-        migrate(target, revision, is_locked=True)
+    migrate(target, is_locked=True)
     level = "REPEATABLE READ" if source.dialect.name == "postgresql" else "SERIALIZABLE"
     snapshot = source.execution_options(isolation_level=level)
     with snapshot.connect() as reading, target.begin() as writing:

@@ -33,6 +33,7 @@ _CONNECT_SECONDS = 10
 _MAX_VALUES = 400  # SQLite takes 999 parameters in builds of before 2020
 _Value = TypeVar("_Value")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
+OTHER_VERSION = "the store is of another version of the ledger; use the ledger that wrote it"
 
 
 class StoreError(ValueError):
@@ -85,6 +86,10 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
             migrate(engine)
         with engine.connect() as connection:
             connection.execute(text("SELECT count(*) FROM counters"))
+    current, newest = list_revisions(engine)
+    if current != newest:
+        engine.dispose()
+        raise StoreError(OTHER_VERSION)
     return engine
 
 
@@ -99,7 +104,7 @@ def explained(engine: Engine) -> Iterator[None]:
         yield
     except CommandError as error:
         engine.dispose()
-        raise StoreError("the store is of a newer version of the ledger; use that one") from error
+        raise StoreError(OTHER_VERSION) from error
     except SQLAlchemyError as error:
         engine.dispose()
         address = mask_secrets(engine.url.render_as_string(hide_password=True))
@@ -171,8 +176,8 @@ def connect_arguments(url: URL) -> dict[str, Any]:
     return {**_KEEP_ALIVE, "connect_timeout": _CONNECT_SECONDS, "options": f"{settings} {words}"}
 
 
-def migrate(engine: Engine, revision: str = "heads", *, is_locked: bool = False) -> None:
-    """Runs the steps that the store's tables lack, up to a revision, under the ``writer_lock``.
+def migrate(engine: Engine, *, is_locked: bool = False) -> None:
+    """Runs the steps that the store's tables lack, under the ``writer_lock``.
 
     Raises:
         StoreError: tables are old, and a ledger that runs uses them as they are.
@@ -187,7 +192,7 @@ def migrate(engine: Engine, revision: str = "heads", *, is_locked: bool = False)
                 return
             if not connection.execute(_TRY_LOCK, {"lock": WRITER_LOCK}).scalar():
                 raise _refusal(engine)
-        command.upgrade(config, revision)
+        command.upgrade(config, "heads")
 
 
 @contextmanager

@@ -76,8 +76,6 @@ def load(connection: Connection, row: Row[Any]) -> JobState:
     Raises:
         ValueError: they cannot be read.
     """
-    if not row.facts:
-        raise ValueError(f"job {row.job_id} was not brought up to date")
     state = JobState(_decode_facts(row.facts), record=record_of_json(row.state))
     by_node: dict[str, list[Span]] = defaultdict(list)
     for span in connection.execute(_SPANS, {"number": row.number}):

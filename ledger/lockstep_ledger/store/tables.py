@@ -1,4 +1,4 @@
-"""The tables of the store; migrations/versions holds the steps that lead to them."""
+"""The tables of the store."""
 
 import sqlalchemy as sa
 
@@ -61,10 +61,10 @@ jobs = sa.Table(
     # Of 32 bits without a sign, as the kernel has them.
     sa.Column("owner", sa.BigInteger),
     # The writer's own: ``state`` is the record for readers.
-    sa.Column("facts", sa.Text, nullable=False, server_default=""),
+    sa.Column("facts", sa.Text, nullable=False),
     sa.Column("run_begin", sa.Double),
     # Of the cost; a job that is priced in several has that of its newest price.
-    sa.Column("currency", _NAME, nullable=False, server_default=""),
+    sa.Column("currency", _NAME, nullable=False),
     sa.UniqueConstraint("cluster", "job_id", name="jobs_id"),
     sa.Index("jobs_by_status", "status", "number"),
     sa.Index("jobs_by_outcome", "outcome", "number"),
@@ -137,7 +137,7 @@ slo_events = sa.Table(
     sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
     sa.Column("time", sa.Double, nullable=False),
     sa.Column("cluster", _NAME, nullable=False),
-    sa.Column("job_class", _NAME, nullable=False, server_default=""),
+    sa.Column("job_class", _NAME, nullable=False),
     sa.Column("slo", sa.String(40), nullable=False),
     sa.Column("good", sa.Double, nullable=False),
     sa.Column("total", sa.Double, nullable=False),

@@ -15,7 +15,6 @@ from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
-from lockstep_ledger.store.upgrade import derive_all
 from lockstep_records.events.event import stable_id
 
 _log = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ class StoreWriter:
         self._state = WriterState(timeouts or SettleTimeouts(), Counters(clusters))
         with engine.begin() as connection:
             self.counters.load(connection)
-            derive_all(connection, self.counters, self._state.timeouts, clock())
             self.counters.declare(groups, clock())
             self.counters.save(connection)
             for name, column in (("sequence", events.c.sequence), ("num_jobs", jobs.c.number)):

@@ -17,10 +17,8 @@ from lockstep_catalogue.ledger import JOBS_FINISHED
 from lockstep_ledger.command import ledger as command
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.store.database import (
-    StoreError,
+    OTHER_VERSION,
     disposing,
-    list_revisions,
-    migrate,
     open_store,
     store_url,
 )
@@ -134,25 +132,6 @@ def test_a_backup_while_events_come_in_is_of_one_moment(dsn: str, tmp_path: Path
             engine.dispose()
 
 
-def test_an_upgrade_backs_up_first_and_refuses_beside_a_ledger(dsn: str, tmp_path: Path) -> None:
-    engine = create_engine(store_url(dsn))
-    migrate(engine, "0001")
-    path = tmp_path / "before.db"
-    upgraded = run("upgrade", "--store", dsn, "--backup", path)
-    assert upgraded.exit_code == 0, upgraded.output
-    assert "upgraded from 0001 to" in upgraded.output
-    current, newest = list_revisions(engine)
-    assert current == newest
-    with disposing(create_engine(f"sqlite:///{path}")) as before:
-        assert list_revisions(before)[0] == {"0001"}
-    assert "is up to date" in run("upgrade", "--store", dsn).output
-    with ledger_process(dsn):
-        refused = run("upgrade", "--store", dsn)
-        assert refused.exit_code == 2
-        assert "has a running ledger; stop it first" in refused.output
-    engine.dispose()
-
-
 def test_what_cannot_be_backed_up_or_restored_is_refused_in_a_sentence(tmp_path: Path) -> None:
     store, path = str(tmp_path / "ledger.db"), tmp_path / "notes.txt"
     path.write_text("my notes", encoding="utf-8")
@@ -173,16 +152,22 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_in_a_sentence(tmp_path:
     assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith(".")) == []
 
 
-def test_a_store_of_a_newer_version_is_refused_in_a_sentence(dsn: str) -> None:
+@pytest.mark.parametrize("version", ["9999", "0005"])
+def test_a_store_or_file_of_another_version_is_refused(
+    dsn: str, tmp_path: Path, version: str
+) -> None:
     engine = open_store(dsn)
+    own = str(tmp_path / "other.db")
+    assert run("backup", own, "--store", dsn).exit_code == 0
     change = text("UPDATE alembic_version SET version_num = :version")
-    with engine.begin() as connection:
-        version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        connection.execute(change, {"version": "9999"})
-    with pytest.raises(StoreError, match="of a newer version of the ledger"):
-        open_store(dsn)
-    with engine.begin() as connection:  # the database is emptied for the next test by its tables
+    with disposing(create_engine(store_url(own))) as other, other.begin() as connection:
         connection.execute(change, {"version": version})
+    for command_words in (
+        ("restore", own, "--store", tmp_path / "new.db"),
+        ("jobs", "--store", own),
+    ):
+        refused = run(*command_words)
+        assert (refused.exit_code, OTHER_VERSION in refused.output) == (2, True), refused.output
     engine.dispose()
 
 

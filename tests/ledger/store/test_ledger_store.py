@@ -10,24 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, event, insert, select, text
+from sqlalchemy import event, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger import COST, JOBS_FINISHED, SLO_WINDOWS
+from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
 from lockstep_ledger.store.database import (
     StoreError,
-    migrate,
     open_store,
-    store_url,
     writer_lock,
 )
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.recount import differences
-from lockstep_ledger.store.tables import counters, events, jobs, metadata
+from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
@@ -214,41 +210,6 @@ def test_projects_without_end_are_counted_as_other_from_a_limit_on() -> None:
     group = counters._group(("east", "q", "one-too-many", ""))
     assert group == ("east", "other", "other", "other")
     assert counters._group(("east", "", "p7", "")) == ("east", "", "p7", "")
-
-
-def test_both_databases_have_the_tables_of_the_migrations(dsn: str) -> None:
-    engine = open_store(dsn)
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    engine.dispose()
-
-
-def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
-    engine = create_engine(store_url(dsn))
-    migrate(engine, "0001")
-    with engine.begin() as connection:
-        row = "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)"
-        connection.execute(text(row))
-        # A job that cost money, and its counter, from before costs had a currency.
-        connection.execute(
-            text(
-                'INSERT INTO jobs (number, cluster, job_id, project, queue, job_class, "user",'
-                " name, status, updated, gpu_seconds, cost, counted, state)"
-                " VALUES (1, 'c', 'j', '', '', '', '', '', 'finished', 1, 1, 2.5, :yes, '{}')"
-            ),
-            {"yes": True},
-        )
-        counter = {"number": 1, "name": COST.name, "labels": '["c", "q", "p", ""]', "value": 2.5}
-        connection.execute(insert(counters), {**counter, "created": 0.0})
-    engine.dispose()
-    engine = open_store(dsn)
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-        assert connection.execute(text("SELECT job_class FROM slo_events")).scalar() == ""
-        labels = connection.execute(text("SELECT labels FROM counters")).scalar()
-        assert json.loads(str(labels)) == ["c", "q", "p", "", ""]
-    engine.dispose()
 
 
 def test_a_job_that_leaves_the_memory_is_freed_without_a_search_for_cycles(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-exhaustive test-release test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
+.PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -165,8 +165,8 @@ bench: bench-overhead bench-stragglers bench-reports bench-agent ## Run every be
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead/overhead.py
 
-bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there; DEVICE=async)
-	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py) --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
+bench-stragglers: $(READY) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there)
+	$(BIN)/python bench/stragglers/stragglers.py --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 # A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
 $(PEERS)-reports: bench/reports/peers.txt | $(READY)
@@ -182,9 +182,6 @@ bench-loops: $(READY) ## Print whom a report names in each kind of training loop
 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
-
-bench-live-groups: $(READY) ## Print who is paged in five live jobs, healthy and with a slow rank and node (25 minutes)
-	$(BIN)/python -u bench/live_groups/live_groups.py $(if $(HEALTHY),--healthy $(HEALTHY))
 
 bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000

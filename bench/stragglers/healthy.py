@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cores import WINDOW_STEPS, Reading, read_cores
 from plan import Course
-from runs import Launch, root_folder, train
+from runs import root_folder, train
 from verdicts import verdict_of, verdict_text, window
 
 from lockstep_reports.readers.pages import read_pages
@@ -69,7 +69,7 @@ def run_healthy(
         (), steps, layers=1, micro_batches=4, forward_seconds=seconds, clipping=strategy != "ddp"
     )
     with root_folder() as root:
-        attempt = train(strategy, root, course, Launch(ranks=_RANKS[strategy]))
+        attempt = train(strategy, root, course, _RANKS[strategy])
         result = judge_windows(strategy, attempt, read_cores(root, _RANKS[strategy]))
         if result.named and keep:
             shutil.copytree(

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from cores import Cores
-from plan import ON_HOST, SCHEDULE, WARM_UP, Course, Trial
-from sidecar import Sidecar
+from plan import WARM_UP, Course, Trial
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -35,13 +34,9 @@ class Faults:
 
     Args:
         trials: the plan.
-        work: takes the time of a device.
     """
 
-    def __init__(
-        self, trials: tuple[Trial, ...], work: Callable[[float], None] = time.sleep
-    ) -> None:
-        self.work = work
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
         self._trials = iter(trials)
         self._trial: Trial | None = next(self._trials, None)
         self._origin, self._seconds = "", 0.0
@@ -58,16 +53,9 @@ class Faults:
 
     def at(self, origin: str) -> None:
         """Loses the time, once a step."""
-        seconds = self.take(origin)
-        if seconds:
-            (time.sleep if origin in ON_HOST else self.work)(seconds)
-
-    def take(self, origin: str) -> float:
-        """Seconds to lose there, once a step."""
-        if origin != self._origin:
-            return 0.0
-        self._origin = ""
-        return self._seconds
+        if origin == self._origin:
+            self._origin = ""
+            time.sleep(self._seconds)
 
 
 class Device(torch.autograd.Function):
@@ -77,16 +65,14 @@ class Device(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, faults: Faults, seconds: float) -> Tensor:
         """The input, later."""
         ctx.faults, ctx.seconds = faults, seconds
-        faults.at("launch")
-        faults.at("launches")
-        faults.work(seconds)
+        time.sleep(seconds)
         faults.at("forward")
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient, later."""
-        ctx.faults.work(2 * ctx.seconds)
+        time.sleep(2 * ctx.seconds)
         ctx.faults.at("backward")
         return gradients[0], None, None
 
@@ -144,21 +130,16 @@ def _batches(width: int, faults: Faults, course: Course) -> Iterator[Tensor]:
         yield batch
 
 
-def forward_backward(model: nn.Module, schedule: Any, batch: Tensor, sidecar: Sidecar) -> None:
+def forward_backward(model: nn.Module, schedule: Any, batch: Tensor) -> None:
     """One step up to its gradients."""
     if schedule is None:
-        with sidecar.section("forward"):
-            loss = model(batch).square().mean()
-        with sidecar.section("backward"):
-            loss.backward()
-        return
-    with sidecar.section(SCHEDULE):
-        if dist.get_rank() == 0:
-            schedule.step(batch)
-        elif dist.get_rank() == dist.get_world_size() - 1:
-            schedule.step(target=batch)
-        else:
-            schedule.step()
+        model(batch).square().mean().backward()
+    elif dist.get_rank() == 0:
+        schedule.step(batch)
+    elif dist.get_rank() == dist.get_world_size() - 1:
+        schedule.step(target=batch)
+    else:
+        schedule.step()
 
 
 def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., Any]:
@@ -169,17 +150,8 @@ def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., 
     return call
 
 
-def new_sidecar(course: Course, root: Path) -> Sidecar:
-    """What watches the loop besides, by the course."""
-    if not course.competitors:
-        return Sidecar()
-    from competitor_sidecar import CompetitorSidecar  # noqa: PLC0415  # they are installed for some runs only
-
-    return CompetitorSidecar(course.trials[0].start, root)
-
-
 def _train(strategy: str, root: Path, course: Course) -> None:
-    cores, faults, sidecar = Cores(), Faults(course.trials), new_sidecar(course, root)
+    cores, faults = Cores(), Faults(course.trials)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
     model, schedule = STRATEGIES[strategy](faults, course)
@@ -190,16 +162,13 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     seconds, began = [], time.perf_counter()
-    batches = sidecar.batches(_batches(WIDTHS[strategy], faults, course))
-    for step, batch in enumerate(monitor.prepare(batches)):
+    for step, batch in enumerate(monitor.prepare(_batches(WIDTHS[strategy], faults, course))):
         cores.step(step)
-        with sidecar.step(model):
-            forward_backward(model, schedule, batch, sidecar)
-            if course.clipping:
-                dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
-            with sidecar.section("optimizer"):
-                optimizer.step()
-            optimizer.zero_grad()
+        forward_backward(model, schedule, batch)
+        if course.clipping:
+            dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
+        optimizer.step()
+        optimizer.zero_grad()
         monitor.step()
         if step < WARM_UP:
             seconds.append(time.perf_counter() - began)
@@ -207,7 +176,6 @@ def _train(strategy: str, root: Path, course: Course) -> None:
             faults.step_seconds = statistics.median(seconds)
     cores.write(root, dist.get_rank())
     monitor.close()
-    sidecar.close()
 
 
 def main(strategy: str, root: Path, plan: Path) -> None:

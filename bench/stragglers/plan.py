@@ -7,19 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ORIGINS = ("loader", "forward", "backward", "optimizer", "collective")
-# Besides, on a device that runs behind the host: launches that come late in one rank and in all,
-# and a loader that is slow while the device still has enough to do.
-ON_HOST = frozenset({"loader", "launch", "launches", "hidden"})
 PERCENTS = (250, 60, 35, 12)
 PATTERNS = ("steady", "intermittent", "rotating", "one-shot", "none")
 WARM_UP = 40  # quick steps at the beginning, from which the size of a step is taken
 HEALTHY = 30  # quick steps before each trial
 _STEPS = {"intermittent": 60, "rotating": 40}
 _FEWEST_STEPS = 20
-NVRX_FILE = "nvrx.json"  # what a run with peers leaves beside the pages
-HOST_JOB = "host"  # its pages have the rows as they were before the device's times came
-PROGRAM_FILE = "program-{rank}.json"  # what the device of a rank was programmed to do
-SCHEDULE = "schedule"  # NVRx's section of a pipeline, whose forward and backward are one call
 EVERY = 3  # an intermittent fault comes in each third step
 
 
@@ -45,8 +38,7 @@ class Trial:
 
     def is_slow(self, step: int, rank: int, ranks: int) -> bool:
         """Whether a rank is slow in a step."""
-        slow_rank = self.slow_rank(step, ranks)
-        return slow_rank == rank or (slow_rank is not None and self.origin == "launches")
+        return self.slow_rank(step, ranks) == rank
 
     def slow_rank(self, step: int, ranks: int) -> int | None:
         """Who is slow in a step, if anybody is."""
@@ -73,10 +65,6 @@ class Course:
         micro_batches: of a pipeline's step.
         forward_seconds: time of a layer on its device; the backward takes twice that.
         clipping: whether an all-reduce of one number goes before the optimizer's step.
-        competitors: whether other tools watch as well.
-        on_device: whether the recorder knows the device, where there is one.
-        seed: of the noise of kernels.
-        loss_every: steps between two at whose end the host waits for the device, if it has one.
     """
 
     trials: tuple[Trial, ...]
@@ -85,23 +73,6 @@ class Course:
     micro_batches: int = 4
     forward_seconds: float = 0.003
     clipping: bool = True
-    competitors: bool = False
-    on_device: bool = True
-    seed: int = 0
-    loss_every: int = 1
-
-    @property
-    def step_seconds(self) -> float:
-        """Device time of a step in which nobody is slow, but for collectives."""
-        return self.forward_seconds * (3 * self.layers + 1)
-
-    def step_seconds_of(self, strategy: str, ranks: int) -> float:
-        """The same with the bubble of a pipeline: each rank waits for the stages beside it."""
-        if strategy != "pipeline":
-            return self.step_seconds
-        optimizer_seconds = self.forward_seconds
-        bubble = (ranks - 1) / self.micro_batches
-        return (self.step_seconds - optimizer_seconds) * (1 + bubble) + optimizer_seconds
 
     def write(self, path: Path) -> None:
         """Writes it for the ranks."""

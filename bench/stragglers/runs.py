@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from plan import Course
 
 from lockstep_records.file_access.atomic_file import write_atomically
 
-HERE = Path(__file__).parent
+_LOOP = Path(__file__).with_name("loop.py")
 RANKS = 4
 STRATEGIES = ("ddp", "fsdp2", "pipeline")
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
@@ -40,35 +39,14 @@ def root_folder() -> Iterator[Path]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How the ranks are started.
-
-    Attributes:
-        launcher: arguments of Python.
-        separators: what the launcher needs between a script and its arguments.
-        path: more of Python's search path.
-        timeout_seconds: how long a run may take.
-        ranks: how many.
-        script: what each of them runs, of this folder.
-    """
-
-    launcher: tuple[str, ...] = _TORCHRUN
-    separators: tuple[str, ...] = ()
-    path: str = ""
-    timeout_seconds: float = _TIMEOUT_SECONDS
-    ranks: int = RANKS
-    script: str = "loop.py"
-
-
-def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) -> Path:
+def train(strategy: str, root: Path, course: Course, ranks: int = RANKS) -> Path:
     """Runs all ranks to their end; the folder in which they left their pages.
 
     Args:
         strategy: one of ``STRATEGIES``.
         root: folder on a tmpfs.
         course: what they do.
-        launch: how they are started.
+        ranks: how many.
 
     Raises:
         LateError: the training did not end.
@@ -76,37 +54,37 @@ def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) 
     """
     plan_file = root / "plan.json"
     course.write(plan_file)
-    command = [sys.executable, *launch.launcher, "--nproc-per-node", str(launch.ranks)]
-    command += [str(HERE / launch.script), *launch.separators, strategy, str(root), str(plan_file)]
+    command = [sys.executable, *_TORCHRUN, "--nproc-per-node", str(ranks)]
+    command += [str(_LOOP), strategy, str(root), str(plan_file)]
     with subprocess.Popen(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": launch.path},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    ) as ranks:
+    ) as launcher:
         try:
-            output, _ = ranks.communicate(timeout=launch.timeout_seconds)
+            output, _ = launcher.communicate(timeout=_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as late:
-            _end(ranks)
-            raise LateError(f"{strategy} did not end within {launch.timeout_seconds:g} s") from late
+            _end(launcher)
+            raise LateError(f"{strategy} did not end within {_TIMEOUT_SECONDS:g} s") from late
         except KeyboardInterrupt:
             # The ranks have a session of their own, so Ctrl-C does not reach them.
-            _end(ranks)
+            _end(launcher)
             raise
-    if ranks.returncode != 0:
+    if launcher.returncode != 0:
         raise click.ClickException(f"{strategy} did not run:\n{output[-2000:]}")
     return root / "jobs" / strategy / "0"
 
 
-def _end(ranks: subprocess.Popen[str]) -> None:
+def _end(launcher: subprocess.Popen[str]) -> None:
     """Terminates the launcher, which ends its ranks; kills its whole session if it does not end."""
-    ranks.terminate()
+    launcher.terminate()
     try:
-        ranks.communicate(timeout=_END_SECONDS)
+        launcher.communicate(timeout=_END_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(ranks.pid, signal.SIGKILL)
+        os.killpg(launcher.pid, signal.SIGKILL)
 
 
 def cached(file: Path | None, produce: Callable[[], Any]) -> Any:

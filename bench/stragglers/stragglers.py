@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from competitors import CompetitorResult, competitor_trials, run_competitors
 from healthy import Healthy, healthy_lines, rounds, run_healthy
 from plan import Course, Trial, last_step, plan, quick_plan
 from rich.console import Console
 from rich.progress import track
 from runs import RANKS, STRATEGIES, cached, root_folder, train
-from tables import competitor_sums, result_table, sums
+from tables import result_table, sums
 from verdicts import TrialResult, judge_trials
 
 from lockstep_cli.options import DurationRange
@@ -37,10 +36,6 @@ def _trials(strategy: str, trials: list[Trial]) -> list[dict[str, Any]]:
         return [asdict(result) for result in judge_trials(attempt, trials, strategy)]
 
 
-def _competitors(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
-    return asdict(run_competitors(strategy, trial, peers))
-
-
 def _healthy(strategy: str, steps: int, device_seconds: float, keep: Path | None) -> dict[str, Any]:
     return asdict(run_healthy(strategy, steps, device_seconds, keep))
 
@@ -54,7 +49,6 @@ class Selection:
     seed: int
     rank_steps: int
     device_seconds: float
-    peers: Path | None
     work: Path | None
     quick: bool = False
 
@@ -65,11 +59,6 @@ class Selection:
             seed = self.seed + STRATEGIES.index(strategy)
             trials = quick_plan(RANKS, seed) if self.quick else plan(RANKS, seed, self.repeats)
             parts[f"trials-{strategy}-{seed}-{len(trials)}"] = partial(_trials, strategy, trials)
-        for strategy in self.strategies if self.peers else ():
-            for number, trial in enumerate(competitor_trials(strategy)):
-                parts[f"peers-{strategy}-{number}"] = partial(
-                    _competitors, strategy, trial, Path(self.peers or "").absolute()
-                )
         for strategy in self.strategies:
             for number, steps in enumerate(rounds(strategy, self.rank_steps)):
                 name = f"healthy-{strategy}-{number}-{steps}-{format_duration(self.device_seconds)}"
@@ -85,7 +74,7 @@ def _timed(produce: Callable[[], Any]) -> dict[str, Any]:
 
 def _print(out: Console, results: dict[str, Any], seed: int) -> None:
     trial_results: dict[str, list[TrialResult]] = {}
-    competitor_results, healthy = [], []
+    healthy = []
     minutes: dict[str, float] = defaultdict(float)
     for name, part in results.items():
         kind, strategy, *_ = name.split("-")
@@ -95,21 +84,16 @@ def _print(out: Console, results: dict[str, Any], seed: int) -> None:
             trial_results[strategy] = [
                 TrialResult(**result | {"trial": Trial(**result["trial"])}) for result in values
             ]
-        elif kind == "peers":
-            competitor_results.append(
-                CompetitorResult(**values | {"trial": Trial(**values["trial"])})
-            )
         else:
             healthy.append(Healthy(**values))
     out.print(
         f"{platform.machine()}, {os.cpu_count()} cores, {RANKS} ranks over gloo, seed {seed};"
     )
     out.print("each layer has a weight or four and a device that is a sleep, its messages are real")
-    if trial_results or competitor_results:
-        out.print(result_table(trial_results, competitor_results))
     if trial_results:
+        out.print(result_table(trial_results))
         out.print("\n".join(sums([result for rows in trial_results.values() for result in rows])))
-    out.print("\n".join([*competitor_sums(competitor_results), *healthy_lines(healthy)]))
+    out.print("\n".join(healthy_lines(healthy)))
     parts = ", ".join(f"{name} {minutes_taken:.1f}" for name, minutes_taken in minutes.items())
     out.print(f"minutes: {parts}; in all {sum(minutes.values()):.1f}")
 
@@ -141,11 +125,6 @@ def _print(out: Console, results: dict[str, Any], seed: int) -> None:
     help="Simulated device time of a healthy DDP step; other strategies take twice as long.",
 )
 @click.option(
-    "--peers",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder in which TraceML and NVRx are installed; without it they do not run.",
-)
-@click.option(
     "--work",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the results of each part; a part whose result is there is not run again.",
@@ -160,7 +139,6 @@ def main(
     seed: int,
     rank_steps: int,
     device_seconds: float,
-    peers: Path | None,
     work: Path | None,
     quick: bool,
 ) -> None:
@@ -168,7 +146,7 @@ def main(
     if quick:
         strategies, rank_steps = ("ddp",), _QUICK_RANK_STEPS
     selection = Selection(
-        strategies or STRATEGIES, repeats, seed, rank_steps, device_seconds, peers, work, quick
+        strategies or STRATEGIES, repeats, seed, rank_steps, device_seconds, work, quick
     )
     parts = selection.parts()
     console = Console(stderr=True)

@@ -4,7 +4,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from competitors import CompetitorResult
 from plan import ORIGINS, PATTERNS, PERCENTS, Trial
 from rich.table import Table
 from verdicts import PHASES, TrialResult
@@ -13,57 +12,27 @@ _SOON = 20  # steps
 _LARGE, _SLIGHT = 35, 12  # percent of the median step
 
 
-def result_table(
-    results: Mapping[str, Sequence[TrialResult]], competitor_results: Sequence[CompetitorResult]
-) -> Table:
-    """Correct verdicts of all trials, with the median of the steps that they needed.
-
-    Args:
-        results: the trials of each strategy that only Lockstep watched.
-        competitor_results: those with the other tools in the same loop.
-    """
+def result_table(results: Mapping[str, Sequence[TrialResult]]) -> Table:
+    """Correct verdicts of each strategy's trials, with the median of the steps that they needed."""
     columns = [f"steady {percent} %" for percent in PERCENTS]
-    tools = [
-        f"in one loop: {tool}"
-        for tool in (competitor_results[0].answer if competitor_results else ())
-    ]
-    out = Table("strategy", "slow in", "to be named", *columns, *PATTERNS[1:], *tools)
-    for strategy in dict.fromkeys((*results, *(result.strategy for result in competitor_results))):
-        of_strategy = [result for result in competitor_results if result.strategy == strategy]
+    out = Table("strategy", "slow in", "to be named", *columns, *PATTERNS[1:])
+    for strategy, trials in results.items():
         for origin in (*ORIGINS, "nowhere"):
             cells = defaultdict(list)
-            for result in results.get(strategy, ()):
+            for result in trials:
                 steady = result.trial.pattern == "steady"
                 if _origin(result.trial) == origin:
                     name = f"steady {result.trial.percent} %" if steady else result.trial.pattern
                     cells[name].append(result)
             expected = f"rank, {PHASES[origin]}" if origin in PHASES else "nobody"
             ours = (_cell(cells[kind]) for kind in (*columns, *PATTERNS[1:]))
-            theirs = _competitor_cells(
-                [result for result in of_strategy if _origin(result.trial) == origin], len(tools)
-            )
-            out.add_row(strategy, origin, expected, *ours, *theirs)
+            out.add_row(strategy, origin, expected, *ours)
         out.add_section()
     return out
 
 
 def _origin(trial: Trial) -> str:
     return "nowhere" if trial.pattern == "none" else trial.origin
-
-
-def _competitor_cells(competitor_results: Sequence[CompetitorResult], tools: int) -> list[str]:
-    """How many trials each tool had right, and its answer to the first other one."""
-    if not competitor_results:
-        return [""] * tools
-    cells = []
-    for tool in competitor_results[0].answer:
-        wrong = [
-            f" {result.answer[tool]}" for result in competitor_results if not result.right[tool]
-        ]
-        cells.append(
-            f"{len(competitor_results) - len(wrong)}/{len(competitor_results)}{''.join(wrong[:1])}"
-        )
-    return cells
 
 
 def _cell(results: Sequence[TrialResult]) -> str:
@@ -119,15 +88,4 @@ def trial_text(trial: Trial) -> str:
     return (
         f"rank {trial.rank} slow in {trial.origin} by {trial.percent} %, {trial.pattern}, "
         f"steps from {trial.start}"
-    )
-
-
-def competitor_sums(competitor_results: Sequence[CompetitorResult]) -> list[str]:
-    """How many trials each tool had right, of those with three tools in one loop."""
-    tools = competitor_results[0].right if competitor_results else ()
-    right = (f"{tool} {sum(result.right[tool] for result in competitor_results)}" for tool in tools)
-    return (
-        [f"three tools in one loop, right of {len(competitor_results)}: {', '.join(right)}"]
-        if competitor_results
-        else []
     )

@@ -18,7 +18,6 @@ PHASES = {
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
-    "launch": "forward",
 }
 _ROTATING = "rotating"
 _NUM_STEPS = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
@@ -88,10 +87,10 @@ def _right(verdict: Verdict, trial: Trial) -> bool:
         return verdict.kind in {"nobody", "workload", "unknown"}
     if trial.pattern == "rotating":
         return verdict.kind == "nobody" or (verdict.kind, verdict.cause) == ("workload", _ROTATING)
-    is_culprit = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
+    is_right = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
     if trial.pattern == "one-shot":
-        return is_culprit or verdict.kind != "rank"
-    return is_culprit and verdict.phase == PHASES[trial.origin]
+        return is_right or verdict.kind != "rank"
+    return is_right and verdict.phase == PHASES[trial.origin]
 
 
 def verdict_text(verdict: Verdict) -> str:

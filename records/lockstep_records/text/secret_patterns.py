@@ -2,7 +2,7 @@
 
 One scan finds the literals that begin a secret's name or a token; what follows is matched by
 bounded, possessive or atomic patterns, which never step back. So the time is linear in the length
-of the text, whatever it holds (``bench/joblogs/secret_masking.py``). Groups are atomic and never
+of the text, whatever it holds (docs/evidence/joblogs.md). Groups are atomic and never
 possessive: Python 3.11.2, which Debian 12 has, loses characters after possessive groups. Lines are
 cut at ``MAX_LINE_CHARACTERS`` before they are masked: what follows could be the rest of a secret
 whose begin is not there.

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 BENCH = Path(__file__).parents[3] / "bench" / "stragglers"
 sys.path.insert(0, str(BENCH))
 plan: Any = importlib.import_module("plan")
 healthy: Any = importlib.import_module("healthy")
 cores: Any = importlib.import_module("cores")
-tables: Any = importlib.import_module("tables")
 verdicts: Any = importlib.import_module("verdicts")
-competitors: Any = importlib.import_module("competitors")
 
 
 def test_three_strategies_have_the_sixty_trials_of_each_size() -> None:
@@ -67,19 +64,6 @@ def test_a_rank_leaves_a_reading_for_each_window_and_one_at_its_end(tmp_path: Pa
     assert len(readings) == 3
     assert readings[0].wall_seconds < readings[-1].wall_seconds
     assert readings[0].processor_seconds <= readings[-1].processor_seconds
-
-
-def test_the_table_has_the_competitors_next_to_our_trials_with_their_first_wrong_answer() -> None:
-    trial = plan.Trial("backward", 60, "steady", 2, 70, 100)
-    judged = verdicts.TrialResult("ddp", trial, "rank 2 backward", True, 8)
-    answers = {"Lockstep": "rank 2 backward in 8 steps", "NVRx": "backward: 0 1 3"}
-    named = competitors.CompetitorResult("ddp", trial, answers, {"Lockstep": True, "NVRx": False})
-    out = Console(width=190)
-    with out.capture() as printed:
-        out.print(tables.result_table({"ddp": [judged]}, [named]))
-    row = next(line for line in printed.get().splitlines() if "rank, backward" in line)
-    assert "1/1 in 8" in row
-    assert "0/1 backward: 0 1 3" in row
 
 
 @pytest.mark.exhaustive

@@ -28,7 +28,7 @@ TORCH_VENV := .venv-torch-$(TORCH)
 TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install kubernetes-lab locks servers demo test test-quick test-exhaustive test-release test-clusters test-torch train-matrix check format generate golden bench bench-overhead
+.PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
 .PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
@@ -91,14 +91,15 @@ test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process test
 test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not exhaustive"
 
-test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
-	$(call PYTEST,exhaustive and not timing and not release,$(PARALLEL))
+test-release: $(READY) $(SERVERS) ## Run what takes an hour or two: large matrices, all intervals, thousands of histories; before a release
+	$(call PYTEST,(exhaustive or release) and not timing,$(PARALLEL))
 	$(call PYTEST,exhaustive and timing)
 
-test-release: $(READY) $(SERVERS) ## Run what takes an hour: situations at all intervals, thousands of histories; before a release
-	$(call PYTEST,release,$(PARALLEL))
+durations: $(READY) $(SERVERS) ## Record how long each file of tests takes, so that the longest starts first (tests/durations.json)
+	rm -f tests/durations.json && echo '{}' > tests/durations.json
+	LOCKSTEP_DURATIONS=$(abspath tests/durations.json) $(MAKE) --no-print-directory test
 
-test-clusters: $(READY) $(SERVERS) ## Run the situations on a live Slurm and a live Kubernetes; half an hour
+test-clusters: $(READY) $(SERVERS) ## Run situations on a live Slurm and a live Kubernetes; ten minutes each
 	$(call PYTEST,cluster)
 
 $(TORCH_VENV)/.ready: $(SOURCES)

@@ -1,5 +1,6 @@
-"""Skips what needs a missing program, starts the long tests first, serves Prometheus."""
+"""Skips what needs a missing program, starts the longest files first, serves Prometheus."""
 
+import json
 import os
 import shutil
 import socket
@@ -23,7 +24,8 @@ PROGRAMS = {
     "server": ("prometheus", "amtool"),
     "promtool": ("promtool", "amtool"),
 }
-LONG = ("e2e", "distributed", "server")
+# Seconds by file of tests, as `make durations` records them; those under a second are left out.
+DURATIONS = Path(__file__).parent / "durations.json"
 # In CI everything that tests need is installed: a test that is skipped there is one of these.
 SKIPS_ALLOWED_IN_CI = (
     "needs a GPU",  # CI has none
@@ -52,13 +54,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if names and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))
     # Several workers end at about the same time when what is left at the end is short.
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, LONG)))
+    seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+
+
+def record_durations(terminalreporter: pytest.TerminalReporter, path: Path) -> None:
+    """Writes the seconds of each file that took one, the longest first; files not run stay."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                seconds[file] = seconds.get(file, 0.0) + report.duration
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    table = {file: round(value, 1) for file, value in (old | seconds).items() if value >= 1}
+    longest_first = dict(sorted(table.items(), key=lambda entry: -entry[1]))
+    path.write_text(json.dumps(longest_first, indent=0) + "\n", encoding="utf-8")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """In CI, names the tests that were skipped without an allowed reason, and fails the run."""
     yield
+    if path := os.environ.get("LOCKSTEP_DURATIONS"):
+        record_durations(terminalreporter, Path(path))
     reports = terminalreporter.getreports("skipped") if os.environ.get("CI") else []
     for report in reports:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -99,7 +99,7 @@ RUNS = {
         8, 2, ("data", "forward", "backward", "optimizer"), checkpoints=1, world_size=2
     ),
 }
-# One of each shape; `make test-exhaustive` and CI run the others.
+# One of each shape; `make test-release` runs the others.
 FIRST = {
     "flat_accumulation",
     "imagenet_like",

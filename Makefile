@@ -128,7 +128,7 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code --stat -- docs catalogue deploy instrumentation/native alerts/generated dashboards/generated \
 		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }
-	lockstep alerts test
+	lockstep alerts check
 
 format: $(READY) ## Format the code and fix what the linter can
 	ruff format .
@@ -139,7 +139,6 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	PYTHONPATH=bench $(BIN)/python -m coverage_page.from_spec
 	lockstep alerts generate
-	$(BIN)/python -m tests.alerts.cases.write
 	lockstep dashboards generate
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 

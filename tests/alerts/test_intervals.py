@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from coverage_page.from_spec.catalogue_limits import render as render_limits
 
-from lockstep_alerts.areas import AREAS, JOBS
+from lockstep_alerts.areas import AREAS, JOBS, Area
 from lockstep_alerts.output.write import write_files
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
@@ -19,12 +19,7 @@ from .cases.promtool import cases_file, rules_and_tests
 from .cases.synthetic import Course, Stretch, growing, steady
 
 RULES_FILE = JOBS.rules_file
-SLOW = pytest.mark.exhaustive
 INTERVALS = (5, 10, 15, 30, 60)
-# Each further alert takes promtool a second; these are those whose windows follow the interval.
-QUICK = frozenset(
-    ("TrainStragglerRank", "TrainStragglerNode", "TrainJobStalled", "TrainLossNotFinite")
-)
 # From the fault to the notification: the figures that docs promise; a group waits longer than an
 # evaluation, so that a cause is there before its symptom is told.
 DEADLINES = {
@@ -64,31 +59,38 @@ def test_deadlines_follow_from_the_interval(seconds: int) -> None:
         assert by_alert[alert] == deadlines[position], alert
 
 
-def rule_tests(folder: Path) -> subprocess.CompletedProcess[str]:
-    files = [folder / cases_file(area) for area in AREAS]
+@pytest.fixture(scope="module")
+def shipped_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rules and rule tests of the shipped spec, at its interval."""
+    folder = tmp_path_factory.mktemp("rules")
+    write_files(folder, rules_and_tests(read_spec(spec_path())))
+    return folder
+
+
+def rule_tests(folder: Path, *areas: Area) -> subprocess.CompletedProcess[str]:
+    files = [folder / cases_file(area) for area in areas]
     command = ["promtool", "test", "rules", *(str(path) for path in files if path.exists())]
     return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
-# At 15 s they are the committed files, which another test runs.
 @pytest.mark.promtool
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    ("seconds", "names"),
-    [
-        (60, QUICK),
-        *(pytest.param(seconds, None, marks=SLOW) for seconds in (5, 10, 30, 60)),
-    ],
-)
+@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.name)
 def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
-    seconds: int, names: frozenset[str] | None, tmp_path: Path
+    area: Area, shipped_folder: Path
 ) -> None:
-    spec = spec_at(seconds)
-    if names is not None:
-        few = tuple(each for each in spec.symptoms if each.alert in names)
-        spec = replace(spec, symptoms=few, objective_symptoms=())
-    write_files(tmp_path, rules_and_tests(spec))
-    done = rule_tests(tmp_path)
+    done = rule_tests(shipped_folder, area)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.promtool
+@pytest.mark.exhaustive
+@pytest.mark.release
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seconds", [5, 10, 30, 60])
+def test_every_alert_fires_by_its_deadline_at_other_intervals(seconds: int, tmp_path: Path) -> None:
+    write_files(tmp_path, rules_and_tests(spec_at(seconds)))
+    done = rule_tests(tmp_path, *AREAS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -99,7 +101,7 @@ def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) ->
     narrow = files[RULES_FILE].replace("[2m]", "[20s]")
     assert narrow != files[RULES_FILE]
     write_files(tmp_path, {**files, RULES_FILE: narrow})
-    done = rule_tests(tmp_path)
+    done = rule_tests(tmp_path, JOBS)
     assert done.returncode == 1
     assert 'alertname=\\"TrainStragglerRank\\"' in done.stdout + done.stderr
     assert "got: nil" in done.stdout + done.stderr

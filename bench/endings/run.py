@@ -13,8 +13,8 @@ from typing import Any
 
 from scenarios import Scenario
 
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import read_events
 from lockstep_reports.top.pages import PageSource
 

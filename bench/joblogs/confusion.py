@@ -9,8 +9,8 @@ from statistics import median
 from made_endings import ENDINGS, LAUNCH_ERRORS
 from made_logs import MadeLog, Truth, begin, train
 
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 
 _TOLERANCE = 0.01
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep_outcomes.evidence import Evidence, RankEnd
+from lockstep_outcomes.joblogs.clock import Clock
 from lockstep_outcomes.joblogs.kinds import BY_NAME, SOFTWARE_XIDS
-from lockstep_outcomes.joblogs.reading.clock import Clock
-from lockstep_outcomes.joblogs.reading.scan import Scan
+from lockstep_outcomes.joblogs.scan import Scan
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 
 _SHELL = 128

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.progress.progress_events import Moments, ProgressEvents, moments_of
 from lockstep_records.events.event import Event, finish_time, node_name, read_events, stable_id
 from lockstep_records.files.attempts import pages_of

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.evidence import evidence_of
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.files.last_output import OutputRing, RankError, write_error

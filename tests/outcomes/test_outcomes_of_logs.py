@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.joblogs.judging.outcome import judge_log
+from lockstep_outcomes.evidence import evidence_of_log
 from lockstep_outcomes.joblogs.model import JobLog
-from lockstep_outcomes.joblogs.reading.read import read_log
-from lockstep_outcomes.of_log import evidence_of_log
+from lockstep_outcomes.joblogs.outcome import judge_log
+from lockstep_outcomes.joblogs.read import read_log
 
 from .joblog_cases import FOLDER, TRUTHS
 

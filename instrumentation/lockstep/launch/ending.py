@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.launch.description import is_at_time_limit
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.evidence import evidence_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
+from lockstep_outcomes.evidence import evidence_of_log
 from lockstep_outcomes.joblogs.model import JobLog
-from lockstep_outcomes.joblogs.reading.read import read_log
-from lockstep_outcomes.of_log import evidence_of_log
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import Event
 
 _MAX_JOB_ID = 120

@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.model import JobLog, Line
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import slow_columns, step_losses
 from lockstep_reports.analysis.summary import MAX_SPIKES, Spike, StepSummary

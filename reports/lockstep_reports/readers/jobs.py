@@ -14,7 +14,7 @@ import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.progress.hang_events import HangRecord, record_of
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_outcomes.slurm import ENDED_STATES, state_of

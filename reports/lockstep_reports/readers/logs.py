@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from lockstep_outcomes.joblogs.model import log_files
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.file_access.compressed import read_head
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.recording import LogRecording

@@ -15,7 +15,7 @@ from lockstep_agent.kernel.patterns import match_message
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.logs import Message
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.of_job import evidence_of
+from lockstep_outcomes.evidence import evidence_of
 from lockstep_records.events.event import Event, append_event, read_events
 from lockstep_records.files.jobs import job_folder
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.joblogs.judging.outcome import judge_log
 from lockstep_outcomes.joblogs.kinds import KINDS, Kind
-from lockstep_outcomes.joblogs.reading.prefix import clean, find_stamp, split_prefix
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import judge_log
+from lockstep_outcomes.joblogs.prefix import clean, find_stamp, split_prefix
+from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.file_access.compressed import blocks
 
 PIECES = (" ", "\x1c", "a", "a1", "1", "1 ", "1:", "(", "(a)", "*", "#", ": ", "\x1b[", "Error ")

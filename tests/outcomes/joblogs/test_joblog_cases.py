@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import OUTCOMES
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.kinds import KINDS
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 
 from ..joblog_cases import FOLDER, TRUTHS, Truth
 

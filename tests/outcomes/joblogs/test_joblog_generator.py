@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep_outcomes.joblogs.judging.outcome import Incident, judge_log
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 
 BENCH = Path(__file__).parents[3] / "bench" / "joblogs"
 sys.path.insert(0, str(BENCH))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.joblogs.judging.outcome import judge_log
-from lockstep_outcomes.joblogs.reading.read import read_log
+from lockstep_outcomes.joblogs.outcome import judge_log
+from lockstep_outcomes.joblogs.read import read_log
 
 CLOCKED = "[2025-03-04 10:{:02}:{:02}] step {} | loss 3.1 | step time 2.0 s\n"
 CLOCKLESS = "step {} | loss 3.1 | step time {:.1f} s\n"

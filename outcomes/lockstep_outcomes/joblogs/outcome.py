@@ -1,18 +1,121 @@
-"""What became of a job, by its log: the outcome, the first cause, and who was to blame, if anyone.
-
-``kinds.KINDS`` is the table of causes; this module combines several of them.
-"""
+"""Logs that tell no end: a wrapper hides the cause, it hangs, it goes on, or nobody can tell."""
 
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
-from lockstep_outcomes.joblogs.judging.blame import find_suspect
-from lockstep_outcomes.joblogs.judging.judgement import Judgement
-from lockstep_outcomes.joblogs.judging.silence import judge_hang, judge_hidden_cause, judge_silence
-from lockstep_outcomes.joblogs.judging.spans import spans_of
+from lockstep_outcomes.joblogs.blame import Judgement, find_suspect
 from lockstep_outcomes.joblogs.kinds import BY_NAME, Tier
 from lockstep_outcomes.joblogs.model import Finding, JobLog, Line
+from lockstep_outcomes.progress.hangs import hang_limit_seconds
 from lockstep_records.events.event import PREEMPTED
+
+_SILENT_SECONDS = 120.0
+# Evaluations and checkpoints of big models take their time, and log no step meanwhile.
+_PAUSE_SECONDS = 1800.0
+_PHASES = {"evaluation": "in the evaluation", "checkpoint": "while it saved a checkpoint"}
+
+
+def judge_hidden_cause(log: JobLog) -> Judgement | None:
+    """A failure whose cause the program's wrapper keeps to itself; None where training went on."""
+    lines = [f for f in log.select_kinds("hidden_cause") if f.last_order > log.progress_order]
+    if not lines:
+        return None
+    text = lines[0].first.text
+    setting = "HYDRA_FULL_ERROR=1" if "ydra" in text.lower() or "overrides" in text else None
+    advice = "run it again with full traces" + (f" ({setting})" if setting else "")
+    return Judgement(
+        outcome="failed", blame="unknown", cause="hidden", failure_class="unknown",
+        reason=f"It says that it failed, and a wrapper hides the cause: {advice}.",
+        first=lines[0],
+    )  # fmt: skip
+
+
+def judge_hang(log: JobLog) -> Judgement | None:
+    """Silence of the ranks while a scheduler calls the job running."""
+    if log.watched is None:
+        return None
+    begin, last = log.watched
+    silent = last - (begin if log.last_progress is None else min(begin, log.last_progress))
+    median = sorted(log.step_seconds)[len(log.step_seconds) // 2] if log.step_seconds else None
+    limit = hang_limit_seconds(median)
+    if log.last_work in _PHASES:
+        limit = max(limit, _PAUSE_SECONDS)
+    if silent <= limit:
+        return None
+    phase = _PHASES.get(log.last_work or "", "")
+    step = "" if log.last_step is None else f"after step {log.last_step}"
+    where = " ".join(part for part in (phase, step) if part) or "before its first step"
+    least = "at least " if log.last_progress is None else ""
+    return Judgement(
+        outcome="unknown", blame="unknown", cause="hang",
+        reason=f"It hung {where}: no progress for {least}{silent:,.0f} s, while the scheduler calls"
+        " it running.",
+    )  # fmt: skip
+
+
+def judge_silence(log: JobLog, now_seconds: float | None) -> Judgement:
+    """No end and no failure: it runs, or its outcome is unknown."""
+    fresh = now_seconds is not None and log.last_sign is not None
+    if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
+        return Judgement(outcome="running", reason="It is running.")
+    reached = "" if log.last_step is None else f" after step {log.last_step}"
+    why = "tells no end and no cause"
+    if log.withdrawn_by is not None:
+        kind = {"epoch": "an epoch", "evaluation": "an evaluation"}.get(
+            log.withdrawn_by, f"a {log.withdrawn_by}"
+        )
+        why = f"tells no end: {kind} came after its words of success"
+    return Judgement(
+        outcome="unknown", blame="unknown", reason=f"The log stops{reached} and {why}."
+    )
+
+
+def spans_of(log: JobLog, *, is_hang: bool) -> dict[str, float | None]:
+    """Fields of an incident: spans in seconds, and the end since 1970; None where unknown.
+
+    Never negative. The wall clock reaches from the first sign to the end and holds the others. In a
+    hang the job lives as long as its scheduler calls it running.
+    """
+    begin, progress = log.training_start, log.last_progress
+    stop = log.run_stop if log.run_stop is not None else progress
+    ended = _ended(log, is_hang=is_hang)
+    return {
+        "ended": ended,
+        "startup_seconds": _difference(log.first_sign, begin),
+        "run_seconds": _difference(begin, stop),
+        "wall_seconds": _difference(log.first_sign, ended),
+        "seconds_after_last_progress": _difference(_last_progress(log), ended),
+    }
+
+
+def _last_progress(log: JobLog) -> float | None:
+    if log.last_progress is not None or log.watched is None:
+        return log.last_progress if log.last_progress is not None else log.training_start
+    # Lines of progress without a time stand before the scheduler's.
+    return log.watched[0]
+
+
+def _ended(log: JobLog, *, is_hang: bool) -> float | None:
+    """When the ranks ended: by the resource manager's line, else the last sign of the job.
+
+    A closing line may carry the start's time and a late one an old time, so that the latest counts.
+    """
+    killed = [f.first.time for f in log.select_kinds("time_limit", "preempted", "slurm_cancelled")]
+    by_manager = next((time for time in killed if time is not None), None)
+    ends = [t for t in (by_manager, log.last_progress, log.run_stop) if t is not None]
+    if by_manager is None and log.last_sign is not None:
+        ends.append(log.last_sign)
+    if is_hang and log.watched is not None:
+        ends.append(log.watched[1])
+    return max(ends, default=None)
+
+
+def _difference(begin: float | None, end: float | None) -> float | None:
+    """The time between two moments; None where their order is impossible."""
+    if begin is None or end is None or end < begin:
+        return None
+    return end - begin
+
 
 _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})

@@ -1,20 +1,187 @@
-"""Whom the findings of a failed job accuse: a rank, a node, the workload, nobody, or unknown."""
+"""What became of a job, before the times are added; whom a finding accuses, and the wording."""
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
-from lockstep_outcomes.joblogs.judging.exits import ranks_by_exits, suspect_by_exits
-from lockstep_outcomes.joblogs.judging.judgement import (
-    Judgement,
-    accuse,
-    capitalised,
-    most_ranks,
-    rank_list,
-    tier_of,
-    victims_of,
-)
-from lockstep_outcomes.joblogs.kinds import BY_NAME, Kind, Tier
+from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
+from lockstep_outcomes.joblogs.kinds import BY_NAME, SOFTWARE_XIDS, Kind, Tier
 from lockstep_outcomes.joblogs.model import Finding, JobLog
+from lockstep_records.events.event import PREEMPTED
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """Outcome and blame before the times are added.
+
+    Attributes:
+        group: the node, where that is accused.
+        first: lines of the first cause; None where no line is the cause by itself.
+    """
+
+    outcome: OutcomeOrRunning
+    reason: str
+    blame: Verdict = "nobody"
+    ranks: tuple[int, ...] = ()
+    group: str | None = None
+    cause: str | None = None
+    failure_class: FailureClass | None = None
+    first: Finding | None = None
+
+
+def accuse(
+    finding: Finding,
+    blame: Verdict,
+    reason: str,
+    *,
+    ranks: tuple[int, ...] = (),
+    group: str | None = None,
+    failure_class: FailureClass | None = None,
+    cause: str | None = None,
+) -> Judgement:
+    """A failure by its first finding."""
+    kind = BY_NAME[finding.kind]
+    return Judgement(
+        outcome="failed",
+        blame=blame,
+        ranks=ranks,
+        group=group,
+        cause=cause or kind.name,
+        failure_class=failure_class or kind.failure_class,
+        reason=reason,
+        first=finding,
+    )
+
+
+def tier_of(finding: Finding) -> Tier:
+    """How near to the root cause a finding is; Xids of software are consequences."""
+    if finding.kind == "xid" and int(finding.key or 0) in SOFTWARE_XIDS:
+        return Tier.VICTIM
+    return BY_NAME[finding.kind].tier
+
+
+def victims_of(findings: list[Finding]) -> list[Finding]:
+    """The findings that only follow from what happened elsewhere."""
+    return [
+        f
+        for f in findings
+        if tier_of(f) in (Tier.NETWORK, Tier.VICTIM) and f.kind != "hidden_cause"
+    ]
+
+
+def most_ranks(log: JobLog) -> str:
+    """Most ranks of the job, as the start of a sentence."""
+    return f"Most or all of {log.world_size} ranks" if log.world_size else "All ranks"
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital first letter, as the start of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def rank_list(ranks: tuple[int, ...]) -> str:
+    """The first eight ranks, and dots where there are more."""
+    return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
+
+
+_SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
+            9: "kill", 11: "segmentation fault"}  # fmt: skip
+_WORDS = {"Killed": "kill", "egmentation": "segmentation fault", "Bus error": "bus error",
+          "Aborted": "abort"}  # fmt: skip
+_CAUSES = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}
+_FEW = 0.5
+_SHELL = 128  # a shell reports a signal as 128 plus its number
+
+
+def suspect_by_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
+    """The suspect by the exits that launchers report; None where they report no failure."""
+    exits = _own_exits(early)
+    if not exits:
+        return None
+    # torchrun marks the failure that it observed first; without it the first line counts.
+    first = next((f for f in exits if " first" in f.key), exits[0])
+    code = next(iter(first.codes), None)
+    signal = _signal_name(first, code)
+    by_code = first.key if code is None else f"exit code {code}"
+    says = f"ended by {signal}" if signal else by_code
+    cause = _CAUSES.get(signal, "exit")
+    blame: Verdict = "unknown"
+    failure_class: FailureClass = "unknown"
+    if not _most_alike(log, exits, first):
+        ranks = tuple(sorted(first.ranks))
+        whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
+        blame = "rank" if ranks else "unknown"
+        reason = f"{whose} failed first ({says}) and reported no cause."
+    elif cause == "killed":
+        ranks = ()
+        reason = f"{most_ranks(log)} were killed, and nothing tells by whom."
+    else:
+        ranks, blame, failure_class = (), "workload", "user"
+        reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
+    return accuse(first, blame, reason, ranks=ranks, failure_class=failure_class, cause=cause)
+
+
+def _own_exits(early: list[Finding]) -> list[Finding]:
+    """Exits of ranks; else of tasks that ended by themselves; else of any that ended."""
+    exits = [f for f in early if f.kind == "summary_exit" and f.ranks] or [
+        f for f in early if f.kind == "srun_exit" and not _was_ended(f.key)
+    ]
+    exits = exits or [
+        f
+        for f in early
+        if f.kind == "summary_exit" or (f.kind == "srun_exit" and "Killed" in f.key)
+    ]
+    return [f for f in exits if not set(f.codes) & {0, PREEMPTED}]
+
+
+def _signal_name(first: Finding, code: int | None) -> str:
+    """Name of the signal, by exit code or by the launcher's text; empty for an ordinary exit."""
+    number = 0 if code is None else -code if code < 0 else code - _SHELL if code > _SHELL else 0
+    by_text = (name for word, name in _WORDS.items() if word in first.key)
+    return _SIGNALS.get(number) or next(by_text, "")
+
+
+def _most_alike(log: JobLog, exits: list[Finding], first: Finding) -> bool:
+    """Whether more than half of all ranks ended as the first did."""
+    alike = {
+        rank
+        for f in exits
+        if f.codes == first.codes and (f.codes or f.key == first.key)
+        for rank in f.ranks
+    }
+    return len(alike) > 1 and len(alike) > _FEW * (log.world_size or 0)
+
+
+def ranks_by_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
+    """The ranks whose exit fits a failure printed without a rank: the launcher's root cause."""
+    exits = log.select_kinds("summary_exit")
+    # Abort and termination follow the failure of another rank too.
+    signals = [f for f in exits if any(code < 0 and code not in (-6, -15) for code in f.codes)]
+    if first.kind in {"segfault", "bus_error", "host_oom"} and signals:
+        return tuple(sorted({rank for f in signals for rank in f.ranks}))
+    root = [f for f in exits if " first" in f.key]
+    codes = {code for f in root for code in f.codes}
+    alike = [f for f in exits if set(f.codes) & codes]
+    if first.count > 1 and first.num_origins == 0:
+        return tuple(sorted({rank for f in alike for rank in f.ranks}))
+    if root:
+        return root[0].ranks
+    return _odd_task(log)
+
+
+def _odd_task(log: JobLog) -> tuple[int, ...]:
+    """The tasks that failed by themselves, by Slurm; empty where tasks are nodes of torchrun."""
+    if log.select_kinds("summary_exit"):
+        return ()
+    ended = [f for f in log.select_kinds("srun_exit") if not _was_ended(f.key)]
+    return ended[0].ranks if ended else ()
+
+
+def _was_ended(how: str) -> bool:
+    return "Terminated" in how or "Killed" in how or how.endswith(("143", "137", "code 0"))
+
 
 _RAISED = frozenset({"exception", "data_error"})
 _BY_THEMSELVES = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}

@@ -1,1 +1,0 @@
-"""From findings to who failed first, and how the job ended."""

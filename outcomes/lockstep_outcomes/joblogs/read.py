@@ -1,0 +1,407 @@
+"""Times of all files of a job's log, on one axis."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TypeVar
+
+from lockstep_outcomes.joblogs.clock import Clock, year_of
+from lockstep_outcomes.joblogs.model import Finding, JobLog, log_files
+from lockstep_outcomes.joblogs.prefix import Origin, Stamp
+from lockstep_outcomes.joblogs.progress import Milestones
+from lockstep_outcomes.joblogs.scan import LineGroup, Scan
+from lockstep_records.file_access.compressed import TruncatedStreamError, line_blocks
+
+
+class LogTimes:
+    """Times over all files, on one axis."""
+
+    def __init__(self, files: list[Scan]) -> None:
+        self._files = files
+        self.first_sign = self.earliest(lambda scan: scan.milestones.init) or self.earliest(
+            lambda scan: scan.first_stamp
+        )
+
+    def _all(self, pick: Callable[[Scan], Stamp | None]) -> list[float]:
+        values = (file.clock.seconds(pick(file)) for file in self._files)
+        return [value for value in values if value is not None]
+
+    def earliest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
+        """The earliest over the files."""
+        return min(self._all(pick), default=None)
+
+    def latest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
+        """The latest over the files."""
+        return max(self._all(pick), default=None)
+
+    def last_progress(self) -> float | None:
+        """The latest progress, with what the steps after it took whose lines have no time."""
+        ends = [
+            seconds + file.milestones.untimed_seconds
+            for file in self._files
+            if (seconds := file.clock.seconds(file.milestones.progress)) is not None
+        ]
+        return max(ends, default=None)
+
+    def watched(self) -> tuple[float, float] | None:
+        """First and last line since the last progress in which a scheduler calls it running."""
+        spans = [
+            (file.clock.seconds(first), file.clock.seconds(last))
+            for file in self._files
+            if file.milestones.watched is not None
+            for first, last in (file.milestones.watched,)
+        ]
+        complete = [(a, b) for a, b in spans if a is not None and b is not None]
+        return max(complete, key=lambda span: span[1] - span[0], default=None)
+
+    def training_start(self, main: Scan) -> float | None:
+        """The first progress; later where the trainer's summary states a shorter training."""
+        start = self.earliest(lambda scan: scan.milestones.start)
+        end = main.milestones.end
+        stop = main.clock.seconds(end.stop)
+        if end.runtime_seconds is None or stop is None:
+            return start
+        return max(stop - end.runtime_seconds, start or 0.0)
+
+    def run_stop(self) -> float | None:
+        """When the run ended by its own log; None when it reported no end, or went on."""
+        ends = (file.milestones.end for file in self._files)
+        if not any(end.is_known for end in ends):
+            return None
+        return self.latest(lambda scan: scan.milestones.end.stop)
+
+    def last_step(self) -> int | None:
+        """The highest step of any file."""
+        steps = (file.milestones.steps.last_number for file in self._files)
+        return max((step for step in steps if step is not None), default=None)
+
+
+T = TypeVar("T")
+# Kinds of lines in which Slurm names tasks.
+_BY_TASK = frozenset({"srun_exit", "host_oom"})
+
+
+class RankResolver:
+    """Which rank an origin is.
+
+    A task is a rank under srun alone, and a node where torchrun's own labels follow it; then only
+    those count. A rank on its node is the global rank where the log shows that there is only one
+    node: it says so, or the ranks on a node are as many as all ranks.
+    """
+
+    def __init__(self, files: list[Scan]) -> None:
+        self._files = files
+        origins = {origin for file in files for origin in file.origins}
+        ranked = [origin for origin in origins if origin.rank is not None]
+        below = any(origin.task is not None and origin.task != origin.rank for origin in ranked)
+        locals_only = any(origin.local_rank is not None for origin in origins)
+        self.tasks_are_ranks = not below and not locals_only
+        nodes = {origin.task for origin in origins if origin.local_rank is not None}
+        locals_seen = [o.local_rank for o in origins if o.local_rank is not None]
+        fills_world = 0 < _stated_world(files) <= max(locals_seen, default=-1) + 1
+        self._is_one_node = len(nodes) <= 1 and (_num_nodes(files) == 1 or fills_world)
+
+    def resolve(self, origin: Origin, rank_of_file: int | None) -> tuple[int, ...]:
+        """The rank as a tuple of one; empty where neither origin nor file names it."""
+        if origin.rank is not None:
+            return (origin.rank,)
+        if self.tasks_are_ranks and origin.task is not None:
+            return (origin.task,)
+        if self._is_one_node and origin.local_rank is not None:
+            return (origin.local_rank,)
+        return () if rank_of_file is None else (rank_of_file,)
+
+    def group_by_rank(self, pick: Callable[[Milestones], dict[Origin, T]]) -> dict[int, T]:
+        """A milestone of each origin by its rank; the first one of a rank counts."""
+        gathered: dict[int, T] = {}
+        for file in self._files:
+            for origin, value in pick(file.milestones).items():
+                for rank in self.resolve(origin, file.rank):
+                    gathered.setdefault(rank, value)
+        return gathered
+
+
+def world_size(files: list[Scan], findings: tuple[Finding, ...], ranks: RankResolver) -> int:
+    """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
+    exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
+    if ranks.tasks_are_ranks:
+        exits |= {rank for f in findings if f.kind in _BY_TASK for rank in f.ranks}
+    # One rank alone is the one that prints for all of them.
+    seen = _ranks_seen(files, ranks) | exits
+    return max(_stated_world(files), max(seen) + 1 if len(seen) > 1 else 0)
+
+
+def _ranks_seen(files: list[Scan], ranks: RankResolver) -> set[int]:
+    """Ranks that wrote a line, or that a file is named after."""
+    writers = {
+        rank
+        for file in files
+        for origin in file.origins
+        for rank in ranks.resolve(origin, file.rank)
+    }
+    return writers | {file.rank for file in files if file.rank is not None}
+
+
+def _stated_world(files: list[Scan]) -> int:
+    """The number of ranks as stated or as many as initialised; 0 where neither is logged."""
+    sizes = [file.milestones.world for file in files]
+    inits = sum(file.milestones.num_inits for file in files)
+    return max([*sizes, inits if inits > 1 else 0])
+
+
+def _num_nodes(files: list[Scan]) -> int | None:
+    stated = [file.milestones.num_nodes for file in files]
+    return max((nodes for nodes in stated if nodes is not None), default=None)
+
+
+_NAMED = 8
+_OVERLAP_SECONDS = 1.0
+# Ranks of one job log the same steps, so that counts and medians of two runs rarely agree so well.
+_ALIKE = 0.02
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTrace:
+    """What one file shows of a run.
+
+    Attributes:
+        is_of_rank: whether its name or folder says that it is the log of one rank or attempt.
+        began: time at which training began; None where no line tells.
+        ended: time of the last progress.
+        is_done: whether the run reported how it ended.
+        first_step: number of the first step; ``last_step`` of the last one.
+        num_steps: recorded durations, with their ``median_seconds``.
+    """
+
+    name: str
+    is_of_rank: bool
+    began: float | None
+    ended: float | None
+    is_done: bool
+    first_step: int | None
+    last_step: int | None
+    num_steps: int
+    median_seconds: float | None
+
+
+def different_runs(files: list[RunTrace]) -> list[str]:
+    """Names of files that hold another run than some other file; empty where all are one job's."""
+    trained = [
+        file
+        for file in files
+        if not file.is_of_rank and (file.began is not None or file.first_step is not None)
+    ]
+    different: dict[str, None] = {}
+    for first, second in combinations(trained, 2):
+        if _are_two_runs(first, second):
+            different |= {first.name: None, second.name: None}
+    return list(different)
+
+
+def refusal(folder: str, names: list[str]) -> str:
+    """The sentence by which a folder with several runs is refused."""
+    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return f"{folder} holds logs of {len(names)} runs ({listed}); give the log of one of them"
+
+
+def _are_two_runs(first: RunTrace, second: RunTrace) -> bool:
+    early, late = sorted((first, second), key=lambda file: file.began or 0.0)
+    if early.began is None or late.began is None or early.ended is None:
+        return _differ_in_steps(first, second)
+    if late.began >= early.ended - _OVERLAP_SECONDS:
+        # One after the other: attempts of one job go on where the last one was.
+        return early.is_done or not _goes_on(early, late)
+    if late.began - early.began > _START_SECONDS and first.is_done and second.is_done:
+        return True
+    return _differ_in_steps(first, second)
+
+
+def _goes_on(early: RunTrace, late: RunTrace) -> bool:
+    if early.first_step is None or late.first_step is None or early.last_step is None:
+        return False
+    return early.first_step < late.first_step <= early.last_step + 1 + early.last_step // 2
+
+
+def _differ_in_steps(first: RunTrace, second: RunTrace) -> bool:
+    """Whether both log many steps, and other ones."""
+    if not (first.num_steps and second.num_steps):
+        return False
+    medians = [first.median_seconds or 0.0, second.median_seconds or 0.0]
+    counts = [first.num_steps, second.num_steps]
+    return all(min(pair) < (1 - _ALIKE) * max(pair) for pair in (medians, counts))
+
+
+def merge_files(files: list[Scan], notes: list[str]) -> JobLog:
+    """What all files of a job say, as one log."""
+    ranks = RankResolver(files)
+    findings = _merge_findings(files, ranks)
+    # Steps and the end are those of one file: every rank may log the same ones.
+    main = max(files, key=_end_and_steps)
+    milestones, end = main.milestones, main.milestones.end
+    seconds, numbers, blocks = milestones.steps.durations
+    times = LogTimes(files)
+    return JobLog(
+        files=tuple(file.name for file in files),
+        lines=sum(file.lines for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        findings=findings,
+        world_size=world_size(files, findings, ranks) or None,
+        first_sign=times.first_sign,
+        training_start=times.training_start(main),
+        last_progress=times.last_progress(),
+        last_work=milestones.work,
+        progress_order=milestones.progress_order,
+        restart_order=max(file.milestones.restart_order for file in files),
+        run_stop=times.run_stop(),
+        run_status=end.status,
+        run_stop_order=end.order,
+        withdrawn_by=end.withdrawn_by,
+        planned_minutes=end.planned_minutes,
+        watched=times.watched(),
+        last_sign=times.latest(lambda scan: scan.clock.latest),
+        step_seconds=seconds,
+        step_numbers=numbers,
+        step_blocks=blocks,
+        last_step=times.last_step(),
+        enqueued=ranks.group_by_rank(lambda milestones: milestones.enqueued),
+        timeouts=ranks.group_by_rank(lambda milestones: milestones.timeouts),
+        notes=tuple(notes),
+        num_known_lines=sum(file.milestones.num_lines for file in files)
+        + sum(finding.count for finding in findings),
+    )
+
+
+def _end_and_steps(file: Scan) -> tuple[bool, int]:
+    """Whether a file tells how the run ended, and how many steps it has."""
+    milestones = file.milestones
+    return milestones.end.is_known, len(milestones.steps.durations[0])
+
+
+def _build_finding(group: LineGroup, file: Scan, ranks: RankResolver) -> Finding:
+    own = {rank for origin in group.origins for rank in ranks.resolve(origin, file.rank)}
+    if not group.origins and file.rank is not None:
+        own = {file.rank}
+    # A line about an exit is printed by a launcher; the ranks that it names count.
+    if group.named_ranks:
+        own = set(group.named_ranks)
+    nodes = dict.fromkeys(group.nodes) or {
+        origin.node: None for origin in group.origins if origin.node is not None
+    }
+    first_rank = next(iter(ranks.resolve(group.line.origin, file.rank)), None)
+    line = replace(group.first, rank=first_rank, time=file.clock.seconds(group.line.stamp))
+    return Finding(
+        kind=group.kind.name,
+        key=group.key,
+        count=group.count,
+        ranks=tuple(sorted(own)),
+        nodes=tuple(nodes),
+        num_origins=len(group.origins),
+        order=group.order,
+        last_order=group.last_order,
+        first=line,
+        codes=tuple(sorted(group.codes)),
+    )
+
+
+def _merge_findings(files: list[Scan], ranks: RankResolver) -> tuple[Finding, ...]:
+    """One finding per kind and key over all files; in order of time where there are several."""
+    several = len(files) > 1
+    findings = [
+        _build_finding(group, file, ranks) for file in files for group in file.groups.values()
+    ]
+    by_key: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        by_key.setdefault((finding.kind, finding.key), []).append(finding)
+    joined = [_merge_group(group, several=several) for group in by_key.values()]
+    joined.sort(key=lambda finding: finding.order)
+    if several and all(finding.first.time is not None for finding in joined):
+        joined.sort(key=lambda finding: finding.first.time or 0.0)
+    return tuple(joined)
+
+
+def _merge_group(group: list[Finding], *, several: bool) -> Finding:
+    first = min(
+        group, key=lambda finding: (finding.first.time or 0.0 if several else 0.0, finding.order)
+    )
+    return replace(
+        first,
+        count=sum(finding.count for finding in group),
+        ranks=tuple(sorted({rank for finding in group for rank in finding.ranks})),
+        nodes=tuple(dict.fromkeys(node for finding in group for node in finding.nodes)),
+        num_origins=sum(finding.num_origins for finding in group),
+        last_order=max(finding.last_order for finding in group),
+        codes=tuple(sorted({code for finding in group for code in finding.codes})),
+    )
+
+
+_ORDERS_PER_FILE = 1 << 40  # more lines than any file has
+_RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
+_ATTEMPT_FOLDER = re.compile(r"(?i)(?:^|/)(?:attempt|restart|try)[-_.]?\d+(?:/|\.|$)")
+_TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")
+
+
+def read_log(path: Path) -> JobLog:
+    """Everything that a job's log says, in memory that does not grow with the log.
+
+    Raises:
+        OSError: a file or the folder cannot be read.
+        ValueError: no log was given, one cannot be read, or logs of several runs.
+    """
+    files = log_files(path)
+    if not files:
+        raise ValueError(f"no log lies in {path}; give a log or a folder with the logs of one job")
+    notes: list[str] = []
+    scans = [_scan(path, file, index, notes) for index, file in enumerate(files)]
+    _share_zone(scans, notes)
+    if several := different_runs([_trace(scan) for scan in scans]):
+        raise ValueError(refusal(str(path), several))
+    return merge_files(scans, notes)
+
+
+def _scan(top: Path, file: Path, index: int, notes: list[str]) -> Scan:
+    name = file.name if file == top else str(file.relative_to(top))
+    match = _TORCHRUN_FOLDER.search(file.as_posix()) or _RANK_IN_NAME.search(file.name)
+    rank = int(match[1]) if match else None
+    scan = Scan(name, Clock(year_of(file)), index * _ORDERS_PER_FILE, rank)
+    try:
+        for block in line_blocks(file):
+            scan.add(block)
+    except TruncatedStreamError:
+        notes.append(f"{name} breaks off inside its compression; what came before is read.")
+    except ValueError as error:
+        if not scan.lines:
+            raise
+        notes.append(f"{error}.")
+    return scan
+
+
+def _trace(scan: Scan) -> RunTrace:
+    milestones = scan.milestones
+    seconds, _, _ = milestones.steps.durations
+    return RunTrace(
+        name=scan.name,
+        is_of_rank=scan.rank is not None or _ATTEMPT_FOLDER.search(scan.name) is not None,
+        began=scan.clock.seconds(milestones.start),
+        ended=scan.clock.seconds(milestones.progress),
+        is_done=milestones.end.is_known,
+        first_step=milestones.steps.first_number,
+        last_step=milestones.steps.last_number,
+        num_steps=len(seconds),
+        median_seconds=sorted(seconds)[len(seconds) // 2] if seconds else None,
+    )
+
+
+def _share_zone(files: list[Scan], notes: list[str]) -> None:
+    """Files that hold local times only take the zone of the job's other files, if these agree."""
+    offsets = {file.clock.ahead_seconds for file in files} - {None}
+    for file in files:
+        if len(offsets) == 1:
+            (file.clock.shared_ahead_seconds,) = offsets
+        if file.clock.is_mixed:
+            notes.append(
+                f"{file.name} has local times and times with a zone, and no two lines of one"
+                " moment relate them: local times are left out."
+            )

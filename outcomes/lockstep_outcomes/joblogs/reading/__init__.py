@@ -1,1 +1,0 @@
-"""From the text of a log to ranks, times, steps and findings."""

@@ -1,0 +1,466 @@
+"""Finds the few lines of a log that hold one of many literals, in one pass where it can.
+
+With the package ahocorasick-rs all literals are searched at once, several times faster; without it
+one after the other, with the same result.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lockstep_outcomes.joblogs.clock import Clock
+from lockstep_outcomes.joblogs.kinds import (
+    BY_NAME,
+    DATA_ERROR,
+    DATA_ERRORS,
+    DATA_TRACES,
+    HIDING_ERRORS,
+    KINDS,
+    LAUNCHER_ERRORS,
+    Kind,
+)
+from lockstep_outcomes.joblogs.model import Line
+from lockstep_outcomes.joblogs.prefix import Origin, Stamp, clean, split_prefix
+from lockstep_outcomes.joblogs.progress import MilestoneLine, Milestones
+
+LONGEST_LINE = 8192
+_WINDOW_BYTES = 1 << 18  # bounds the matches in memory where a hostile log is full of them
+
+Hit = tuple[int, int]
+
+
+class LiteralSearch:
+    """A search for literals, each with the kinds of line that may hold it.
+
+    Args:
+        kinds: indices of the kinds by literal.
+        at_once: whether the package may be used, where it is installed.
+    """
+
+    def __init__(self, kinds: Mapping[bytes, Sequence[int]], *, at_once: bool = True) -> None:
+        self._literals = tuple(kinds)
+        self._kinds = tuple(kinds.values())
+        self._longest = max(map(len, self._literals))
+        self._automaton = _automaton(self._literals) if at_once else None
+
+    def lines(self, data: bytes) -> Iterator[tuple[int, int, list[int]]]:
+        """Lines that hold a literal: start, end, and the kinds that may match, ascending."""
+        lines: dict[int, tuple[int, set[int]]] = {}
+        for index, offset in self._hits(data):
+            start, end = _line_around(data, offset)
+            lines.setdefault(start, (end, set()))[1].update(self._kinds[index])
+        for start in sorted(lines):
+            end, kinds = lines[start]
+            yield start, end, sorted(kinds)
+
+    def _hits(self, data: bytes) -> Iterator[Hit]:
+        """Index of a literal and its first offset in every line."""
+        if self._automaton is not None:
+            yield from self._all_at_once(data, self._automaton)
+            return
+        for index, literal in enumerate(self._literals):
+            offset = data.find(literal)
+            while offset >= 0:
+                yield index, offset
+                end = data.find(b"\n", offset)
+                offset = data.find(literal, end) if end >= 0 else -1
+
+    def _all_at_once(self, data: bytes, automaton: Any) -> Iterator[Hit]:
+        """Yields the hits of all literals, window by window."""
+        passed = [0] * len(self._literals)  # offsets up to which the line of a hit reaches
+        for begin in range(0, len(data), _WINDOW_BYTES):
+            # Windows overlap, so that no literal is split between two of them.
+            window = data[begin : begin + _WINDOW_BYTES + self._longest - 1]
+            for index, start, _ in automaton.find_matches_as_indexes(window, overlapping=True):
+                # One hit a line is enough; a line full of a literal would be examined for each.
+                if (offset := begin + start) >= passed[index]:
+                    end = data.find(b"\n", offset)
+                    passed[index] = len(data) if end < 0 else end
+                    yield index, offset
+
+
+def kinds_by_literal(table: Sequence[Kind]) -> dict[bytes, list[int]]:
+    """Indices in the table of the kinds whose lines may hold a literal."""
+    indices: dict[bytes, list[int]] = {}
+    for index, kind in enumerate(table):
+        for literal in kind.literals:
+            indices.setdefault(literal.encode(), []).append(index)
+    return indices
+
+
+def _line_around(data: bytes, offset: int) -> tuple[int, int]:
+    """Start and end of the line around an offset; an endless one starts ``LONGEST_LINE`` before."""
+    low = max(0, offset - LONGEST_LINE)
+    start = max(data.rfind(b"\n", low, offset) + 1, low)
+    end = data.find(b"\n", offset)
+    return start, len(data) if end < 0 else end
+
+
+def _automaton(literals: Sequence[bytes]) -> Any | None:
+    try:
+        package = importlib.import_module("ahocorasick_rs")
+    except ImportError:
+        return None
+    return package.BytesAhoCorasick(list(literals), implementation=package.Implementation.DFA)
+
+
+SUMMARY_KINDS = frozenset(
+    {"root_cause", "summary_rank", "summary_host", "summary_exit", "agent_exit", "mpi_exit"}
+)
+# MPI_ABORT ends the process by SIGABRT.
+_ABORTED = "6"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LauncherExit:
+    """The exit of ranks; ``root`` when the launcher calls it the first failure."""
+
+    code: int
+    root: bool = False
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What distinguishes it from other exits."""
+        return f"{self.code}{' first' if self.root else ''}{'' if self.ranks else ' somewhere'}"
+
+
+@dataclass(slots=True)
+class _Entry:
+    root: bool = False
+    rank: int | None = None
+    node: str | None = None
+
+
+@dataclass(slots=True)
+class ExitSummary:
+    """The entry that each launcher is printing, one field a line."""
+
+    entries: dict[Origin, _Entry] = field(default_factory=dict)
+
+    def add_line(self, name: str, match: re.Match[str], origin: Origin) -> Iterator[LauncherExit]:
+        """Adds one line; yields the exit when that line completes one."""
+        if name == "agent_exit":
+            yield LauncherExit(code=int(match["code"] or match["code2"]))
+            return
+        if name == "mpi_exit":
+            rank = int(match["rank"] or match["rank2"])
+            code = -int(match["signal"] or _ABORTED)
+            yield LauncherExit(code=code, root=True, ranks=(rank,))
+            return
+        if len(self.entries) >= MOST_ORIGINS:
+            return
+        entry = self.entries.setdefault(origin, _Entry())
+        if name == "root_cause":
+            entry.root = True
+        elif name == "summary_host":
+            entry.node = match["node"]
+        elif name == "summary_rank":
+            entry.rank = int(match["rank"])
+        elif entry.rank is not None:
+            yield LauncherExit(
+                code=int(match["code"]),
+                root=entry.root,
+                ranks=(entry.rank,),
+                nodes=() if entry.node is None else (entry.node,),
+            )
+            self.entries[origin] = _Entry(root=entry.root)
+
+
+MOST_ORIGINS = 100_000  # a bound on memory, for hostile logs and jobs of any size
+_MOST_CODES = 1000
+_MOST_NAME = 255
+_MOST_DIGITS = 7
+_MOST_TEXT = 240
+_MOST_KEY = 160
+# Addresses and numbers differ between ranks that raise the same exception.
+_VARYING_PARTS = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
+
+
+@dataclass(slots=True)
+class LogLine:
+    """A line and its position.
+
+    Attributes:
+        number: of the line in its file, from 1.
+        data: block that holds it, from ``start`` on.
+        floor: end of the line before it that was parsed; no time is searched before that.
+    """
+
+    text: str
+    body: str
+    origin: Origin
+    number: int
+    data: bytes
+    start: int
+    floor: int
+    stamp: Stamp | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class LineGroup:
+    """Lines of one kind and key, while they are gathered; ``line`` is the first one.
+
+    Attributes:
+        origins: processes that printed them, in order.
+        named_ranks: ranks that the lines name, whoever printed them.
+        order: position of the first line among all lines of all files, ``last_order`` of the last.
+    """
+
+    kind: Kind
+    key: str
+    file: str
+    line: LogLine
+    count: int = 0
+    origins: dict[Origin, None] = field(default_factory=dict)
+    named_ranks: dict[int, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+    codes: dict[int, None] = field(default_factory=dict)
+    order: int = 0
+    last_order: int = 0
+
+    @property
+    def first(self) -> Line:
+        """The first line as evidence, before its rank and time are known."""
+        return Line(
+            file=self.file, number=self.line.number, text=shortened(self.line.text),
+            kind=self.kind.name, rank=None, time=None,
+        )  # fmt: skip
+
+
+def key_of(kind: Kind, match: re.Match[str]) -> str:
+    """What lines of one kind have in common: the exception, the Xid, the signal."""
+    fields = match.groupdict()
+    if kind.name == "exception":
+        message = _VARYING_PARTS.sub("#", fields["message"] or "")
+        return f"{fields['type'].rpartition('.')[2]}: {message}"[:_MOST_KEY].rstrip(": ")
+    if kind.name == "srun_exit":
+        return fields["how"].strip()[:_MOST_KEY]
+    if kind.name == "slurm_cancelled":
+        return fields["what"]
+    return fields.get("xid") or fields.get("signal") or fields.get("signal2") or ""
+
+
+def add_details(group: LineGroup, match: re.Match[str], *, with_tasks: bool) -> None:
+    """Adds the nodes and, where they are ranks, the tasks that a line names."""
+    fields = match.groupdict()
+    for name in ("node", "node2", "node3"):
+        # The node of a cancellation is the one that reports it, not one that failed.
+        if fields.get(name) and group.kind.name != "slurm_cancelled":
+            _add_node(group, fields[name].strip(".,"))
+    if with_tasks and fields.get("tasks") and len(group.named_ranks) < MOST_ORIGINS:
+        group.named_ranks |= dict.fromkeys(parse_tasks(fields["tasks"]))
+
+
+def add_exit(group: LineGroup, ended: LauncherExit) -> None:
+    """Adds the code, the ranks and the nodes of an exit that a launcher reports."""
+    if len(group.codes) < _MOST_CODES:
+        group.codes[ended.code] = None
+    if len(group.named_ranks) < MOST_ORIGINS:
+        group.named_ranks |= dict.fromkeys(ended.ranks)
+    for node in ended.nodes:
+        _add_node(group, node)
+
+
+def _add_node(group: LineGroup, node: str) -> None:
+    if len(group.nodes) < MOST_ORIGINS:
+        group.nodes[node[:_MOST_NAME]] = None
+
+
+def parse_tasks(text: str) -> list[int]:
+    """Numbers in Slurm's list of tasks, such as 0-3,7; about 100,000 at most."""
+    listed: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        if _is_number(low) and (not high or _is_number(high)) and len(listed) < MOST_ORIGINS:
+            listed += range(int(low), min(int(high or low), int(low) + MOST_ORIGINS) + 1)
+    return listed
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def shortened(text: str) -> str:
+    """The text without its margins, with dots where more than 240 characters are left out."""
+    text = text.strip()
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
+
+
+MOST_FINDINGS = 2000
+# `set -x` prints commands, whose arguments may hold any of the texts searched for.
+_SHELL_TRACE = ("+ ", "++ ")
+_LAUNCH = re.compile(r"\++ srun (?P<arguments>.*)")
+_NUM_TASKS = re.compile(r"(?:--ntasks[= ]|-n ?)(\d{1,7})\b")
+# Ranks that fail at the same moment write into each other's lines.
+_REPEATED = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*?\.)*[A-Z]\w*?(?:Error|Exception|StopIteration))(?P=type)+"
+)
+_TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
+_LITERALS = LiteralSearch(kinds_by_literal(KINDS))
+
+
+class Scan:
+    """State of reading one log; ``add`` its blocks in order.
+
+    Args:
+        name: of the file, for evidence.
+        first_order: order of the file's first line among the lines of all files.
+        rank: in the name of the file; None where it names none.
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, first_order: int = 0, rank: int | None = None
+    ) -> None:
+        self.name, self.clock, self.rank = name, clock, rank
+        self.groups: dict[tuple[str, str], LineGroup] = {}
+        self.milestones = Milestones()
+        self.first_stamp: Stamp | None = None
+        self.origins: dict[Origin, None] = {}
+        self.lines = 0
+        self.size_bytes = 0
+        self.tracebacks: dict[Origin, int] = {}
+        self.summary = ExitSummary()
+        self.data_errors: dict[str, bool] = {}
+        self.first_order = first_order
+        self._is_helper_step = False
+
+    def add(self, data: bytes) -> None:
+        """Adds the next block of the log; it ends at a line's end unless the line is endless."""
+        self.size_bytes += len(data)
+        extra = 0
+        # Progress bars overwrite their line by a carriage return: each state counts as a line, but
+        # not in the line numbers, which an editor has to agree with.
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\0\n")
+            extra = data.count(b"\0\n")
+        if self.first_stamp is None:
+            self.first_stamp = self.clock.first_in(data, skipped=BY_NAME["watcher"].pattern)
+        counted, number, floor = 0, self.lines, 0
+        for start, end, kinds in _LITERALS.lines(data):
+            number += data.count(b"\n", counted, start) - data.count(b"\0\n", counted, start)
+            counted = start
+            text = clean(data[start : min(end, start + LONGEST_LINE)]).replace("\0", "")
+            origin, body = split_prefix(text)
+            self._add_line(LogLine(text, body, origin, number + 1, data, start, floor), kinds)
+            floor = end
+        self.clock.last_before(data, len(data), floor)
+        self.lines += data.count(b"\n") - extra + (not data.endswith(b"\n"))
+
+    def _add_line(self, line: LogLine, kinds: list[int]) -> None:
+        if line.text.startswith(_SHELL_TRACE):
+            self._add_launch(line.text)
+            return
+        matched = next(
+            ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(line.body))), None
+        )
+        if matched is None:
+            return
+        kind, match = matched
+        if self._is_helper_step:
+            # One task of a step beside the training: its number is not a rank of the job.
+            line.origin = replace(line.origin, task=None)
+        if line.origin != Origin() and len(self.origins) < MOST_ORIGINS:
+            self.origins[line.origin] = None
+        own = self.clock.parse(line.text, is_of_job=kind.name != "watcher")
+        line.stamp = own or self.clock.last_before(line.data, line.start, line.floor)
+        milestone = MilestoneLine(
+            name=kind.name, match=match, origin=line.origin, stamp=line.stamp, own=own,
+            order=self.first_order + line.number,
+        )  # fmt: skip
+        if not self.milestones.add_line(milestone):
+            self._add_finding(kind, match, line)
+
+    def _add_launch(self, text: str) -> None:
+        """A command that the shell traces: srun begins a step, of one task or of the job."""
+        if (match := _LAUNCH.match(text)) is None:
+            return
+        tasks = _NUM_TASKS.search(match["arguments"])
+        self._is_helper_step = tasks is not None and int(tasks[1]) == 1
+        self.milestones.begin_launcher_step()
+
+    def _add_finding(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
+        if kind.name == "traceback":
+            if len(self.tracebacks) < MOST_ORIGINS:
+                self.tracebacks[line.origin] = self.tracebacks.get(line.origin, 0) + 1
+        elif kind.name in SUMMARY_KINDS:
+            for ended in self.summary.add_line(kind.name, match, line.origin):
+                self._add(BY_NAME["summary_exit"], ended.key, line, ended=ended)
+        elif kind.name == "exception":
+            self._add_exception(kind, match, line)
+        else:
+            self._add(kind, key_of(kind, match), line, match=match)
+
+    def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
+        """Adds the last line of a traceback; without one, the line only mentions an error."""
+        before = line.data[max(0, line.start - _TRACEBACK_BYTES) : line.start]
+        if not self.tracebacks.get(line.origin) and b'  File "' not in before:
+            return
+        self.tracebacks[line.origin] = max(0, self.tracebacks.get(line.origin, 0) - 1)
+        if (repeated := _REPEATED.match(line.body)) is not None:
+            self._add_interleaved(repeated, kind, line)
+            return
+        name, key = match["type"].rpartition(".")[2], key_of(kind, match)
+        if name in LAUNCHER_ERRORS:
+            if name in HIDING_ERRORS:
+                self._add(BY_NAME["hidden_cause"], "", line)
+            return
+        if name in DATA_ERRORS and self._was_reading_data(key, line, before):
+            kind = DATA_ERROR
+        self._add(kind, key, line)
+
+    def _add_interleaved(self, repeated: re.Match[str], kind: Kind, line: LogLine) -> None:
+        """Adds a line into which several processes wrote the same exception at the same time."""
+        name = repeated["type"].rpartition(".")[2]
+        count = len(repeated[0]) // len(repeated["type"])
+        alike = (g for (_, key), g in self.groups.items() if key.startswith(f"{name}:"))
+        if (group := next(alike, None)) is not None:
+            group.count += count
+            group.last_order = self.first_order + line.number
+            return
+        for _ in range(count):
+            self._add(kind, name, line)
+
+    def _was_reading_data(self, key: str, line: LogLine, before: bytes) -> bool:
+        """Whether the traceback shows that data was being read; searched once an exception."""
+        if key not in self.data_errors and len(self.data_errors) < MOST_FINDINGS:
+            # Lines of several ranks may be mixed; only those of the same origin are its traceback.
+            last_lines = before.splitlines()[-_TRACEBACK_LINES:]
+            frames = [
+                body
+                for origin, body in map(split_prefix, map(clean, last_lines))
+                if origin == line.origin and body.startswith("  ")
+            ]
+            traceback = "\n".join((*frames, line.text))
+            self.data_errors[key] = DATA_TRACES.search(traceback) is not None
+        return self.data_errors.get(key, False)
+
+    def _add(
+        self,
+        kind: Kind,
+        key: str,
+        line: LogLine,
+        *,
+        match: "re.Match[str] | None" = None,
+        ended: LauncherExit | None = None,
+    ) -> None:
+        """Adds a line to those of its kind and key, unless there are too many groups already."""
+        order = self.first_order + line.number
+        group = self.groups.get((kind.name, key))
+        if group is None:
+            if len(self.groups) >= MOST_FINDINGS:
+                return
+            group = LineGroup(kind=kind, key=key, line=line, order=order, file=self.name)
+            line.data = b""  # the group outlives its block
+            self.groups[kind.name, key] = group
+        group.count += 1
+        group.last_order = order
+        if len(group.origins) < MOST_ORIGINS and line.origin != Origin():
+            group.origins[line.origin] = None
+        if match is not None:
+            add_details(group, match, with_tasks=not self._is_helper_step)
+        if ended is not None:
+            add_exit(group, ended)

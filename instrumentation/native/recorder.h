@@ -65,7 +65,6 @@ typedef struct {
     int run_queues[MAX_RUN_QUEUES], num_run_queues; /* descriptors of the loop's threads */
     int64_t run_queue_due_ns, core_ns, waited_ns;   /* the latter two of the last read; waited_ns or -1 */
     StopClock *stops; /* NULL until they are watched */
-    int64_t calibration_due_ns;
 } StepRecorder;
 
 /* Collectives that a rank has waited for. */
@@ -156,9 +155,6 @@ int64_t read_run_queue(int descriptor, int64_t *core_ns);
 void take_stops(StepRecorder *recorder, Row *row);
 PyObject *recorder_watch_stops(StepRecorder *recorder, PyObject *unused);
 void recorder_release_stops(StepRecorder *recorder);
-
-/* calibration.c: how fast the loop's core is, where it is due. */
-void take_calibration(StepRecorder *recorder, int64_t now_ns, Row *row);
 
 /* checksum.c */
 uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */

@@ -270,7 +270,6 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
         row.flags |= FLAG_DEVICE_PENDING;
     take_run_queue(recorder, now_ns, &row);
     take_stops(recorder, &row);
-    take_calibration(recorder, now_ns, &row);
     int64_t steps = write_step(recorder, &row, parts);
     if (recorder->clock == NULL) {
         count_phases(recorder, parts);

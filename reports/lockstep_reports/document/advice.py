@@ -50,7 +50,6 @@ _ADVICE_FOR_STAGE = (
 _ADVICE_FOR_BUSY_HOST = (
     "Look what else runs on that node, other jobs and the job's own loaders among it.",
     "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
-    "Where cores did less than at their best, look for limits of power or heat and other guests.",
 )
 _ADVICE_FOR_STOPPED = (
     (

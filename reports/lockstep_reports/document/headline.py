@@ -11,7 +11,7 @@ from lockstep_outcomes.progress.hang_events import rank_words
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.verdict.busy_host import busy_nodes, is_core_slow
+from lockstep_reports.verdict.busy_host import busy_nodes
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, percent, plural
 
@@ -229,14 +229,12 @@ def sees_no_phase(analysis: StepAnalysis) -> bool:
 
 
 def _busy_host(analysis: StepAnalysis) -> Finding:
-    """Ranks were late, for other processes had their cores or these did less."""
+    """Ranks were late, for other processes had their cores."""
     costliest, evidence = analysis.costliest_episode, analysis.verdict.evidence[:1]
     if costliest is None:
         return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
     nodes = busy_nodes(analysis.steps, costliest)
     why = f"{nodes} {'were' if nodes.startswith('nodes') else 'was'} busy with other work"
-    if is_core_slow(analysis.steps, costliest):
-        why = f"a core of {nodes} did less than at its best"
     cost = f"which cost {percent(analysis.cost.lost_ratio)} of the run"
     return Finding("nobody", f"Nobody was slow: {why}, {cost}.", evidence)
 

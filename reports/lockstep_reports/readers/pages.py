@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.files.jobs import list_pages
 from lockstep_records.files.last_output import read_error, read_output
@@ -23,7 +23,6 @@ from lockstep_reports.readers.page_columns import (
     waits_by_row,
     where_present,
 )
-from lockstep_reports.recording.core_speed import slow_core_seconds
 from lockstep_reports.recording.rounds import as_shared
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps
 from lockstep_reports.wording import plural
@@ -39,7 +38,6 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _BY_DEVICE = _BITS["device"]
 _BLOCKED = "blocked_seconds"
 _WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED}
-_CALIBRATION = "calibration_ns"
 
 
 class NoStepsError(ValueError):
@@ -75,8 +73,6 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied["blocked"] = None
-    else:
-        copied["slow_core"] = _slow_core(matrices, ranks)
     steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
@@ -164,15 +160,6 @@ def _member(rank: _Rank) -> Member:
     )
 
 
-def _slow_core(matrices: dict[str, Matrix], ranks: Sequence[_Rank]) -> Matrix | None:
-    """What slow cores cost each rank: seconds, [ranks, steps]; None where nobody knows it."""
-    own = np.sum([matrices[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0)
-    without_core = np.sum([np.nan_to_num(matrices[name]) for name in _WAITS.values()], axis=0)
-    nodes = [rank.page.identity["node"] for rank in ranks]
-    core_seconds = np.maximum(own - without_core, 0.0)
-    return slow_core_seconds(matrices[_CALIBRATION], core_seconds, nodes)
-
-
 def _is_on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
     on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
@@ -200,7 +187,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", *_WAITS.values(), _CALIBRATION, *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
         rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows

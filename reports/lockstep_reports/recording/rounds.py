@@ -21,7 +21,6 @@ _SUMS = (
     "run_queue",
     "blocked",
     "stopped",
-    "slow_core",
 )
 _HIGHEST = ("first_arrival", "last_arrival", "not_finite", "hung", "by_device")
 

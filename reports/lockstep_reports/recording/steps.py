@@ -127,7 +127,6 @@ class Steps:
         blocked: time of own work in which it neither had a core nor was ready to run, nor was
             stopped, in the same way.
         stopped: time in which its process was stopped, in any phase, in the same way.
-        slow_core: time that own work took longer because its core did less, in the same way.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
@@ -158,7 +157,6 @@ class Steps:
     run_queue: Matrix | None = None
     blocked: Matrix | None = None
     stopped: Matrix | None = None
-    slow_core: Matrix | None = None
     is_independent: bool = False
     round_steps: int = 0
 
@@ -195,15 +193,6 @@ class Steps:
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes in the order of their first rank."""
         return tuple(dict.fromkeys(member.node for member in self.members))
-
-    @property
-    def taken(self) -> Matrix:
-        """Time that the host took: waits for a core, and what a slow one cost [ranks, steps].
-
-        Unknown waits are NaN, and an unknown speed of the core is none.
-        """
-        waits = np.full_like(self.seconds, np.nan) if self.run_queue is None else self.run_queue
-        return waits if self.slow_core is None else waits + np.nan_to_num(self.slow_core)
 
     def rows_on_node(self, node: str) -> Flags:
         """Which rows are ranks of a node [ranks]."""

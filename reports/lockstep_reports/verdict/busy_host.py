@@ -1,8 +1,7 @@
-"""Ranks that were late because others had their cores, or a part of them: no rank is slow.
+"""Ranks that were late because others had their cores: no rank is slow.
 
-The kernel counts how long a thread was ready to run and had no core, and a calibration shows what a
-core did less than at its best. What is left of a rank's work without both is its own, and only that
-accuses it.
+The kernel counts how long a thread was ready to run and had no core. What is left of a rank's work
+without that is its own, and only that accuses it.
 """
 
 from dataclasses import replace
@@ -42,9 +41,9 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
     if steps.run_queue is None:
         return False
     columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
-    rows, waits = list(suspect.rows), steps.taken[:, columns]
+    rows, waits = list(suspect.rows), steps.run_queue[:, columns]
     # Unknown waits make all of these NaN, and no comparison true.
-    everywhere = scores.own_work - steps.taken
+    everywhere = scores.own_work - steps.run_queue
     if suspect.by_work:
         work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
         longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
@@ -81,12 +80,13 @@ def lost_beside_waits(steps: Steps) -> float:
 
 
 def remove_waits(steps: Steps) -> Steps:
-    """The same steps as if each rank had had a core at its best whenever it was ready to run."""
+    """The same steps as if each rank had had a core whenever it was ready to run."""
     own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
     # Some of the waits were in collectives: no step had less work than the quickest rank usually.
     least = float(nan_stats.lowest(nan_stats.quantile(own, _USUAL_QUANTILE, axis=1), axis=0))
-    taken = np.minimum(np.nan_to_num(steps.taken), np.maximum(own - least, 0.0))
-    return replace(steps.with_less_work(taken), run_queue=None, slow_core=None)
+    waits = np.zeros_like(own) if steps.run_queue is None else np.nan_to_num(steps.run_queue)
+    removed = np.minimum(waits, np.maximum(own - least, 0.0))
+    return replace(steps.with_less_work(removed), run_queue=None)
 
 
 def is_straggler(scores: Scores, suspect: Suspect) -> bool:
@@ -111,31 +111,15 @@ def busy_host_verdict(steps: Steps, sentences: tuple[str, ...]) -> Verdict:
 
 
 def busy_host_sentence(steps: Steps, episode: Episode) -> str:
-    """Who had to wait for a core or worked on a slow one, where, how long and at what cost."""
+    """Who had to wait for a core, where, how long and at what cost."""
     waited, others_waited = _compare(steps.run_queue, steps, episode)
-    slowed, others_slowed = _compare(steps.slow_core, steps, episode)
     steps_in_words = f"From step {episode.start_step} to {episode.end_step}"
     ranks = f"rank {', '.join(map(str, episode.ranks))} on {busy_nodes(steps, episode)}"
-    if is_core_slow(steps, episode):
-        why = (
-            f"the core of {ranks} did less than at its best: that took {duration(slowed)} of its "
-            f"work, and {duration(others_slowed)} of the others'."
-        )
-    else:
-        why = (
-            f"other processes had the cores of {ranks}: it waited {duration(waited)} for a core, "
-            f"the others {duration(others_waited)}."
-        )
-    return f"{steps_in_words} {why} That cost {duration(episode.lost_seconds)}."
-
-
-def is_core_slow(steps: Steps, episode: Episode) -> bool:
-    """Whether slow cores explain half of what an episode cost, and more than waits for them do."""
-    waited, slowed = (
-        _compare(taken, steps, episode) for taken in (steps.run_queue, steps.slow_core)
+    return (
+        f"{steps_in_words} other processes had the cores of {ranks}: it waited {duration(waited)} "
+        f"for a core, the others {duration(others_waited)}. That cost "
+        f"{duration(episode.lost_seconds)}."
     )
-    least_seconds = max(waited[0] - waited[1], _MIN_EXPLAINED_SHARE * episode.lost_seconds)
-    return slowed[0] - slowed[1] >= least_seconds > 0
 
 
 def _compare(seconds: Matrix | None, steps: Steps, episode: Episode) -> tuple[float, float]:
@@ -181,11 +165,7 @@ def _write_waits(steps: Steps) -> str:
     assert steps.run_queue is not None
     total = float(steps.seconds[~np.isnan(steps.run_queue)].sum())
     waited = float(np.nansum(steps.run_queue)) / total
-    text = (
+    return (
         f"Ranks waited for a core in {percent(waited)} of their time, because other processes had "
         "them"
     )
-    if steps.slow_core is not None:
-        slowed = float(np.nansum(steps.slow_core)) / total
-        text += f", and cores that did less than at their best took {percent(slowed)}"
-    return text

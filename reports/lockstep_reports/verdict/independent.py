@@ -115,8 +115,7 @@ def _leave_out_host(steps: Steps, left_out: Sequence[str]) -> Matrix:
         with np.errstate(divide="ignore", invalid="ignore"):
             waited = np.nan_to_num(steps.run_queue / steps.seconds)
         left -= np.minimum(waited, _MAX_WAITED_SHARE)
-    slowed = 0.0 if steps.slow_core is None else np.nan_to_num(steps.slow_core)
-    own: Matrix = np.maximum(spent * left - slowed, (1 - _MAX_WAITED_SHARE) * spent)
+    own: Matrix = spent * left
     return own
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lockstep.recorder import native
 from lockstep.recorder.recorder import StepRecorder
-from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC, ROW
+from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
@@ -70,7 +70,7 @@ class RecorderFixture:
         self.call("wait_ended", interrupted, kind, 2, size_bytes, ranks)
 
     def outcome(self) -> tuple[object, ...]:
-        """All that the recorder has written, but for moments, durations and calibrations."""
+        """All that the recorder has written, but for moments and durations."""
         page = read_page(self.path)
         times = {"written_ns", "phase_seconds", "collective_seconds", "step_seconds_sum"}
         times |= {"step_buckets", "checksum"}
@@ -83,7 +83,7 @@ class RecorderFixture:
                 for name, value in row.items()
                 if not name.endswith("seconds") and name != "checksum"
             }
-            for row in map(_without_calibration, read_rows(page))
+            for row in read_rows(page)
         ]
         losses = self.recorder.take_losses()
         calls = (
@@ -94,8 +94,3 @@ class RecorderFixture:
             self.recorder.phase,
         )
         return repr(state), bus, rows, *calls
-
-
-def _without_calibration(row: dict[str, Any]) -> dict[str, Any]:
-    others = {name: value for name, value in row.items() if name != "calibration_ns"}
-    return others | {"present": row["present"] & ~ROW.presence["calibration_ns"]}

@@ -142,14 +142,6 @@ def test_a_worker_that_waits_less_for_cores_in_long_exchanges_is_not_slow() -> N
     assert judged(queued).verdict.ranks == ()
 
 
-def test_a_worker_whose_core_does_less_is_not_slow() -> None:
-    steps = ServedJob(slow=(2, "forward", 0.045, 60), num_steps=400).steps()
-    assert judged(steps).verdict.ranks == (2,)
-    slow_core = np.zeros_like(steps.seconds)
-    slow_core[2, 60:] = 0.045
-    assert judged(replace(steps, slow_core=slow_core)).verdict.ranks == ()
-
-
 def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that() -> None:
     steps = ServedJob(workers=3, num_steps=900).steps()
     seconds, forward = steps.seconds.copy(), steps.phases["forward"].copy()

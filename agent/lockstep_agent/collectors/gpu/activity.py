@@ -5,26 +5,26 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.window import Window, window_readings
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_catalogue import gpu as metrics
 
 _PERCENT, _MIB = 1e-2, 1 << 20
-_SM = 2
-# by GPM metric id; GPM reports percents and MiB per second
+_SM = ids.NVML_GPM_METRIC_SM_UTIL
+# GPM reports percents and MiB per second
 _ACTIVITY = {
-    1: (metrics.GPU_GRAPHICS_ACTIVE, (), _PERCENT),
+    ids.NVML_GPM_METRIC_GRAPHICS_UTIL: (metrics.GPU_GRAPHICS_ACTIVE, (), _PERCENT),
     _SM: (metrics.GPU_SM_ACTIVE, (), _PERCENT),
-    3: (metrics.GPU_SM_OCCUPANCY, (), _PERCENT),
-    5: (metrics.GPU_TENSOR_ACTIVE, ("any",), _PERCENT),
-    6: (metrics.GPU_TENSOR_ACTIVE, ("dfma",), _PERCENT),
-    7: (metrics.GPU_TENSOR_ACTIVE, ("hmma",), _PERCENT),
-    9: (metrics.GPU_TENSOR_ACTIVE, ("imma",), _PERCENT),
-    10: (metrics.GPU_DRAM_ACTIVE, (), _PERCENT),
-    20: (metrics.GPU_PCIE_RATE, ("transmit",), _MIB),
-    21: (metrics.GPU_PCIE_RATE, ("receive",), _MIB),
-    60: (metrics.NVLINK_RATE, ("receive",), _MIB),
-    61: (metrics.NVLINK_RATE, ("transmit",), _MIB),
+    ids.NVML_GPM_METRIC_SM_OCCUPANCY: (metrics.GPU_SM_OCCUPANCY, (), _PERCENT),
+    ids.NVML_GPM_METRIC_ANY_TENSOR_UTIL: (metrics.GPU_TENSOR_ACTIVE, ("any",), _PERCENT),
+    ids.NVML_GPM_METRIC_DFMA_TENSOR_UTIL: (metrics.GPU_TENSOR_ACTIVE, ("dfma",), _PERCENT),
+    ids.NVML_GPM_METRIC_HMMA_TENSOR_UTIL: (metrics.GPU_TENSOR_ACTIVE, ("hmma",), _PERCENT),
+    ids.NVML_GPM_METRIC_IMMA_TENSOR_UTIL: (metrics.GPU_TENSOR_ACTIVE, ("imma",), _PERCENT),
+    ids.NVML_GPM_METRIC_DRAM_BW_UTIL: (metrics.GPU_DRAM_ACTIVE, (), _PERCENT),
+    ids.NVML_GPM_METRIC_PCIE_TX_PER_SEC: (metrics.GPU_PCIE_RATE, ("transmit",), _MIB),
+    ids.NVML_GPM_METRIC_PCIE_RX_PER_SEC: (metrics.GPU_PCIE_RATE, ("receive",), _MIB),
+    ids.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: (metrics.NVLINK_RATE, ("receive",), _MIB),
+    ids.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: (metrics.NVLINK_RATE, ("transmit",), _MIB),
 }
 
 

@@ -4,18 +4,23 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
 
-_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
+_STATES = {
+    ids.NVML_GPU_FABRIC_STATE_NOT_STARTED: "not_started",
+    ids.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "in_progress",
+    ids.NVML_GPU_FABRIC_STATE_COMPLETED: "completed",
+}
 _TRUE_FALSE = {1: 1, 2: 0}  # two bits: 0 not supported, 1 true, 2 false
 _CHECKS = {
-    "degraded_bandwidth": 0,
-    "route_recovery": 2,
-    "route_unhealthy": 4,
-    "access_timeout": 6,
+    "degraded_bandwidth": ids.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW,
+    "route_recovery": ids.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY,
+    "route_unhealthy": ids.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY,
+    "access_timeout": ids.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY,
 }
-_CONFIGURATION_SHIFT = 8  # four bits: 0 not supported, 1 none, more are kinds of fault
+# four bits: 0 not supported, 1 none, more are kinds of fault
+_CONFIGURATION_SHIFT = ids.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION
 
 
 @gpu_collector("gpu_fabric", Tier.TEN_SECONDS)

@@ -5,33 +5,49 @@ from itertools import product
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
-from lockstep_catalogue.labels import ACTION, AVAILABILITY, SRAM_UNIT
+from lockstep_catalogue.labels import AVAILABILITY, SRAM_UNIT
 
 _CORRECTED, _UNCORRECTED = "corrected", "uncorrected"
-_KINDS = {_CORRECTED: 0, _UNCORRECTED: 1}
+_KINDS = {
+    _CORRECTED: ids.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+    _UNCORRECTED: ids.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+}
 # volatile counts restart when the driver is loaded; aggregate ones are in the board's InfoROM
-_SCOPES = {"volatile": 0, "aggregate": 1}
+_SCOPES = {"volatile": ids.NVML_VOLATILE_ECC, "aggregate": ids.NVML_AGGREGATE_ECC}
 _TOTALS = {
-    (_CORRECTED, "volatile"): 3,
-    (_UNCORRECTED, "volatile"): 4,
-    (_CORRECTED, "aggregate"): 5,
-    (_UNCORRECTED, "aggregate"): 6,
+    (_CORRECTED, "volatile"): ids.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
+    (_UNCORRECTED, "volatile"): ids.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+    (_CORRECTED, "aggregate"): ids.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
+    (_UNCORRECTED, "aggregate"): ids.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
 }
 _LOCATIONS = {
-    "l1": 0,
-    "l2": 1,
-    "dram": 2,
-    "register_file": 3,
-    "texture": 4,
-    "cbu": 6,
-    "sram": 7,
+    "l1": ids.NVML_MEMORY_LOCATION_L1_CACHE,
+    "l2": ids.NVML_MEMORY_LOCATION_L2_CACHE,
+    "dram": ids.NVML_MEMORY_LOCATION_DRAM,
+    "register_file": ids.NVML_MEMORY_LOCATION_REGISTER_FILE,
+    "texture": ids.NVML_MEMORY_LOCATION_TEXTURE_MEMORY,
+    "cbu": ids.NVML_MEMORY_LOCATION_CBU,
+    "sram": ids.NVML_MEMORY_LOCATION_SRAM,
 }
 # whether it exists depends on the driver (about 590 and newer), not on the chip
-_RECOVERY = 230
-_RETIRED = {"single_bit": 29, "double_bit": 30}
-_RETIRED_PENDING = 31
+_RECOVERY = ids.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+_ACTIONS = {
+    ids.NVML_GPU_RECOVERY_ACTION_NONE: "none",
+    ids.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "gpu_reset",
+    ids.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "node_reboot",
+    ids.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "drain_p2p",
+    ids.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "drain_and_reset",
+    ids.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: "recover_imex",
+    ids.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "bus_reset",
+    ids.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: "system_reboot",
+}
+_RETIRED = {
+    "single_bit": ids.NVML_FI_DEV_RETIRED_SBE,
+    "double_bit": ids.NVML_FI_DEV_RETIRED_DBE,
+}
+_RETIRED_PENDING = ids.NVML_FI_DEV_RETIRED_PENDING
 _BUCKETS = {
     "l2": "aggregateUncBucketL2",
     "sm": "aggregateUncBucketSm",
@@ -57,10 +73,9 @@ def faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
         yield Reading(metrics.GPU_REMAPPED_ROWS, (*gpu.labels, _UNCORRECTED), uncorrected)
         yield Reading(metrics.GPU_REMAP_PENDING, gpu.labels, 1 if pending else 0)
         yield Reading(metrics.GPU_REMAP_FAILED, gpu.labels, 1 if failed else 0)
-    action = values.get((_RECOVERY, 0))
-    if action is not None and 0 <= action < len(ACTION.values):
-        labels = (*gpu.labels, ACTION.values[int(action)])
-        yield Reading(metrics.GPU_RECOVERY_ACTION, labels, 1)
+    action = _ACTIONS.get(int(values.get((_RECOVERY, 0), -1)))
+    if action is not None:
+        yield Reading(metrics.GPU_RECOVERY_ACTION, (*gpu.labels, action), 1)
 
 
 @gpu_collector("gpu_fault_places", Tier.TEN_SECONDS)

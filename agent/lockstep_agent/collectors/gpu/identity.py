@@ -4,21 +4,20 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
 from lockstep_records.text.printable import drop_unprintable
 
-# NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {
-    2: "kepler",
-    3: "maxwell",
-    4: "pascal",
-    5: "volta",
-    6: "turing",
-    7: "ampere",
-    8: "ada",
-    9: "hopper",
-    10: "blackwell",
+    ids.NVML_DEVICE_ARCH_KEPLER: "kepler",
+    ids.NVML_DEVICE_ARCH_MAXWELL: "maxwell",
+    ids.NVML_DEVICE_ARCH_PASCAL: "pascal",
+    ids.NVML_DEVICE_ARCH_VOLTA: "volta",
+    ids.NVML_DEVICE_ARCH_TURING: "turing",
+    ids.NVML_DEVICE_ARCH_AMPERE: "ampere",
+    ids.NVML_DEVICE_ARCH_ADA: "ada",
+    ids.NVML_DEVICE_ARCH_HOPPER: "hopper",
+    ids.NVML_DEVICE_ARCH_BLACKWELL: "blackwell",
 }
 
 

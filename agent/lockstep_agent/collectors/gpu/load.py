@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
 
 _PERCENT = 1 / 100
@@ -31,7 +31,7 @@ def load(gpu: Gpu, _: Values) -> Iterator[Reading]:
     """
     readings = [*_utilization(gpu), *_memory(gpu)]
     # a split GPU has no utilization, but every GPU has a temperature
-    if not readings and gpu.query("nvmlDeviceGetTemperature", 0) is None:
+    if not readings and gpu.query("nvmlDeviceGetTemperature", ids.NVML_TEMPERATURE_GPU) is None:
         raise gpu.drop_silent_handle()
     yield Reading(metrics.GPU_UP, gpu.labels, 1)
     yield Reading(metrics.GPU_STATE_INFO, (*gpu.labels, "ok"), 1)

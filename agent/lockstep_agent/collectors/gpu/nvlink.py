@@ -4,37 +4,51 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label
-from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
+from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu, ids
 from lockstep_catalogue import gpu as metrics
 
-_COUNT, _STATE, _SPEED = 91, 165, 164
-# NVML_NVLINK_MAX_LINKS; 18 on H100, H200 and B200, 12 on A100
-_MAX_LINKS = 36
+_COUNT, _STATE = ids.NVML_FI_DEV_NVLINK_LINK_COUNT, ids.NVML_FI_DEV_NVLINK_GET_STATE
+_SPEED = ids.NVML_FI_DEV_NVLINK_GET_SPEED
+_MAX_LINKS = ids.NVML_NVLINK_MAX_LINKS  # 18 are on H100, H200 and B200, 12 on A100
 # payload in KiB; with the scope ALL_LINKS one pair of fields serves all links of a GPU
-_BYTES = {"transmit": 138, "receive": 139}
+_BYTES = {
+    "transmit": ids.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+    "receive": ids.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+}
 _KIB = 1024
 _MEGA = 1e6
-# fields of each link: 161 to 163 on Hopper, the others on Blackwell, which lacks the first three
+# fields of each link: those of ERROR_DL on Hopper, the others on Blackwell, which lacks the former
 _FIELD_BY_KIND = {
-    "replay": 161,
-    "recovery": 162,
-    "crc": 163,
-    "malformed": 206,
-    "overrun": 207,
-    "receive": 208,
-    "receive_remote": 209,
-    "receive_general": 210,
-    "local_integrity": 211,
-    "discard": 212,
-    "recovery_failed": 214,
-    "effective": 219,
-    "symbol": 221,
+    "replay": ids.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY,
+    "recovery": ids.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY,
+    "crc": ids.NVML_FI_DEV_NVLINK_ERROR_DL_CRC,
+    "malformed": ids.NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
+    "overrun": ids.NVML_FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS,
+    "receive": ids.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS,
+    "receive_remote": ids.NVML_FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS,
+    "receive_general": ids.NVML_FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS,
+    "local_integrity": ids.NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS,
+    "discard": ids.NVML_FI_DEV_NVLINK_COUNT_XMIT_DISCARDS,
+    "recovery_failed": ids.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
+    "effective": ids.NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS,
+    "symbol": ids.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS,
 }
-_RECOVERIES = 215  # in place of 162 on Blackwell
+# in place of ERROR_DL_RECOVERY on Blackwell
+_RECOVERIES = ids.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS
 # sums over all links, up to Ampere
-_TOTALS = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}
+_TOTALS = {
+    "crc_flit": ids.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
+    "crc_data": ids.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
+    "replay": ids.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
+    "recovery": ids.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
+    "ecc": ids.NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL,
+}
 # Blackwell's bit error ratios, packed as bit_error_ratio unpacks them
-_RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
+_RATIOS = {
+    "effective": ids.NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER,
+    "symbol": ids.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER,
+    "raw": ids.NVML_FI_DEV_NVLINK_COUNT_RAW_BER_V2,
+}
 
 
 @gpu_collector("nvlink_bytes", Tier.EVERY_TICK, ((each, ALL_LINKS) for each in _BYTES.values()))

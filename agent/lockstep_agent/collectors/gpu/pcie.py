@@ -4,14 +4,26 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
-from lockstep_catalogue.labels import PCIE_ERROR
 
-_FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values
-_ERRORS = {name: _FIRST_ERROR + index for index, name in enumerate(PCIE_ERROR.values)}
+_ERRORS = {
+    "correctable": ids.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS,
+    "nak_received": ids.NVML_FI_DEV_PCIE_COUNT_NAKS_RECEIVED,
+    "receiver": ids.NVML_FI_DEV_PCIE_COUNT_RECEIVER_ERROR,
+    "bad_tlp": ids.NVML_FI_DEV_PCIE_COUNT_BAD_TLP,
+    "nak_sent": ids.NVML_FI_DEV_PCIE_COUNT_NAKS_SENT,
+    "bad_dllp": ids.NVML_FI_DEV_PCIE_COUNT_BAD_DLLP,
+    "non_fatal": ids.NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR,
+    "fatal": ids.NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR,
+    "unsupported_request": ids.NVML_FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ,
+    "lcrc": ids.NVML_FI_DEV_PCIE_COUNT_LCRC_ERROR,
+}
 # counters that wrap, from Hopper on; rate() takes a wrap for a reset
-_BYTES = {"transmit": 197, "receive": 198}
+_BYTES = {
+    "transmit": ids.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+    "receive": ids.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+}
 # consumer GPUs fall to generation 1 when idle, H100 and H200 do not. Replays are normal in small
 # numbers: a healthy H100 showed 9 since boot
 _CURRENT = {

@@ -4,41 +4,59 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
 
 _MILLI, _MEGA = 1e-3, 1e6
-_GPU, _MODULE, _MEMORY = 0, 1, 2  # scopes of the power fields
-# 185 is a mean over one second on Ampere (not GA100) and newer, and instantaneous on older GPUs
-_POWER_AVERAGE, _POWER_INSTANT, _ENERGY, _MEMORY_TEMPERATURE = 185, 186, 83, 82
-_SCALED = {
-    (_POWER_AVERAGE, _GPU): (metrics.GPU_POWER_AVERAGE, _MILLI),
-    (_POWER_AVERAGE, _MEMORY): (metrics.GPU_MEMORY_POWER, _MILLI),
-    (_POWER_INSTANT, _MODULE): (metrics.GPU_MODULE_POWER, _MILLI),
+_POWER = (ids.NVML_FI_DEV_POWER_INSTANT, ids.NVML_POWER_SCOPE_GPU)
+_ENERGY = (ids.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)
+_MEMORY_TEMPERATURE = (ids.NVML_FI_DEV_MEMORY_TEMP, 0)
+# the average is over one second on Ampere (not GA100) and newer, and instantaneous on older GPUs
+_OTHER_POWER = {
+    (ids.NVML_FI_DEV_POWER_AVERAGE, ids.NVML_POWER_SCOPE_GPU): metrics.GPU_POWER_AVERAGE,
+    (ids.NVML_FI_DEV_POWER_AVERAGE, ids.NVML_POWER_SCOPE_MEMORY): metrics.GPU_MEMORY_POWER,
+    (ids.NVML_FI_DEV_POWER_INSTANT, ids.NVML_POWER_SCOPE_MODULE): metrics.GPU_MODULE_POWER,
 }
-_DOMAINS = {"graphics": 0, "sm": 1, "mem": 2, "video": 3}
-_LIMITS = {"min": 187, "max": 188, "default": 189, "enforced": 190, "requested": 192}
+_DOMAINS = {
+    "graphics": ids.NVML_CLOCK_GRAPHICS,
+    "sm": ids.NVML_CLOCK_SM,
+    "mem": ids.NVML_CLOCK_MEM,
+    "video": ids.NVML_CLOCK_VIDEO,
+}
+_LIMITS = {
+    "min": ids.NVML_FI_DEV_POWER_MIN_LIMIT,
+    "max": ids.NVML_FI_DEV_POWER_MAX_LIMIT,
+    "default": ids.NVML_FI_DEV_POWER_DEFAULT_LIMIT,
+    "enforced": ids.NVML_FI_DEV_POWER_CURRENT_LIMIT,
+    "requested": ids.NVML_FI_DEV_POWER_REQUESTED_LIMIT,
+}
 # offsets from the maximum operating temperature, from Ada and Hopper on
-_MARGINS = {"shutdown": 193, "slowdown": 194, "mem_max": 195, "gpu_max": 196}
+_MARGINS = {
+    "shutdown": ids.NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT,
+    "slowdown": ids.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT,
+    "mem_max": ids.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT,
+    "gpu_max": ids.NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT,
+}
 # absolute temperatures, on older GPUs
-_THRESHOLDS = {"shutdown": 0, "slowdown": 1, "mem_max": 2, "gpu_max": 3}
+_THRESHOLDS = {
+    "shutdown": ids.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+    "slowdown": ids.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+    "mem_max": ids.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+    "gpu_max": ids.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+}
 
 
-@gpu_collector(
-    "gpu_power",
-    Tier.EVERY_TICK,
-    (*_SCALED, (_POWER_INSTANT, _GPU), (_ENERGY, 0), (_MEMORY_TEMPERATURE, 0)),
-)
+@gpu_collector("gpu_power", Tier.EVERY_TICK, (*_OTHER_POWER, _POWER, _ENERGY, _MEMORY_TEMPERATURE))
 def power(gpu: Gpu, values: Values) -> Iterator[Reading]:
     """Watts, joules, hertz and degrees Celsius of this moment."""
-    for field, (metric, factor) in _SCALED.items():
-        yield from present(metric, gpu.labels, values.get(field), factor)
-    milliwatts = values.get((_POWER_INSTANT, _GPU))
+    for field, metric in _OTHER_POWER.items():
+        yield from present(metric, gpu.labels, values.get(field), _MILLI)
+    milliwatts = values.get(_POWER)
     if milliwatts is None:
         milliwatts = gpu.query("nvmlDeviceGetPowerUsage")
     yield from present(metrics.GPU_POWER, gpu.labels, milliwatts, _MILLI)
     # exact over any interval, unlike sampled power; Volta and newer
-    millijoules = values.get((_ENERGY, 0))
+    millijoules = values.get(_ENERGY)
     if millijoules is None:
         millijoules = gpu.query("nvmlDeviceGetTotalEnergyConsumption")
     yield from present(metrics.GPU_ENERGY, gpu.labels, millijoules, _MILLI)
@@ -50,11 +68,11 @@ def power(gpu: Gpu, values: Values) -> Iterator[Reading]:
 
 def _temperatures(gpu: Gpu, values: Values) -> Iterator[Reading]:
     # nvmlDeviceGetTemperature goes away in CUDA 14, and older drivers lack the call with V
-    core_celsius = gpu.query("nvmlDeviceGetTemperatureV", 0)
+    core_celsius = gpu.query("nvmlDeviceGetTemperatureV", ids.NVML_TEMPERATURE_GPU)
     if core_celsius is None:
-        core_celsius = gpu.query("nvmlDeviceGetTemperature", 0)
+        core_celsius = gpu.query("nvmlDeviceGetTemperature", ids.NVML_TEMPERATURE_GPU)
     yield from present(metrics.GPU_TEMPERATURE, (*gpu.labels, "core"), core_celsius)
-    memory_celsius = values.get((_MEMORY_TEMPERATURE, 0)) or None  # 0 without a sensor, as on L40S
+    memory_celsius = values.get(_MEMORY_TEMPERATURE) or None  # 0 without a sensor, as on L40S
     yield from present(metrics.GPU_TEMPERATURE, (*gpu.labels, "memory"), memory_celsius)
     margin_celsius = gpu.query("nvmlDeviceGetMarginTemperature")
     yield from present(metrics.GPU_TEMPERATURE_MARGIN, gpu.labels, margin_celsius)
@@ -72,7 +90,7 @@ def limits(gpu: Gpu, values: Values) -> Iterator[Reading]:
         megahertz = gpu.query("nvmlDeviceGetMaxClockInfo", number)
         yield from present(metrics.GPU_CLOCK_MAX, (*gpu.labels, domain), megahertz, _MEGA)
     state = gpu.query("nvmlDeviceGetPerformanceState")
-    if state is not None and 0 <= state <= 15:  # noqa: PLR2004  # 32 is unknown
+    if state is not None and 0 <= state <= ids.NVML_PSTATE_15:  # 32 is unknown
         yield Reading(metrics.GPU_PSTATE, gpu.labels, state)
     # margins where the driver reports margins, else temperatures
     margins = [*read_by_label(metrics.GPU_TEMPERATURE_LIMIT_MARGIN, gpu.labels, _MARGINS, values)]

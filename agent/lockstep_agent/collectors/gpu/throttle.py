@@ -4,30 +4,32 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, unscoped
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
 
 _BITS = {
-    "idle": 0x1,
-    "app_clocks": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal": 0x20,
-    "hw_thermal": 0x40,
-    "hw_power_brake": 0x80,
-    "display": 0x100,
+    "idle": ids.nvmlClocksEventReasonGpuIdle,
+    "app_clocks": ids.nvmlClocksEventReasonApplicationsClocksSetting,
+    "sw_power_cap": ids.nvmlClocksEventReasonSwPowerCap,
+    "hw_slowdown": ids.nvmlClocksEventReasonHwSlowdown,
+    "sync_boost": ids.nvmlClocksEventReasonSyncBoost,
+    "sw_thermal": ids.nvmlClocksEventReasonSwThermalSlowdown,
+    "hw_thermal": ids.nvmlClocksEventReasonHwThermalSlowdown,
+    "hw_power_brake": ids.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+    "display": ids.nvmlClocksEventReasonDisplayClockSetting,
 }
 # fields in nanoseconds (nvidia-smi prints microseconds); whether they exist depends on the driver,
-# not on the chip
+# not on the chip. Driver 575 alone has the last three at 251 to 253, and at these numbers settings
+# of power smoothing, which it answers on Blackwell only
 _SECONDS = {
-    "sw_power_cap": 74,
-    "sync_boost": 76,
-    "sw_thermal": 269,
-    "hw_thermal": 270,
-    "hw_power_brake": 271,
+    "sw_power_cap": ids.NVML_FI_DEV_PERF_POLICY_POWER,
+    "sync_boost": ids.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST,
+    "sw_thermal": ids.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+    "hw_thermal": ids.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
+    "hw_power_brake": ids.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
 }
-_ANY_THERMAL = 75  # older drivers have one counter for all thermal reasons
+# older drivers have one counter for all thermal reasons
+_ANY_THERMAL = ids.NVML_FI_DEV_PERF_POLICY_THERMAL
 _NANO = 1e-9
 
 

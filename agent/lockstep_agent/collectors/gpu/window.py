@@ -5,17 +5,16 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_agent.sources.nvml.samples import SampleRing
 from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu as metrics
 
 # the driver fills these rings by itself: peaks of a tenth of a second show without a fast loop
-_POWER, _UTILIZATION, _PROCESSOR_CLOCK = 0, 1, 5
 _RINGS = {
-    _POWER: (metrics.GPU_POWER_WINDOW, 1e-3),
-    _UTILIZATION: (metrics.GPU_UTILIZATION_WINDOW, 1e-2),
-    _PROCESSOR_CLOCK: (metrics.GPU_CLOCK_WINDOW, 1e6),
+    ids.NVML_TOTAL_POWER_SAMPLES: (metrics.GPU_POWER_WINDOW, 1e-3),
+    ids.NVML_GPU_UTILIZATION_SAMPLES: (metrics.GPU_UTILIZATION_WINDOW, 1e-2),
+    ids.NVML_PROCESSOR_CLK_SAMPLES: (metrics.GPU_CLOCK_WINDOW, 1e6),
 }
 _MAX_ADDITIONS = 4096
 

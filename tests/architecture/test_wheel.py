@@ -116,9 +116,9 @@ def test_the_command_helps_and_refuses_where_only_click_is(bare: list[Path]) -> 
     assert (ended.returncode, ended.stderr) == (0, "")
     for name in PROJECT["project"]["entry-points"]["lockstep.commands"]:
         assert f"  {name} " in ended.stdout
-    doctor = in_bare(bare, call.format("'doctor', '/nowhere'"))
-    assert doctor.returncode == 2
-    assert doctor.stderr == "lockstep: page /nowhere cannot be opened: No such file or directory\n"
+    page = in_bare(bare, call.format("'page', '/nowhere'"))
+    assert page.returncode == 2
+    assert page.stderr == "lockstep: page /nowhere cannot be opened: No such file or directory\n"
 
 
 def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:

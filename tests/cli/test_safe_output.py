@@ -25,7 +25,7 @@ def obeys(output: str) -> bool:
         ("ledger", "jobs", "--store", f"/nowhere/{HOSTILE}"),
         ("ledger", "jobs", "--store", f"postgresql://u:p@hunter2@host/{HOSTILE}"),
         ("doctor", "--url", f"http://me:hunter2@127.0.0.1:1/{HOSTILE}"),
-        ("doctor", HOSTILE),
+        ("page", HOSTILE),
         ("page", f"/nowhere/{HOSTILE}"),
         (HOSTILE,),
         ("ledger", "import", "/dev/null", "--url", "http://me:hunter2@127.0.0.1:1"),

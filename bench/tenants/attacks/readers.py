@@ -1,4 +1,4 @@
-"""Attacks on people who read: report, jobs, top and doctor over hostile folders."""
+"""Attacks on people who read: report, jobs, top and page over hostile folders."""
 
 import json
 import os
@@ -31,9 +31,9 @@ def _top(arena: "Arena", _: str) -> str:
     return arena.command_is_clean("top", "--once", arena.root / "jobs" / arena.attack)
 
 
-def _doctor(arena: "Arena", _: str) -> str:
+def _page(arena: "Arena", _: str) -> str:
     page = arena.root / "jobs" / arena.attack / "0" / "rank-00000.page"
-    return arena.command_is_clean("doctor", page)
+    return arena.command_is_clean("page", page)
 
 
 def _controls(ground: Ground) -> None:
@@ -53,7 +53,7 @@ def _controls(ground: Ground) -> None:
     (page.parents[1] / "events.jsonl").write_text(lines, encoding="utf-8")
 
 
-for _name, _judge in (("report", _report), ("jobs", _jobs), ("top", _top), ("doctor", _doctor)):
+for _name, _judge in (("report", _report), ("jobs", _jobs), ("top", _top), ("page", _page)):
     register(
         Attack(
             f"{_name}_of_controls",

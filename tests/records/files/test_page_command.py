@@ -1,4 +1,4 @@
-"""`lockstep doctor` as people call it: a page as text, or one sentence and exit status 2."""
+"""`lockstep page` as people call it: a page as text, or one sentence and exit status 2."""
 
 import json
 import os
@@ -15,10 +15,10 @@ from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
 from lockstep_records.page.writer import PageWriter
 
 
-def doctor(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def print_page(*words: str | Path) -> subprocess.CompletedProcess[str]:
     lockstep = Path(sys.executable).parent / "lockstep"
     return subprocess.run(
-        [lockstep, "doctor", *words], capture_output=True, text=True, check=False, timeout=30
+        [lockstep, "page", *words], capture_output=True, text=True, check=False, timeout=30
     )
 
 
@@ -27,7 +27,7 @@ def refused(name: str) -> NoReturn:
 
 
 def test_a_good_page_is_printed_as_text(memory: Path) -> None:
-    done = doctor(written_page(memory, steps=20, rows=16))
+    done = print_page(written_page(memory, steps=20, rows=16))
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("job-a", "backward 10", "rows: 16 valid, the last 5", "step 19: 875.00 ms ="):
         assert words in done.stdout
@@ -39,7 +39,7 @@ def test_a_good_page_is_printed_as_strict_json(memory: Path) -> None:
     writer.words[SLOT.word("present")] |= SLOT.presence["loss"]
     writer.floats[SLOT.word("loss")] = float("nan")
     writer.commit(1)
-    done = doctor(writer.path, "--json")
+    done = print_page(writer.path, "--json")
     writer.close()
     assert (done.returncode, done.stderr) == (0, "")
     page = json.loads(done.stdout, parse_constant=refused)
@@ -77,7 +77,7 @@ def test_a_page_that_cannot_be_read_ends_in_one_sentence(
     assert callable(harm)
     harm(page)
     for words in ((page,), (page, "--json")):
-        done = doctor(*words)
+        done = print_page(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert sentence in done.stderr
         assert str(page) in done.stderr

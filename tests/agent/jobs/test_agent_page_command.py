@@ -1,17 +1,17 @@
-"""``lockstep doctor JOB`` shows the ranks of a job on this node, each in one line."""
+"""``lockstep page JOB`` shows the ranks of a job on this node, each in one line."""
 
 import json
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from lockstep_agent.doctor.command import doctor
+from lockstep_cli import page as page_command
 
 from ..live_page import LivePage
 
 
 def run(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(doctor, list(arguments), env={"LOCKSTEP_DIR": str(root)})
+    return CliRunner().invoke(page_command.page, list(arguments), env={"LOCKSTEP_DIR": str(root)})
 
 
 def test_each_rank_has_a_line_and_one_that_cannot_be_read_a_sentence(root: Path) -> None:
@@ -35,7 +35,6 @@ def test_what_is_no_record_is_refused_in_one_sentence(root: Path) -> None:
     for arguments, message in (
         (("nowhere",), "job 'nowhere' is not under"),
         (("nowhere/at/all",), "cannot be opened"),
-        (("nowhere", "--preflight"), "--preflight is about the node"),
     ):
         result = run(root, *arguments)
         assert (result.exit_code, message in result.output) == (2, True), result.output

@@ -89,7 +89,6 @@ def test_a_running_agent_is_asked_for_what_it_has_seen(options: Options, gpus: F
         (("--url", "file:///etc/hosts"), "is not an address"),
         (("--fleet", __file__), "is compared by --preflight only"),
         (("--preflight", "--fleet", __file__), "line 1: no JSON"),
-        (("/nowhere", "--expect-gpus", "8"), "--expect-gpus is about the node"),
         (("--expect-port", "eth0:x"), "is not DEVICE or DEVICE:GIGABITS"),
     ],
 )

@@ -177,8 +177,8 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms on nulls (SEED=n)
 	$(BIN)/python bench/reports/verdict_tables.py --seed $(or $(SEED),1)
 
-bench-loops: $(READY) ## Print whom a report names in each kind of training loop, with one rank slow
-	$(BIN)/python bench/loops/matrix.py
+bench-loops: $(READY) ## Print whom a report names in seventeen public kinds of loops, with a process of them slow (BUSY=2: beside as many)
+	PYTHONPATH=bench/loops $(BIN)/python -m public_loops --busy $(or $(BUSY),0)
 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports

@@ -16,7 +16,6 @@ from lockstep_catalogue import agent
 
 from . import users
 from .attacks import launched
-from .difference import difference
 from .programs import BOUNDS, READER, START_SECONDS, WRITER, Programs
 from .users import AGENT, ROOT, VICTIM
 
@@ -29,7 +28,7 @@ _FRESH_SECONDS = 3.0
 _TRIES = 3
 # Of the control group and the network namespace, which all processes of this machine share.
 _SHARED = re.compile(r"\w+_host_job_")
-_STALLED = re.compile(agent.LANE_STALLED.name + r'{.*lane="([^"]+)".*} 1')
+_STALLED = re.compile(agent.LANE_STALLED.name + r'{.*worker="([^"]+)".*} 1')
 _CRASHED = re.compile(agent.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*} 0')
 _TICK = re.compile(agent.AGENT_TICK.name + r"{.*} (\S+)")
 _INCIDENT = re.compile(r"\w*(?:xid|incident|fault|event)\w*_total{")
@@ -40,11 +39,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Arena(Programs):
     """The programs of one node; ``attack`` is the name of the attack under way."""
 
-    def __init__(self, *, scopes: bool) -> None:
-        """Starts everything; with ``scopes`` the tokens of the ledger say what they are for."""
-        super().__init__(scopes=scopes)
+    def __init__(self) -> None:
+        super().__init__()
         self.attack = ""
-        self.slowest_seconds = 0.0
 
     def settle(self) -> None:
         """Waits until the neighbour's series, record and report are whole and remembers them."""
@@ -93,7 +90,6 @@ class Arena(Programs):
             if answer.status != http.client.OK:
                 error = OSError(f"{path} is answered {answer.status}")
             elif (seconds := time.monotonic() - begin) <= ANSWER_SECONDS:
-                self.slowest_seconds = max(self.slowest_seconds, seconds)
                 return content
             else:
                 error = OSError(f"{path} takes {seconds:.1f} s")
@@ -189,7 +185,7 @@ class Arena(Programs):
         now = self._state()
         for name, value in self.before.items():
             if now[name] != value:
-                return f"the neighbour's {name} changed: {difference(value, now[name])}"
+                return f"the neighbour's {name} changed: {_difference(value, now[name])}"
         return ""
 
     def _report(self) -> bytes:
@@ -200,7 +196,7 @@ class Arena(Programs):
         now = self._report()
         if now == self.report:
             return ""
-        return f"the neighbour's report changed: {difference(self.report, now)}"
+        return f"the neighbour's report changed: {_difference(self.report, now)}"
 
     def _run(self, user: users.User, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
         home = self.base / ("victim" if user is VICTIM else "agent")
@@ -297,3 +293,17 @@ class Arena(Programs):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _difference(before: object, now: object) -> str:
+    """First of what is gone, new or changed."""
+    if isinstance(before, list) and isinstance(now, list):
+        gone = [line for line in before if line not in now]
+        new = [line for line in now if line not in before]
+        return f"{len(gone)} gone, {len(new)} new, such as {(new or gone)[0]}"
+    if isinstance(before, bytes) and isinstance(now, bytes) and before[:1] == b"{":
+        with contextlib.suppress(ValueError):
+            old, new_record = json.loads(before), json.loads(now)
+            names = [name for name in new_record if new_record[name] != old.get(name)]
+            return ", ".join(f"{name} = {str(new_record[name])[:60]}" for name in names[:4])
+    return f"{len(bytes(str(now), 'utf-8'))} bytes"

@@ -108,12 +108,12 @@ class Attacker:
 class Campaign:
     """Makes attacks one after the other, or those that need a slow tier a dozen at once."""
 
-    def __init__(self, *, scopes: bool, singly: bool) -> None:
-        self._scopes, self._singly = scopes, singly
+    def __init__(self, *, singly: bool) -> None:
+        self._singly = singly
         self.arena = self._new()
 
     def _new(self) -> Arena:
-        arena = Arena(scopes=self._scopes)
+        arena = Arena()
         try:
             arena.settle()
         except BaseException:
@@ -171,13 +171,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="attacks; default all")
     parser.add_argument("--surface", action="append", default=[], help="only attacks on these")
-    parser.add_argument("--code", type=Path, help="checkout to attack; default this one")
     parser.add_argument("--telling", action="store_true", help="only the most telling ones")
     parser.add_argument("--singly", action="store_true", help="never several attacks at once")
-    parser.add_argument("--plain-tokens", action="store_true", help="tokens without a scope")
     parser.add_argument("--json", type=Path, help="file for the results")
     chosen = parser.parse_args()
-    users.CODE[0] = chosen.code or users.CODE[0]
     users.make_reachable()
     unknown = set(chosen.names) - set(ATTACKS)
     assert not unknown, f"no attacks: {sorted(unknown)}"
@@ -189,7 +186,7 @@ def main() -> int:
         and (not chosen.surface or attack.surface in chosen.surface)
     ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    campaign = Campaign(scopes=not chosen.plain_tokens, singly=chosen.singly)
+    campaign = Campaign(singly=chosen.singly)
     results: dict[str, str] = {}
     begin = time.monotonic()
     try:

@@ -23,11 +23,9 @@ BOUNDS = ("prlimit", "--as=6442450944", "--fsize=536870912")
 class Programs:
     """What runs on the node, until it is closed."""
 
-    def __init__(self, *, scopes: bool) -> None:
-        """Starts everything; with ``scopes`` the tokens of the ledger say what they are for."""
+    def __init__(self) -> None:
         self.launcher_token = LAUNCHER
         self.private_text = os.urandom(16).hex().encode()
-        self._scopes = scopes
         self._processes: list[subprocess.Popen[bytes]] = []
         self.base = Path(tempfile.mkdtemp(prefix="lockstep-tenants-", dir="/dev/shm"))
         self.root = self.base / "lockstep"
@@ -62,9 +60,7 @@ class Programs:
         path.chmod(mode)
 
     def _start_programs(self) -> None:
-        agent, launcher = ("", "")
-        if self._scopes:
-            agent, launcher = " scope=agent", f" scope=launcher owner={users.ATTACKER.uid}"
+        agent, launcher = " scope=agent", f" scope=launcher owner={users.ATTACKER.uid}"
         writers, readers = self.base / "ledger" / "writers", self.base / "ledger" / "readers"
         self._write(writers, f"{WRITER}{agent}\n{LAUNCHER}{launcher}\n".encode(), LEDGER)
         self._write(readers, f"{READER}\n".encode(), LEDGER)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-# The checkout whose programs are attacked; another one may be set for a comparison.
-CODE = [REPOSITORY]
 _CLONE_NEWNS = 0x20000
 
 
@@ -49,7 +47,7 @@ ROOT = User(0, 0)
 
 def environment(home: Path) -> dict[str, str]:
     """Environment of every program here: this checkout first, and nothing written into it."""
-    rooms = [str(path.parents[1]) for path in sorted(CODE[0].glob("*/lockstep*/__init__.py"))]
+    rooms = [str(path.parents[1]) for path in sorted(REPOSITORY.glob("*/lockstep*/__init__.py"))]
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": ":".join([*rooms, str(REPOSITORY / "bench")]),
@@ -108,7 +106,7 @@ def make_reachable() -> None:
         Path(sys.base_prefix).resolve(),
         Path(sys.prefix).resolve(),
         REPOSITORY.resolve(),
-        CODE[0].resolve(),
+        REPOSITORY.resolve(),
     }
     closed: dict[Path, list[Path]] = {}
     for path in sorted(needed):

@@ -59,10 +59,3 @@ def test_no_attack_of_the_table_harms_a_neighbour(tmp_path: Path) -> None:
     results = _harm(tmp_path, seconds=1190)
     assert results.keys() == ATTACKS.keys()
     assert not any(results.values())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["files", "events"])
-def test_two_thousand_hostile_inputs_end_no_thread_and_delay_no_answer(kind: str) -> None:
-    assert "| violations | 0 |" in _run("fuzz.py", "--count", "2000", kind, seconds=290)

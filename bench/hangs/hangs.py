@@ -6,7 +6,7 @@ from collections import Counter
 from dumps import dumps_of
 from simulation import FAULTS, Simulation
 
-from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps
+from lockstep_reports.readers.flight_recorder import RankDump, join_dumps
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.verdict import Verdict
 

@@ -1,13 +1,13 @@
 """Makes the report on a recording: analysed without any file or clock, then one document."""
 
 from lockstep_reports.analysis.logs import analyse_log
+from lockstep_reports.analysis.signs import event_signs, find_signs
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.logs import document_log
 from lockstep_reports.document.model import Document
 from lockstep_reports.document.published import Sign
 from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.recording import LogRecording, Recording
-from lockstep_reports.signs.find import event_signs, find_signs
 
 
 def make_document(

@@ -24,7 +24,7 @@ from .synthetic_job import Slow, SyntheticJob
 
 PACKAGE = Path(lockstep_reports.__file__).parent
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PURE = ("analysis", "document", "recording", "search", "signs", "verdict", "whatif")
+PURE = ("analysis", "document", "recording", "search", "verdict", "whatif")
 IMPURE = {"io", "os", "socket", "subprocess", "tempfile", "time", "httpx", "click", "rich"}
 # Functions of records that read files; what else is there are values and their words.
 READING = {"attempts", "compressed", "foreign_files", "jobs", "last_output", "liveness", "switches"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.search.noise import SIGMAS_PER_MEDIAN
+from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN
 from lockstep_reports.wording import duration, plural
 
 SLOW_RATIO = 1.2

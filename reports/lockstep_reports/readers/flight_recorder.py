@@ -2,21 +2,279 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep_records.file_access.compressed import read_content
+from lockstep_records.text.printable import printable
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head, holds_any
-from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
 from lockstep_reports.readers.unpickled import json_values, plain_values
-from lockstep_reports.recording.collectives import FlightRecorderLog, Span
+from lockstep_reports.recording.collectives import (
+    FlightRecorderLog,
+    PhaseAtHang,
+    RankOperation,
+    Span,
+    collective_kind,
+)
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import timed_steps
+
+# Both ranks number a group's members from 0: "nccl:send 0->1", "nccl:recv 1<-0".
+_POINT_TO_POINT = re.compile(
+    r"(?P<kind>send|recv)\s+(?P<own>\d{1,7})\s*(?:->|<-)\s*(?P<peer>\d{1,7})"
+)
+_PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankDump:
+    """The dump of one rank: its groups, the counters by number of the group, and its entries."""
+
+    rank: int
+    config: dict[str, Any]
+    status: dict[str, Any]
+    entries: list[dict[str, Any]]
+
+
+def group_of(entry: dict[str, Any]) -> str:
+    """Name of the entry's group; empty where it has none."""
+    group = entry.get("process_group")
+    if isinstance(group, list | tuple):
+        return str(group[0]) if group else ""
+    return str(group) if group else ""
+
+
+def operations_of(dump: RankDump, groups: dict[str, tuple[int, ...]]) -> tuple[RankOperation, ...]:
+    """A rank's operations that name their group, in the order of its dump."""
+    found = (_operation(dump.rank, *entry, groups) for entry in enumerate(dump.entries))
+    return tuple(operation for operation in found if operation is not None)
+
+
+def _operation(
+    rank: int, index: int, entry: dict[str, Any], groups: dict[str, tuple[int, ...]]
+) -> RankOperation | None:
+    """An entry's operation; ``groups`` are the members that peers are numbered by."""
+    group, sequence = group_of(entry), entry.get("collective_seq_id")
+    if not group or not isinstance(sequence, int):
+        return None
+    match = _POINT_TO_POINT.search(str(entry.get("profiling_name", "")))
+    record, created, completed = (
+        value if isinstance(value := entry.get(name), int) else None
+        for name in ("record_id", "time_created_ns", "time_discovered_completed_ns")
+    )
+    return RankOperation(
+        rank=rank,
+        group=group,
+        sequence=sequence,
+        kind=_kind(entry) if match is None else match["kind"],
+        order=index if record is None else record,
+        created_ns=created,
+        completed_ns=completed,
+        # On gloo the state of a completed collective stays "scheduled".
+        is_completed=entry.get("state") == "completed" or bool(entry.get("retired")),
+        peers=() if match is None else _peers(rank, match, groups.get(group, ())),
+        is_send=match is not None and match["kind"] == "send",
+        is_point_to_point=match is not None or bool(entry.get("is_p2p")),
+        is_started=_is_started(entry),
+    )
+
+
+def _peers(rank: int, match: re.Match[str], members: tuple[int, ...]) -> tuple[int, ...]:
+    """The peer's rank; none where the members' order is another than that of their numbers."""
+    own, peer = int(match["own"]), int(match["peer"])
+    if max(own, peer) < len(members) and members[own] == rank:
+        return (members[peer],)
+    others = tuple(member for member in members if member != rank)
+    return others if len(others) == 1 else ()
+
+
+def _kind(entry: dict[str, Any]) -> str:
+    operation = str(entry.get("profiling_name", "")).rpartition(":")[2]
+    return collective_kind(operation) or printable(operation)[:64]
+
+
+def _is_started(entry: dict[str, Any]) -> bool | None:
+    if entry.get("state") == "started" or isinstance(entry.get("time_discovered_started_ns"), int):
+        return True
+    return False if entry.get("state") == "scheduled" else None
+
+
+def members_of(group: Any) -> tuple[int, ...]:
+    """Ranks of a group by its configuration; empty where it lists none."""
+    ranks = group.get("ranks") if isinstance(group, dict) else None
+    if isinstance(ranks, str):
+        return tuple(int(number) for number in re.findall(r"\d{1,7}", ranks))
+    if isinstance(ranks, list):
+        return tuple(rank for rank in ranks if isinstance(rank, int) and rank >= 0)
+    return ()
+
+
+def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
+    """The dumps by rank as one log."""
+    groups = {name: members_of(g) for d in dumps.values() for name, g in d.config.items()}
+    names = {
+        name: printable(str(group.get("desc") or ""))
+        for dump in dumps.values()
+        for name, group in dump.config.items()
+        if isinstance(group, dict)
+    }
+    seen = _find_members(dumps.values())
+    groups |= {name: tuple(sorted(ranks)) for name, ranks in seen.items() if not groups.get(name)}
+    operations = {rank: operations_of(dump, groups) for rank, dump in dumps.items()}
+    collectives = tuple(
+        each for own in operations.values() for each in own if not each.is_point_to_point
+    )
+    # The dump is a ring, so that its order is none; clocks and numbers of records are.
+    outstanding = {
+        rank: tuple(
+            sorted(
+                (each for each in own if not each.is_completed),
+                key=lambda each: (each.created_ns or 0, each.order),
+            )
+        )
+        for rank, own in operations.items()
+    }
+    return FlightRecorderLog(
+        ranks=tuple(sorted(dumps)),
+        groups=groups,
+        names=names,
+        phases_at_hang=_phases_at_hang(dumps, groups, collectives),
+        collectives=collectives,
+        outstanding=outstanding,
+        overwritten=frozenset(
+            rank for rank, dump in dumps.items() if _is_overwritten(dump, len(outstanding[rank]))
+        ),
+    )
+
+
+def _find_members(dumps: Iterable[RankDump]) -> dict[str, set[int]]:
+    """Ranks that have entered a collective of a group, by the group's name."""
+    members: dict[str, set[int]] = {}
+    for dump in dumps:
+        for entry in dump.entries:
+            group, sequence = group_of(entry), entry.get("collective_seq_id")
+            if group and isinstance(sequence, int) and not entry.get("is_p2p"):
+                members.setdefault(group, set()).add(dump.rank)
+    return members
+
+
+def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
+    """Whether the ring has lost operations that are still outstanding.
+
+    The counters say how many there are; without counters, a ring that begins with an outstanding
+    operation, and not with the rank's first one, may have lost older ones.
+    """
+    counted = [
+        entered - completed
+        for counters in dump.status.values()
+        if isinstance(counters, dict)
+        and isinstance(entered := counters.get("last_enqueued_collective"), int)
+        and isinstance(completed := counters.get("last_completed_collective"), int)
+    ]
+    if counted:
+        return sum(max(0, each) for each in counted) > num_outstanding
+    records = [e["record_id"] for e in dump.entries if isinstance(e.get("record_id"), int)]
+    return num_outstanding == len(dump.entries) > 0 and min(records, default=0) > 0
+
+
+def _phases_at_hang(
+    dumps: dict[int, RankDump],
+    groups: dict[str, tuple[int, ...]],
+    collectives: tuple[RankOperation, ...],
+) -> dict[tuple[str, int], PhaseAtHang]:
+    """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
+    phases: dict[tuple[str, int], PhaseAtHang] = {}
+    for collective in collectives:
+        key, sequence = (collective.group, collective.rank), collective.sequence
+        previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
+        completed = sequence if collective.is_completed else previous.completed
+        phases[key] = PhaseAtHang(
+            entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
+        )
+    numbers, mixed = _group_numbers(dumps), _mixed_groups(dumps)
+    for name, members in groups.items():
+        if name in mixed:
+            continue
+        for rank in members:
+            number = numbers.get((name, rank)) or _fellow_number(
+                dumps, numbers, name, members, rank
+            )
+            phase = None if number is None else _counted_phase(dumps.get(rank), number)
+            if phase is not None:
+                phases[name, rank] = phase
+    return phases
+
+
+def _mixed_groups(dumps: dict[int, RankDump]) -> set[str]:
+    """Groups with sends and receives: there the counters are each rank's own and compare nothing.
+
+    The counters count operations, of which a send and its receive are one on each rank that takes
+    part; only the sequence of collectives is the same on all members.
+    """
+    mixed = set()
+    for dump in dumps.values():
+        for entry in dump.entries:
+            sequence, operation = entry.get("collective_seq_id"), entry.get("op_id")
+            if entry.get("is_p2p") or (isinstance(operation, int) and operation != sequence):
+                mixed.add(group_of(entry))
+        mixed |= {
+            name
+            for name, group in dump.config.items()
+            if isinstance(group, dict) and _PIPELINE.search(str(group.get("desc") or ""))
+        }
+    return mixed
+
+
+def _fellow_number(
+    dumps: dict[int, RankDump],
+    numbers: dict[tuple[str, int], str],
+    name: str,
+    members: tuple[int, ...],
+    rank: int,
+) -> str | None:
+    """The number of a group on a rank without entries, by fellow members with the same groups."""
+    own = dumps.get(rank)
+    if own is None:
+        return None
+    used = {
+        numbers[name, member]
+        for member in members
+        if (name, member) in numbers and dumps[member].status.keys() == own.status.keys()
+    }
+    return used.pop() if len(used) == 1 else None
+
+
+def _group_numbers(dumps: dict[int, RankDump]) -> dict[tuple[str, int], str]:
+    """The number under which a rank's counters stand, by group and rank.
+
+    Each rank numbers its groups itself; only entries show which number a group has.
+    """
+    numbers: dict[tuple[str, int], str] = {}
+    for dump in dumps.values():
+        for entry in dump.entries:
+            group, number = entry.get("process_group"), entry.get("pg_id")
+            if isinstance(group, list | tuple) and group and isinstance(number, int):
+                numbers[str(group[0]), dump.rank] = str(number)
+    return numbers
+
+
+def _counted_phase(dump: RankDump | None, number: str) -> PhaseAtHang | None:
+    counters = dump.status.get(number) if dump is not None else None
+    if not isinstance(counters, dict):
+        return None
+    entered, completed = (
+        counters.get(f"last_{name}_collective") for name in ("enqueued", "completed")
+    )
+    if not isinstance(entered, int) or not isinstance(completed, int) or entered < 0:
+        return None
+    return PhaseAtHang(entered=entered, completed=completed)
+
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES, _MAX_ALL_ENTRIES = 1 << 18, 1 << 22

@@ -23,8 +23,7 @@ from lockstep_reports.readers.page_columns import (
     waits_by_row,
     where_present,
 )
-from lockstep_reports.recording.rounds import as_shared
-from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps
+from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.wording import plural
 
 _MAX_STEP_SECONDS = 30 * 86400.0

@@ -9,8 +9,12 @@ from rich.text import Text
 
 from lockstep_records.text.printable import printable
 from lockstep_reports.document.model import Block, Document, Figure, Section, Shares, Table
-from lockstep_reports.document.palette import SEVERITY_COLOURS
 
+SEVERITY_COLOURS = {
+    **dict.fromkeys(("failed", "hung", "out_of_memory", "not_finite", "slow"), "red"),
+    **dict.fromkeys(("resumed", "stopped", "unknown"), "yellow"),
+    "nobody": "green",
+}
 _WIDTH_OF_FILES = 120
 _MAX_CELL_CHARACTERS = 160
 

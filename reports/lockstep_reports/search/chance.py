@@ -1,6 +1,18 @@
-"""Upper bounds of the probability of a count by chance, good at any size and for any noise."""
+"""Bounds of the probability of a count by chance, and the noise of a healthy recording.
+
+The noise is modelled by a first-order autoregression: what a step has beyond the usual is
+``correlation`` times that of the step before, plus a shock. Size and correlation come from the bulk
+of the steps; the tail of the shocks from the largest two in a hundred, so that heavy tails stay
+heavy.
+"""
 
 import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 
 
 def tail_bound(hits: float, trials: float, share: float) -> float:
@@ -51,3 +63,102 @@ def _log_choose(n: int, k: int) -> float:
     if not 0 <= k <= n:
         return -math.inf
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+# Values beyond so many deviations do not belong to the bulk, which sets the correlation.
+_BULK_SIGMAS = 3.0
+# Turns a median deviation of normal values into a standard deviation.
+SIGMAS_PER_MEDIAN = 1.4826
+# An estimated correlation of n values has a standard error of at most 1 / sqrt(n); two are added.
+_ERRORS_ADDED = 2.0
+_MAX_CORRELATION = 0.99
+# The tail is fitted to the largest shocks: one in 50, and ten at least.
+_TAIL_DIVISOR, _MIN_TAIL = 50, 10
+_LEAST = 1e-12
+# Fewer steps say nothing about how one follows the other.
+_MIN_KNOWN = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """The noise of a recording, in the unit of its values.
+
+    Attributes:
+        deviation: standard deviation of a value, without the tail.
+        correlation: of a step with the next one, with its error added.
+        tail_from: size of shock from which on the tail is fitted.
+        tail_share: share of the shocks beyond ``tail_from``.
+        tail_logs: sum of the logarithms of the tail's shocks, in units of ``tail_from``.
+        tail_count: number of these shocks.
+    """
+
+    deviation: float
+    correlation: float
+    tail_from: float
+    tail_share: float
+    tail_logs: float
+    tail_count: int
+
+    def chance_of_shock(self, height: float, num_steps: int) -> float:
+        """Probability that a shock at a given step keeps ``num_steps`` values over ``height``.
+
+        A shock fades by the correlation, so the first value must be so much higher. The tail is
+        Pareto's; its index is unknown, so this is the predictive probability of the next shock
+        given those of the tail (exact for Pareto tails, too large for lighter ones).
+        """
+        if not self.correlation or self.tail_logs <= 0:
+            return 0.0
+        fading = -(num_steps - 1) * math.log(self.correlation)
+        beyond = (math.log(height / self.tail_from) + fading) / self.tail_logs
+        if beyond <= 0:
+            return 1.0
+        return self.tail_share * math.exp(-self.tail_count * math.log1p(beyond))
+
+    def chance_of_mean(self, height: float, num_steps: int) -> float:
+        """Bound of the probability that the mean of ``num_steps`` values reaches ``height``.
+
+        Null hypothesis: normal noise with this deviation and correlation. Chernoff's bound.
+        """
+        lags = np.arange(1, num_steps)
+        sums = float(((1 - lags / num_steps) * self.correlation**lags).sum())
+        variance = self.deviation**2 * (1 + 2 * sums) / num_steps
+        return math.exp(-(height**2) / (2 * variance)) if variance > 0 else 0.0
+
+
+def measure_noise(values: Matrix) -> Noise | None:
+    """The noise of a recording without its episodes; None when too few values follow each other.
+
+    Args:
+        values: beyond the usual: seconds, ratios or logarithms, [ranks, steps]; NaN where unknown
+            and where episodes were taken out.
+    """
+    centred = values - nan_stats.median(values, axis=1)[:, None]
+    spread = SIGMAS_PER_MEDIAN * (nan_stats.median_number(np.abs(centred)) or 0.0)
+    correlation = _correlation(np.clip(centred, -_BULK_SIGMAS * spread, _BULK_SIGMAS * spread))
+    num_known = int(np.count_nonzero(~np.isnan(centred)))
+    if num_known < _MIN_KNOWN:
+        return None
+    correlation = min(_MAX_CORRELATION, correlation + _ERRORS_ADDED / math.sqrt(num_known))
+    shocks = np.abs(centred[:, 1:] - correlation * centred[:, :-1])
+    shocks = np.sort(shocks[~np.isnan(shocks)])
+    count = max(_MIN_TAIL, len(shocks) // _TAIL_DIVISOR)
+    if len(shocks) <= 2 * count:
+        return None
+    tail_from = max(float(shocks[-count - 1]), _LEAST)
+    bulk = np.minimum(shocks, tail_from)
+    return Noise(
+        deviation=math.sqrt(float((bulk**2).mean()) / (1 - correlation**2)),
+        correlation=correlation,
+        tail_from=tail_from,
+        tail_share=count / num_known,
+        tail_logs=float(np.log(np.maximum(shocks[-count:], tail_from) / tail_from).sum()),
+        tail_count=count,
+    )
+
+
+def _correlation(values: Matrix) -> float:
+    """Correlation of each step with the next one over all ranks: 0 to 1."""
+    products = values[:, 1:] * values[:, :-1]
+    pairs = ~np.isnan(products)
+    squares = float((values[:, :-1][pairs] ** 2).sum())
+    return min(1.0, max(0.0, float(products[pairs].sum()) / squares)) if squares > 0 else 0.0

@@ -17,9 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.chance import Noise, measure_noise, tail_bound
 from lockstep_reports.search.late import collect_late, is_among
-from lockstep_reports.search.noise import Noise, measure_noise
 from lockstep_reports.search.stretches import Stretch, find_runs
 
 # Shorter stretches are hiccups of busy hosts, which last up to eight steps.

@@ -16,7 +16,7 @@ from lockstep_records.text.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lockstep_reports.top.snapshot import Snapshot, SnapshotSource
+    from lockstep_reports.top.table import Snapshot, SnapshotSource
 
 # A pipe has no width of its own, and rich's 80 columns would fold the table.
 _WIDTH_OF_FILES = 120

@@ -21,7 +21,15 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.page_columns import ROW_DTYPE
 from lockstep_reports.readers.pages import rows_by_clock
-from lockstep_reports.top import snapshot
+from lockstep_reports.top.table import (
+    STILL,
+    RankRow,
+    Snapshot,
+    lags,
+    state_of,
+    why_unobserved,
+    worst_first,
+)
 from lockstep_reports.wording import duration, plural
 
 _NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
@@ -62,11 +70,11 @@ class PageSource:
                 raise
             self._node = name
 
-    def poll(self) -> snapshot.Snapshot:
+    def poll(self) -> Snapshot:
         """The ranks now."""
         now, notes = time.time(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
-        rows: list[snapshot.RankRow] = []
+        rows: list[RankRow] = []
         standing: list[str] = []
         for folder in folders:
             ranks = _read_ranks(folder, notes)
@@ -83,11 +91,11 @@ class PageSource:
         if self._job is not None:
             with suppress(OSError):  # the folder is being removed
                 state = read_status(self._job).word
-        return snapshot.Snapshot(
+        return Snapshot(
             title=self._title,
             wall_seconds=now,
-            rows=snapshot.worst_first(rows),
-            notes=(*standing, *snapshot.why_unobserved(rows), *left_out),
+            rows=worst_first(rows),
+            notes=(*standing, *why_unobserved(rows), *left_out),
             state=state,
         )
 
@@ -126,7 +134,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
     return []
 
 
-def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[snapshot.RankRow]:
+def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
     if not ranks:
         return []
     # Ranks are read one after the other, so their newest steps differ by a few.
@@ -141,17 +149,17 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[snapshot.Rank
         own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
     return [
         _row(job_id, rank, nan_stats.number(lag), now)
-        for rank, lag in zip(ranks, snapshot.lags(own_work), strict=True)
+        for rank, lag in zip(ranks, lags(own_work), strict=True)
     ]
 
 
-def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> snapshot.RankRow:
+def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step = nan_stats.median_number(seconds)
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     state = _state(page, quiet, step)
-    return snapshot.RankRow(
+    return RankRow(
         job_id=job_id,
         rank=page.identity["rank"],
         node=page.identity["node"],
@@ -164,9 +172,7 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> snapsho
         if rank.rows["sync_seconds"].any()
         else None,
         step_seconds=step,
-        tokens_per_second=None
-        if state in snapshot.STILL
-        else _tokens_rate(rank, float(seconds.sum())),
+        tokens_per_second=None if state in STILL else _tokens_rate(rank, float(seconds.sum())),
         loss=page.state["loss"],
         quiet_seconds=quiet,
         other_seconds=_median(rank.rows["other_seconds"]),
@@ -196,6 +202,4 @@ def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
         # A signal stops a rank at once; that it stalls shows after minutes.
         if process.pid is not None and is_stopped(process.pid):
             return "stopped"
-    return snapshot.state_of(
-        page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page)
-    )
+    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page))

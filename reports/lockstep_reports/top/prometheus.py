@@ -10,7 +10,14 @@ from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHAS
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_prometheus.client import Prometheus, Series
 from lockstep_reports import nan_stats
-from lockstep_reports.top import snapshot
+from lockstep_reports.top.table import (
+    RankRow,
+    Snapshot,
+    lags,
+    state_of,
+    why_unobserved,
+    worst_first,
+)
 
 # Four scrapes of 15 s; `rate` needs two samples and a scrape may fail.
 _RATE_WINDOW = "1m"
@@ -38,7 +45,7 @@ class PrometheusSource:
         self._clocks: dict[_Key, str] = {}
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
-    def poll(self) -> snapshot.Snapshot:
+    def poll(self) -> Snapshot:
         """The ranks now.
 
         Raises:
@@ -52,18 +59,18 @@ class PrometheusSource:
         if not keys:
             raise ValueError(f"{self._server.address} knows of no such rank now")
         rows = self._rows(now, keys, nodes)
-        return snapshot.Snapshot(
+        return Snapshot(
             title=self._server.address,
             wall_seconds=now,
-            rows=snapshot.worst_first(rows),
-            notes=snapshot.why_unobserved(rows),
+            rows=worst_first(rows),
+            notes=why_unobserved(rows),
         )
 
     def close(self) -> None:
         """Closes the connection."""
         self._server.close()
 
-    def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[snapshot.RankRow]:
+    def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
         steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._matchers), JOB_ID, RANK)
         # Durations are the inverse of rates: series hold sums over many steps.
         step_rate = self._ask_by_rank(steps, now)
@@ -84,11 +91,11 @@ class PrometheusSource:
             number = step.get(job_and_node)
             quiet = max(0.0, now - progress.get(key, now))
             rows.append(
-                snapshot.RankRow(
+                RankRow(
                     job_id=key[0],
                     rank=key[1],
                     node=nodes[key],
-                    state=snapshot.state_of("training", quiet, step_seconds.get(key)),
+                    state=state_of("training", quiet, step_seconds.get(key)),
                     phase="sync" if waiting.get(key) else None,
                     step=None if number is None else int(number),
                     lag_seconds=lag.get(key),
@@ -154,7 +161,7 @@ def _lags(own_work: dict[_Key, float], clocks: dict[_Key, str]) -> dict[_Key, fl
     for key in own_work:
         of_one_clock.setdefault((key[0], clocks.get(key)), []).append(key)
     for keys in of_one_clock.values():
-        values = snapshot.lags(np.array([[own_work[key]] for key in keys]))
+        values = lags(np.array([[own_work[key]] for key in keys]))
         lag_by_key |= {
             key: nan_stats.number(value) for key, value in zip(keys, values, strict=True)
         }

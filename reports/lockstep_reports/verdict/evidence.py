@@ -5,15 +5,18 @@ was recorded, or its own work apart from that of the others. Where neither could
 verdict is unknown.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share, slow_phase
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
-from lockstep_reports.verdict.verdict import Episode, culprits
+from lockstep_reports.search.suspects import Suspect
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, culprits
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
@@ -186,3 +189,72 @@ def _missing_rows(steps: Steps) -> str | None:
         f"{plural(len(rows), 'rank')} left no row of many steps (rank {steps.ranks[worst]}: "
         f"{num_missing[worst]:,} of {len(steps.numbers):,} are missing)."
     )
+
+
+# Steps that tell how long one was before. A smaller slowdown takes many steps to use the batches
+# up, and how many is then mostly noise.
+_USUAL_STEPS = 50
+_MIN_LONGER = 0.03
+
+
+def with_fetched_ahead(steps: Steps, episode: Episode) -> Episode:
+    """The episode from the step in which its loader's workers fell behind.
+
+    Where workers bring a batch in w and a step takes s < w, they fall behind by 1 - s / w of a
+    batch in each step. The episode's steps take w. Of the batches ahead each worker has one in the
+    making, of which s / w is missing on average when the loop asks for it.
+    """
+    inside = [member for member in steps.members if member.rank in episode.ranks]
+    ahead, workers = max((member.batches_ahead, member.loader_workers) for member in inside)
+    first = episode.columns.start
+    if episode.phase != "data" or not ahead or first == 0:
+        return episode
+    seconds = nan_stats.median(steps.seconds, axis=0)
+    # Means: workers that began together bring their batches together, one step in so many waits.
+    before = float(np.nanmean(seconds[max(0, first - _USUAL_STEPS) : first]))
+    during = float(np.nanmean(seconds[episode.columns]))
+    if not during >= (1 + _MIN_LONGER) * before > 0:
+        return episode
+    ratio = before / during
+    num_used = min(first, max(0, round((ahead - workers * ratio) / (1 - ratio))))
+    start = first - num_used
+    why = (
+        f"Its loader's workers fetch up to {ahead:,} batches ahead: "
+        f"they fell behind from about step {steps.numbers[start]} on, and what they had fetched "
+        f"lasted to step {episode.start_step}."
+    )
+    return replace(
+        episode,
+        start_step=int(steps.numbers[start]),
+        columns=slice(start, episode.columns.stop),
+        lost_by_step=np.concatenate([np.zeros(num_used), episode.lost_by_step]),
+        evidence=(*episode.evidence, why),
+    )
+
+
+def episode_of(steps: Steps, suspect: Suspect) -> Episode:
+    """The episode of a suspect."""
+    stretch, rows = suspect.stretch, list(suspect.rows)
+    late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
+    late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
+    phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
+    has_group = suspect.units.kind not in {"rank", "ranks"}
+    episode = Episode(
+        start_step=int(steps.numbers[stretch.first]),
+        end_step=int(steps.numbers[stretch.last]),
+        columns=stretch.columns,
+        ongoing=stretch.last >= len(steps.numbers) - 2,
+        ranks=tuple(steps.ranks[row] for row in rows),
+        group=suspect.units.names[stretch.unit] if has_group else None,
+        phase=phase,
+        phase_seconds=phase_seconds,
+        late_seconds=late_seconds,
+        lost_by_step=np.nan_to_num(suspect.cost),
+        last_share=float(last_share(suspect.margin[None])[0]),
+        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
+        evidence=(),
+        group_is_node=suspect.units.kind == "node",
+    )
+    num_units = max(2, len(suspect.units.names))
+    episode = replace(episode, evidence=why_episode(episode, stretch, num_units))
+    return with_fetched_ahead(steps, episode)

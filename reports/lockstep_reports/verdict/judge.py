@@ -9,10 +9,9 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
-from lockstep_reports.search.hiccups import drop_hiccups
 from lockstep_reports.search.score import Scores, excess, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, find_suspects, place_ends
+from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
@@ -24,13 +23,18 @@ from lockstep_reports.verdict.busy_host import (
     remove_waits,
     waited_for_cores,
 )
-from lockstep_reports.verdict.episodes import episode_of
+from lockstep_reports.verdict.evidence import episode_of
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.own_times import judge_own_times
-from lockstep_reports.verdict.repair import saved_by_repair
 from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
-from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
+from lockstep_reports.verdict.verdict import (
+    Episode,
+    Verdict,
+    rank_by_cost,
+    saved_by_repair,
+    unknown,
+)
 from lockstep_reports.verdict.workload import explained_by_load, workload
 from lockstep_reports.wording import duration, plural
 

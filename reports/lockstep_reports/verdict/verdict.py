@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lockstep_catalogue.vocabulary import Verdict as VerdictKind
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.wording import plural
@@ -85,3 +87,30 @@ def culprits(episode: Episode) -> str:
         group = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
         name = f"{group} ({plural(len(episode.ranks), 'rank')})"
     return f"{name}, host busy" if episode.busy_host else name
+
+
+def saved_by_repair(seconds: Matrix, repaired: Matrix) -> Matrix:
+    """Each rank's part of what the repair of all saves: seconds, [ranks, steps].
+
+    The time above the slowest rank after the repair is cut into layers, and all ranks that reach
+    into a layer hold it up together, so they share it: the Shapley value of the game in which
+    repaired ranks save time together (the airport game of Littlechild and Owen, 1973).
+
+    Args:
+        seconds: as recorded: [ranks, steps]; NaN where unknown.
+        repaired: the same with the accused ranks' times as they should be.
+    """
+    if len(seconds) == 0:
+        return np.zeros_like(seconds)
+    slowest_after = np.nan_to_num(repaired, nan=-np.inf).max(axis=0)
+    above = np.maximum(np.nan_to_num(seconds, nan=-np.inf) - slowest_after, 0.0)
+    above = np.where(np.isfinite(above), above, 0.0)
+    order = np.argsort(-above, axis=0, kind="stable")
+    heights = np.take_along_axis(above, order, axis=0)
+    layers = heights - np.vstack([heights[1:], np.zeros_like(heights[:1])])
+    sharers = np.arange(1, len(seconds) + 1)[:, None]
+    # A rank takes part in its own layer and in all lower ones.
+    parts = np.cumsum((layers / sharers)[::-1], axis=0)[::-1]
+    saved = np.empty_like(above)
+    np.put_along_axis(saved, order, parts, axis=0)
+    return saved

@@ -8,11 +8,10 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.late import Search, find_late
-from lockstep_reports.search.score import Scores
+from lockstep_reports.search.score import Scores, beyond_usual, sample_rows
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.search.units import single_ranks
-from lockstep_reports.search.usual import beyond_usual, sample_rows
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Verdict
 from lockstep_reports.wording import list_ranks, percent
 

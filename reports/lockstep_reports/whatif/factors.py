@@ -14,8 +14,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import BACKWARD, FORWARD
-from lockstep_reports.whatif.replay import replay
-from lockstep_reports.whatif.scenarios import Model
+from lockstep_reports.whatif.scenarios import Model, replay
 
 # A worker's level is compared with the lower quartile of its stage, so up to three in four of a
 # stage's ranks may be slow and are still not the stage's.

@@ -16,8 +16,15 @@ from lockstep_records.page.layout import ROW as PAGE_ROW
 from lockstep_records.page.reader import read_newest, read_page, read_ring
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.top.command import top
-from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
-from lockstep_reports.top.table import SnapshotView, spark
+from lockstep_reports.top.table import (
+    RankRow,
+    Snapshot,
+    SnapshotView,
+    lags,
+    spark,
+    state_of,
+    worst_first,
+)
 
 from ..synthetic_job import Slow, SyntheticJob
 

@@ -8,8 +8,7 @@ import pytest
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
-from lockstep_reports.recording.rounds import as_shared
-from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.recording.steps import Member, Steps, as_shared
 
 from ..matrices import matrix
 from ..synthetic_job import Array, Slow, SyntheticJob, published, recording_of

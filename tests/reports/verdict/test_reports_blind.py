@@ -9,7 +9,7 @@ import pytest
 from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
-from lockstep_reports.top.snapshot import RankRow, why_unobserved
+from lockstep_reports.top.table import RankRow, why_unobserved
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from lockstep_reports.recording.steps import Steps, timed_steps
-from lockstep_reports.search.noise import measure_noise
+from lockstep_reports.search.chance import measure_noise
 from lockstep_reports.verdict.own_times import judge_own_times
-from lockstep_reports.verdict.repair import saved_by_repair
-from lockstep_reports.verdict.verdict import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict, saved_by_repair
 
 from ..matrices import matrix
 from .worker_tables import Fault, WorkerTable

@@ -2,8 +2,15 @@
 
 import pytest
 
-from lockstep_reports.signs.find import Points, Span, Spans, activity, is_proof
-from lockstep_reports.signs.series import SERIES, NodeSeries
+from lockstep_reports.analysis.signs import (
+    SERIES,
+    NodeSeries,
+    Points,
+    Span,
+    Spans,
+    activity,
+    is_proof,
+)
 
 EPISODE, RECORDED = Span(1000.0, 2000.0), Span(0.0, 3000.0)
 SPANS = Spans(EPISODE, RECORDED, 70.0)

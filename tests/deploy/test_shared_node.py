@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.files.job_retention import archived_jobs, note_archive
+from lockstep_records.files.job_status import archived_jobs, note_archive
 from lockstep_records.files.jobs import create_job_folder, page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.reader import read_page

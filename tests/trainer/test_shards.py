@@ -15,8 +15,13 @@ from lockstep_trainer.commands.shards import shards as command
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of
 from lockstep_trainer.data.corpus import Corpus, read_text_folder
-from lockstep_trainer.data.shards import MANIFEST, check_shards, read_manifest
-from lockstep_trainer.data.shards_writer import write_shards, write_text_shards
+from lockstep_trainer.data.shards import (
+    MANIFEST,
+    check_shards,
+    read_manifest,
+    write_shards,
+    write_text_shards,
+)
 from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.layout.mesh import Layout
 

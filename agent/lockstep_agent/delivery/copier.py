@@ -21,7 +21,7 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
 from lockstep_records.file_access import foreign_files
 from lockstep_records.files import jobs as job_files
-from lockstep_records.files.job_retention import note_archive
+from lockstep_records.files.job_status import note_archive
 from lockstep_records.page.reader import PageError, read_page
 
 MAX_FILE_BYTES = 256 << 20

@@ -16,7 +16,7 @@ import click
 
 from lockstep_cli.options import bad_input
 from lockstep_trainer.config import TrainConfig, trainer_flags
-from lockstep_trainer.faults.link import LINK
+from lockstep_trainer.faults.network import LINK
 from trainer_validation.slow_network.namespaces import DEVICE, NetworkError, RankNamespace, network
 
 _GRACE_SECONDS = 10.0

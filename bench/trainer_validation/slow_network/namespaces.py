@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_trainer.faults.link import LINK, RELAY
+from lockstep_trainer.faults.network import LINK, RELAY
 from trainer_validation.slow_network.relay import BRIDGE, READY, Wiring
 
 DEVICE = "lockstep0"

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep_trainer.faults.link import Conditions
+from lockstep_trainer.faults.network import Conditions
 
 _NEW_NETWORK = 0x4000_0000  # CLONE_NEWNET of <sched.h>
 _SET_INTERFACE = 0x4004_54CA  # TUNSETIFF of <linux/if_tun.h>

@@ -15,7 +15,7 @@ from lockstep.launch.job import Job
 from lockstep_records.file_access.foreign_files import ForeignFileError
 from lockstep_records.file_access.own_files import open_own_file, open_own_folder
 from lockstep_records.files.attempts import count_attempts, newest_pages
-from lockstep_records.files.job_retention import remove_ended_jobs
+from lockstep_records.files.job_status import remove_ended_jobs
 from lockstep_records.files.jobs import CANDIDATE_ROOTS, create_job_folder
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.lock import Holder, PageLock, holder_of

@@ -37,7 +37,7 @@ from lockstep_records.distribution import install_hint
 from lockstep_records.events.event import PREEMPTED, Event, append_event, read_events
 from lockstep_records.files.jobs import list_attempts, list_pages, new_job_id
 from lockstep_records.files.roots import harm_of
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import trace_of
 from lockstep_records.text.durations import format_duration
 from lockstep_records.text.printable import printable
 

@@ -16,7 +16,7 @@ import click
 from lockstep.sidecar import Child, rounds
 from lockstep.telemetry.job_spans import ExportSpan, JobSpans
 from lockstep_records.distribution import install_hint, installed_version
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import trace_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from lockstep_records.events.event import PREEMPTED, Event, read_events
 from lockstep_records.file_access.foreign_files import OF_RANK
 from lockstep_records.files.jobs import list_attempts, list_pages
-from lockstep_records.files.spans import Span, read_spans, spool_path
-from lockstep_records.files.trace import Trace
+from lockstep_records.files.spans import Span, Trace, read_spans, spool_path
 
 _GOOD_ENDS = (0, PREEMPTED)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from lockstep.identity.rank_identity import identity_from
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import trace_of
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 

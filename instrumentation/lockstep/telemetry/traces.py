@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 from lockstep.recorder.phases import CODE, INIT
 from lockstep.telemetry.logs import last_step
-from lockstep_records.files.spans import Span, SpanSpool, spool_path
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import Span, SpanSpool, spool_path, trace_of
 from lockstep_records.page.layout import PHASES, RING_OFFSET, ROW, SLOT
 from lockstep_records.page.reader import unpack
 from lockstep_records.page.writer import PageWriter

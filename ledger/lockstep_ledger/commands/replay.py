@@ -15,7 +15,7 @@ from lockstep_ledger.ingest.document import VERSION, DeliveryError
 from lockstep_ledger.options import store_option
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.database import disposing, open_store
-from lockstep_records.delivery.refused import requeue
+from lockstep_records.delivery.spool_database import requeue
 
 _BATCH = 100
 _Origin = tuple[str, str]

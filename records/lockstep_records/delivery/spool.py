@@ -6,7 +6,9 @@ the kernel says, and of which node and cluster the events are, the delivery says
 """
 
 import itertools
+import json
 import logging
+import os
 import sqlite3
 import time
 from collections import Counter
@@ -14,13 +16,69 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_records.delivery import refused
-from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines, row_of
-from lockstep_records.delivery.spool_database import open_database
+from lockstep_records.delivery.spool_database import keep_refused, open_database
 from lockstep_records.events.bounds import EventError
-from lockstep_records.events.event import FILE_NAME, Event, line_of
-from lockstep_records.file_access.foreign_files import owner_of
+from lockstep_records.events.event import FILE_NAME, Event, document_of, line_of
+from lockstep_records.events.kinds import EDGE_KINDS
+from lockstep_records.file_access.foreign_files import open_foreign, owner_of
 from lockstep_records.files.jobs import Roots, list_jobs, list_roots
+
+# More than a job writes between two calls, and little enough to parse in a moment.
+JOB_BYTES = 128 << 10
+"""What is read of a file at once."""
+NOBODY = -1
+"""The owner of an event whose job has no folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole lines that were appended to the file of a job, and where they end."""
+
+    inode: int
+    byte: int
+    lines: list[str]
+
+
+def row_of(line: str, owner: int, job: str, launcher: str | None) -> tuple[bool, str, int, str]:
+    """The row of a line, stamped with its owner and its launcher.
+
+    Raises:
+        EventError: the line is not an event, or one of another job.
+    """
+    document = document_of(line)
+    if document["job_id"] != job:
+        sentence = f"job_id {document['job_id']!r} must be {job!r}, the folder of the file"
+        raise EventError("value", sentence)
+    # Of which cluster and node it is, the delivery says.
+    for member in ("cluster", "node", "launcher", "owner"):
+        document.pop(member, None)
+    if owner != NOBODY:
+        document["owner"] = owner
+    if launcher is not None:
+        document["launcher"] = launcher
+    return document["kind"] in EDGE_KINDS, json.dumps(document, separators=(",", ":")), owner, job
+
+
+def read_lines(path: Path, owner: int, inode: int, byte: int) -> Chunk | None:
+    """What is new in a file of events; None where nothing is."""
+    try:
+        with open_foreign(path, owner=owner) as descriptor:
+            status = os.fstat(descriptor)
+            # another file under the same name, or a shorter one, is read from its begin
+            if inode != status.st_ino or status.st_size < byte:
+                byte = 0
+            data = os.pread(descriptor, JOB_BYTES, byte)
+    except OSError:
+        return None  # no file yet, or the folder is being removed
+    complete = data[: data.rfind(b"\n") + 1]
+    # A line longer than a chunk would hold up the file for ever.
+    if not complete and len(data) == JOB_BYTES:
+        complete = data
+    if not complete:
+        return None
+    lines = complete.decode(errors="replace").split("\n")
+    return Chunk(status.st_ino, byte + len(complete), [line for line in lines if line.strip()])
+
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +215,7 @@ class EventSpool:
         query = "DELETE FROM event WHERE number = ?"
         with self._database:
             for number, reason in (refusals or {}).items():
-                refused.keep(self._database, number, reason)
+                keep_refused(self._database, number, reason)
             removed = [e for e in events if self._database.execute(query, (e.number,)).rowcount]
         self.num_pending -= len(removed)
         for event in removed:

@@ -8,7 +8,7 @@ import fsspec
 from lockstep_agent.delivery.copier import Copier
 from lockstep_catalogue import agent
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files.job_retention import archived_jobs
+from lockstep_records.files.job_status import archived_jobs
 from lockstep_records.page.reader import read_page
 
 from ..live_page import LivePage

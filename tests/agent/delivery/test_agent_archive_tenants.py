@@ -12,7 +12,7 @@ import pytest
 from lockstep_agent.delivery import copier as copier_module
 from lockstep_agent.delivery.copier import MAX_FILE_BYTES, Copier
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files.job_retention import archived_jobs
+from lockstep_records.files.job_status import archived_jobs
 
 from ..live_page import LivePage
 

@@ -14,8 +14,7 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.settings.options import Options
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.training import STEP_SECONDS
-from lockstep_records.files.spans import Span, SpanSpool, spool_path
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import Span, SpanSpool, spool_path, trace_of
 
 from ..live_page import LivePage
 

@@ -19,7 +19,7 @@ from lockstep.launch.run import (
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.events.event import PREEMPTED, Event, append_event
 from lockstep_records.files.jobs import page_path
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import trace_of
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import trace_of
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
 

@@ -15,8 +15,7 @@ import lockstep
 from lockstep.telemetry.export import Outbox, exporter_of
 from lockstep.telemetry.job_spans import JobSpans
 from lockstep_records.files.jobs import job_folder
-from lockstep_records.files.spans import read_spans
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import read_spans, trace_of
 
 from .otlp_receiver import Received, receiver
 

@@ -11,7 +11,7 @@ from sample_pages import IDENTITY, written_page
 from lockstep_records.events.event import Event, append_event, read_events
 from lockstep_records.file_access.foreign_files import ForeignFileError
 from lockstep_records.file_access.own_files import open_own_file, replace_own_file
-from lockstep_records.files.job_retention import archived_jobs, note_archive
+from lockstep_records.files.job_status import archived_jobs, note_archive
 from lockstep_records.files.jobs import create_job_folder, page_path
 from lockstep_records.files.last_output import OutputRing
 from lockstep_records.files.operations import OperationWriter

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files.job_retention import (
+from lockstep_records.files.job_status import (
     ARCHIVED,
+    JobStatus,
     archived_jobs,
     note_archive,
+    read_status,
+    read_statuses,
     remove_ended_jobs,
     to_remove,
 )
-from lockstep_records.files.job_status import JobStatus, read_status, read_statuses
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_records.files.spans import MAX_BYTES, Span, SpanSpool, read_spans
-from lockstep_records.files.trace import trace_of
+from lockstep_records.files.spans import MAX_BYTES, Span, SpanSpool, read_spans, trace_of
 
 TRACE = trace_of("job-a", {})
 

@@ -19,9 +19,9 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
 from lockstep_reports.document.advice import step_advice
-from lockstep_reports.render.terminal import SEVERITY_COLOURS
 from lockstep_reports.document.headline import findings, loss_word
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.render.terminal import SEVERITY_COLOURS
 
 from ..synthetic_job import Slow, SyntheticJob, recording_of
 

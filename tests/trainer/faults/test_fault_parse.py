@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.fault import Fault
+from lockstep_trainer.faults.inject import check_faults, faults_of
+from lockstep_trainer.faults.kind import Fault
 from lockstep_trainer.faults.kinds import KINDS
 from lockstep_trainer.faults.parse import parse_all
-from lockstep_trainer.faults.plan import check_faults, faults_of
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 

@@ -16,7 +16,7 @@ from trainer_validation.slow_network.__main__ import main
 from trainer_validation.slow_network.namespaces import NetworkError, network
 from trainer_validation.slow_network.relay import Relay
 
-from lockstep_trainer.faults.link import Conditions
+from lockstep_trainer.faults.network import Conditions
 
 from .. import jobs
 from ..jobs import run_fork

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lockstep_cli.options import bad_input
-from lockstep_trainer.data.shards_writer import write_text_shards
+from lockstep_trainer.data.shards import write_text_shards
 
 _MAX_TOKENS = 1 << 40
 

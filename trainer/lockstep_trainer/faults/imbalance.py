@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Step, Target, Value, act_before_step
+from lockstep_trainer.faults.kind import Fault, Kind, Step, Target, Value, act_before_step
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.model.mixture import Mixture
 

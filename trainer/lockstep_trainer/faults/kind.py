@@ -1,9 +1,10 @@
 """A kind of fault: its name, the values it takes, the runs that refuse it, and its effect."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,9 +14,45 @@ from torch import nn
 from lockstep_records.text.durations import format_duration, parse_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
-from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.model.gpt import GPT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One fault to inject.
+
+    Attributes:
+        kind: name of one of ``kinds.KINDS``.
+        rank: the rank that has the fault; None for every rank.
+        step: first step with the fault, from 1; 0 for a fault at startup.
+        until: first step without the fault; None for a fault that lasts to the end.
+        attempt: start of the job that has the fault, so that a restart does not meet it again;
+            None for every start.
+        values: values of the kind by name; durations in seconds.
+    """
+
+    kind: str
+    rank: int | None = None
+    step: int = 1
+    until: int | None = None
+    attempt: int | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step has the fault."""
+        return self.step <= step and (self.until is None or step < self.until)
+
+    def concerns(self, rank: int, attempt: int) -> bool:
+        """Whether a rank has the fault in one start of the job."""
+        return self.rank in {None, rank} and self.attempt in {None, attempt}
+
+    def announce(self, *, rank: int, step: int) -> None:
+        """Writes one line to stderr, before the fault takes effect."""
+        sys.stderr.write(f"fault: {self.kind} rank={rank} step={step}\n")
+        # A kill or a stop comes right after this line, and would lose what is buffered.
+        sys.stderr.flush()
+
 
 Sort: TypeAlias = Literal["number", "whole number", "duration"]
 _READERS: Mapping[Sort, Callable[[str], float]] = {

@@ -1,28 +1,17 @@
 """All kinds of faults by name: one line here for each file."""
 
-from lockstep_trainer.faults import (
-    checkpoint,
-    disk,
-    ending,
-    imbalance,
-    memory,
-    network,
-    numbers,
-    signals,
-    slow,
-    wrong_world,
-)
+from lockstep_trainer.faults import imbalance, network, numbers, process, resources, slow
 
 _ALL = (
     *slow.KINDS,
-    *signals.KINDS,
-    *ending.KINDS,
+    *process.SIGNAL_KINDS,
+    *process.END_KINDS,
     *numbers.KINDS,
-    *checkpoint.KINDS,
+    *resources.DAMAGE_KINDS,
     *imbalance.KINDS,
-    *wrong_world.KINDS,
-    memory.KIND,
-    disk.KIND,
+    *process.WORLD_KINDS,
+    resources.MEMORY_KIND,
+    resources.DISK_KIND,
     network.KIND,
 )
 KINDS = {kind.name: kind for kind in _ALL}

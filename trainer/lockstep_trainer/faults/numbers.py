@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.faults.kind import Fault, Kind, Step, Target, Value
 
 
 @contextmanager

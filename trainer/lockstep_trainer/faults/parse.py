@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Value
+from lockstep_trainer.faults.kind import Fault, Kind, Value
 from lockstep_trainer.faults.kinds import KINDS
 
 T = TypeVar("T")

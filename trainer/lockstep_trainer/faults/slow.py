@@ -4,8 +4,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import InStep, Kind, Step, Target, Value, act_before_step
+from lockstep_trainer.faults.kind import Fault, InStep, Kind, Step, Target, Value, act_before_step
 
 DELAY = Value(name="delay", low=0, high=3600, default=0.1, sort="duration")
 

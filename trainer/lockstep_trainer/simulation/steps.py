@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_trainer.simulation.faults import SimulatedFault
-from lockstep_trainer.simulation.spec import SHARES, Simulation
+from lockstep_trainer.simulation.spec import SHARES, SimulatedFault, Simulation
 
 Seconds = NDArray[np.float64]
 

@@ -1,0 +1,133 @@
+"""Faults of what a rank needs: a full disk, damage to the newest checkpoint, and no memory."""
+
+import errno
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from lockstep_trainer.checkpoints.files import find_newest
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.faults.kind import (
+    Fault,
+    Kind,
+    Step,
+    Target,
+    Value,
+    act_before_step,
+    needs_checkpoints,
+)
+from lockstep_trainer.layout.mesh import Layout
+
+BALLAST = ".ballast"
+_MIB = 1 << 20
+# A larger file system is most likely the machine's own.
+_LARGEST_TO_FILL_BYTES = 256 * _MIB
+
+
+@contextmanager
+def _fill(fault: Fault, target: Target) -> Step:
+    target.checkpoints.mkdir(parents=True, exist_ok=True)
+    ballast = target.checkpoints / BALLAST
+    _fill_up(ballast)
+    yield
+    # The ballast stays while the next step has the fault too.
+    if not fault.is_due(target.batch[0] + 1):
+        ballast.unlink()
+
+
+def _fill_up(ballast: Path) -> None:
+    # Smaller and smaller writes: a write of 1 MiB fails while almost 1 MiB is still free.
+    for chunk_bytes in (_MIB, 4096, 1):
+        try:
+            with ballast.open("ab", buffering=0) as file:
+                while file.write(bytes(chunk_bytes)):
+                    pass
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+def _refuses(fault: Fault, config: TrainConfig, layout: Layout) -> str | None:
+    if config.checkpoint_dir is None:
+        return needs_checkpoints(fault, config, layout)
+    folder = config.checkpoint_dir.absolute()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    total_bytes = shutil.disk_usage(nearest).total
+    if total_bytes <= _LARGEST_TO_FILL_BYTES:
+        return None
+    return (
+        f"it would fill the file system of --checkpoint-dir {config.checkpoint_dir}, of "
+        f"{total_bytes // _MIB} MiB; mount one of {_LARGEST_TO_FILL_BYTES // _MIB} MiB or less "
+        "there, such as a tmpfs"
+    )
+
+
+DISK_KIND = Kind(name="full-disk", in_step=_fill, refuses=_refuses)
+
+
+def _corrupt(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
+    @contextmanager
+    def damage_newest(_fault: Fault, target: Target) -> Step:
+        yield  # the checkpoint of this step is written before the context is left
+        newest, _ = find_newest(target.checkpoints)
+        if newest is None:
+            sys.stderr.write(f"fault: {name} found no valid checkpoint to damage\n")
+            return
+        files = [path for path in newest.path.rglob("*") if path.is_file()]
+        # The largest file holds the tensors; the manifest and the index are smaller.
+        damage(max(files, key=lambda path: (path.stat().st_size, path.name)))
+
+    return Kind(name=name, in_step=damage_newest, refuses=needs_checkpoints)
+
+
+DAMAGE_KINDS = (
+    _damage_kind("corrupt-checkpoint", _corrupt),
+    _damage_kind("truncate-checkpoint", lambda path: os.truncate(path, path.stat().st_size // 2)),
+    _damage_kind("lose-checkpoint", Path.unlink),
+)
+
+
+_MIB = 1 << 20
+
+
+def _run_out(fault: Fault, _target: Target) -> None:
+    """Allocates until torch raises what it raises when the system has no memory left."""
+    headroom_bytes = int(fault.values["mib"]) * _MIB
+    # The hard limit stays: without root it could not be raised again.
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + headroom_bytes, hard))
+    try:
+        blocks = [torch.ones(_MIB, dtype=torch.uint8)]
+        while True:
+            # Blocks grow, so that a limit of gigabytes is reached in few allocations.
+            blocks.append(torch.ones(len(blocks) * _MIB, dtype=torch.uint8))
+    finally:  # the handlers of the error need memory too
+        blocks = []
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+# A limit on the address space needs no rights; a cgroup's would need root and ends in signal 9.
+MEMORY_KIND = Kind(
+    name="oom",
+    in_step=act_before_step(_run_out),
+    values=(Value(name="mib", low=1, high=1 << 20, default=64, sort="whole number"),),
+)

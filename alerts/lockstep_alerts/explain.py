@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from lockstep_alerts.checks.chance import false_alerts
-from lockstep_alerts.checks.selectors import selectors
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
@@ -27,6 +26,7 @@ from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
+from lockstep_prometheus.promql import selectors
 from lockstep_records.text.durations import format_duration
 
 _WAKES = {
@@ -143,10 +143,13 @@ def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
     rules = {record.name: text for record, text in expressions.items()}
     lines: dict[str, None] = {}
     for read in selectors(symptom.condition.expression(spec.windows)):
+        if read.series is None:
+            continue
         over = f" over {format_duration(read.range_seconds)}" if read.range_seconds else ""
         source = ""
         if isinstance(read.series, Recorded):
-            names = dict.fromkeys(each.name for each in selectors(rules.get(read.name, "")))
+            found = selectors(rules[read.name]) if read.name in rules else ()
+            names = dict.fromkeys(each.name for each in found if each.series)
             source = f" (recorded from {', '.join(names)})" if names else " (declared by the spec)"
         lines[f"`{read.name}`{over}: {read.series.help}{source}"] = None
     yield from lines

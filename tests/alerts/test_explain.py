@@ -7,14 +7,12 @@ from click.testing import CliRunner
 
 from lockstep_alerts.checks.chance import false_alerts
 from lockstep_alerts.checks.cost import costs, refuse_too_costly
-from lockstep_alerts.checks.selectors import selectors
 from lockstep_alerts.command import alerts
 from lockstep_alerts.explain import explained
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue.recorded import JOB_PHASES, SLICE_VALUE
-from lockstep_catalogue.training import PHASE_SECONDS
+from lockstep_catalogue.recorded import JOB_PHASES
 
 from .test_spec import GOOD, written
 
@@ -47,15 +45,6 @@ def test_more_failures_than_the_objective_allows_page_far_more_often() -> None:
     assert false_alerts(strict, 0.95, 200)[0] < 1
     lax = false_alerts([type(strict[0])(window="24h", recent=None, sigmas=0.1, spare=0)], 0.95, 200)
     assert lax[0] > 10
-
-
-def test_selectors_of_an_expression_are_found_with_their_ranges() -> None:
-    [phases, value] = selectors(
-        f'sum(rate({PHASE_SECONDS.name}{{phase=~"data|sync"}}[5m])) / {SLICE_VALUE.name} > 1'
-    )
-    assert (phases.series, phases.range_seconds) == (PHASE_SECONDS, 300)
-    assert phases.matchers == (("phase", "=~", "data|sync"),)
-    assert (value.series, value.range_seconds) == (SLICE_VALUE, 0)
 
 
 def test_the_shipped_rules_fit_into_their_intervals_and_every_rule_reads_something() -> None:

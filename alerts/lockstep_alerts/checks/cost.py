@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep_alerts.areas import AREAS
-from lockstep_alerts.checks.selectors import Selector, selectors
 from lockstep_alerts.output.groups import rule_groups
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.limits import Size
@@ -19,6 +18,7 @@ from lockstep_alerts.spec import Spec
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
 from lockstep_catalogue.metric import Kind, Label, Metric
 from lockstep_catalogue.series_budget import SPARSE
+from lockstep_prometheus.promql import Selector, selectors
 from lockstep_records.text.durations import parse_duration
 
 SERIES_SECONDS, SAMPLE_SECONDS = 4e-6, 1e-7
@@ -60,7 +60,7 @@ def costs(spec: Spec) -> Iterator[RuleCost]:
             rules = group["rules"]
             assert isinstance(rules, list)
             for rule in rules:
-                reads = list(selectors(rule["expr"]))
+                reads = [each for each in selectors(rule["expr"]) if each.series]
                 numbers = [_num_series(each, spec.size) for each in reads]
                 samples = [
                     number * max(1.0, each.range_seconds / _step(each, spec))
@@ -101,12 +101,13 @@ def _step(selector: Selector, spec: Spec) -> float:
 
 def _num_series(selector: Selector, size: Size) -> float:
     """Series that a selector finds: where they are, times the values of their other labels."""
-    labels = selector.series.exposed_labels
+    series = selector.series
+    assert series is not None
+    labels = series.exposed_labels
     number = float(_places(set(labels), size))
     by_name = {label.name: label for label in labels}
     for label in by_name.values():
         number *= _num_values(label, selector)
-    series = selector.series
     if series in SPARSE:
         number *= _SPARSE_RATIO
     if isinstance(series, Metric) and series.kind is Kind.HISTOGRAM and "_bucket" in selector.name:

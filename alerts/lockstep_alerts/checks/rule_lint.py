@@ -1,26 +1,26 @@
-"""Lint of the rules beyond promtool's: what is right in a quiet hour and wrong after a restart.
+"""Lint of the rules beyond promtool's: what is right in a quiet hour and wrong after a restart."""
 
-It reads the generated PromQL by its brackets and operators: every operand is in the shape that
-``lockstep_catalogue.promql`` writes.
-"""
-
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-_PATTERN = re.compile(r'(\w+)(?:=~|!~)"([^"]*)"')
-_METACHARACTERS = set(".*+?()[]{}|^$\\")
-_READ = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{[^}]*\})?(\[)?")
-_AGGREGATION = re.compile(
-    r"\b(?:sum|avg|min|max|group|count|quantile|topk)\b[^()]*(?:\([\w, ]*\) )?\("
+from lockstep_prometheus.promql import (
+    AggregateExpr,
+    BinaryExpr,
+    Expr,
+    MatrixSelector,
+    NumberLiteral,
+    ParenExpr,
+    SubqueryExpr,
+    children,
+    nodes,
+    parse,
+    selectors,
 )
-_DIVISION = re.compile(r" / (?:on \([\w, ]*\) (?:group_(?:left|right) \([\w, ]*\) )?)?")
-_GUARDED = re.compile(r"\(.* > 0\)|[0-9.e-]+", re.DOTALL)
-# A window that a restart has emptied holds less than it should: only a lower bound is passed so.
-_BELOW = re.compile(r"\[\w+(?::\w+)?\]\)*(?: offset \w+)? (?:<=?|==) ")
+
+_METACHARACTERS = set(".*+?()[]{}|^$\\")
 
 
 def findings(rule_files: list[Path]) -> Iterator[str]:
@@ -42,34 +42,56 @@ def findings(rule_files: list[Path]) -> Iterator[str]:
 
 
 def _faults(rule: Mapping[str, Any], foreign: set[str]) -> Iterator[str]:
-    expression: str = rule["expr"]
-    for label, value in _PATTERN.findall(expression):
-        if not _METACHARACTERS & set(value):
-            yield f"{label} is compared by a pattern with {value!r}; write an equality"
-    for name, window in _READ.findall(expression):
-        if name in foreign and not window:
-            yield f"{name} is recorded in another group; say by last_over_time how old it may be"
-    for inside in map(_operand, _ends(_AGGREGATION, expression), [expression] * len(expression)):
-        for begin in _ends(_DIVISION, inside):
-            divisor = _operand(begin, inside)
-            if not _GUARDED.fullmatch(divisor):
-                yield f"{divisor} may be 0 in an aggregation, and 0 / 0 spoils it; write (... > 0)"
-    if "alert" in rule and "for" not in rule and (found := _BELOW.search(expression)):
-        yield f"a restart empties the window before {found[0].strip()!r}; give the alert a for"
+    try:
+        tree = parse(rule["expr"])
+    except ValueError as error:
+        yield str(error)
+        return
+    for selector in selectors(rule["expr"]):
+        for label, operator, value in selector.matchers:
+            if operator in ("=~", "!~") and not _METACHARACTERS & set(value):
+                yield f"{label} is compared by a pattern with {value!r}; write an equality"
+        if selector.name in foreign and not selector.range_seconds:
+            yield (
+                f"{selector.name} is recorded in another group; say by last_over_time how old "
+                "it may be"
+            )
+    for divisor in _aggregated_divisors(tree):
+        yield f"{divisor} may be 0 in an aggregation, and 0 / 0 spoils it; write (... > 0)"
+    if "alert" in rule and "for" not in rule:
+        for comparison in filter(_is_upper_bound_of_window, nodes(tree)):
+            text = comparison.prettify()
+            yield f"a restart empties the window before {text!r}; give the alert a for"
 
 
-def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
-    """Where what follows each match begins; an opening bracket belongs to what follows."""
-    return [found.end() - found[0].endswith("(") for found in pattern.finditer(text)]
+def _aggregated_divisors(node: Expr, is_aggregated: bool = False) -> Iterator[str]:
+    """Divisors below an aggregation that may be 0."""
+    is_aggregated = is_aggregated or isinstance(node, AggregateExpr)
+    if isinstance(node, BinaryExpr) and is_aggregated and str(node.op) == "/":
+        yield from () if _is_guarded(node.rhs) else (node.rhs.prettify(),)
+    for child in children(node):
+        yield from _aggregated_divisors(child, is_aggregated)
 
 
-def _operand(begin: int, text: str) -> str:
-    """The operand at a place: a number, or all up to the bracket that closes it."""
-    depth = 0
-    for end in range(begin, len(text)):
-        depth += (text[end] == "(") - (text[end] == ")")
-        if depth < 0 or (depth == 0 and text[end] == " "):
-            return text[begin:end]
-        if depth == 0 and text[end] == ")":
-            return text[begin : end + 1]
-    return text[begin:]
+def _is_guarded(divisor: Expr) -> bool:
+    while isinstance(divisor, ParenExpr):
+        divisor = divisor.expr
+    if isinstance(divisor, BinaryExpr) and str(divisor.op) == ">":
+        return isinstance(divisor.rhs, NumberLiteral) and divisor.rhs.val == 0
+    return isinstance(divisor, NumberLiteral)
+
+
+def _is_upper_bound_of_window(node: Expr) -> bool:
+    """Whether a window, and nothing computed of it and others, is compared from above.
+
+    One that a restart has emptied holds less than it should: only a lower bound is passed so.
+    """
+    if not isinstance(node, BinaryExpr) or str(node.op) not in ("<", "<=", "=="):
+        return False
+    # Of what is never negative, to be 0 is an upper bound, and to be 1 is none.
+    if str(node.op) == "==" and not (isinstance(node.rhs, NumberLiteral) and node.rhs.val == 0):
+        return False
+    operands = list(nodes(node.lhs))
+    return any(isinstance(each, MatrixSelector | SubqueryExpr) for each in operands) and not any(
+        isinstance(each, BinaryExpr) for each in operands
+    )

@@ -1,6 +1,5 @@
 """The rendered rule files as groups, and what a ruler that lacks a word is given instead."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,20 @@ import yaml
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
+from lockstep_catalogue.promql import LE
+from lockstep_prometheus.promql import (
+    AggregateExpr,
+    Call,
+    Expr,
+    Selector,
+    VectorSelector,
+    nodes,
+    rewrite,
+    selectors,
+)
 
 RULES_SUFFIX = ".rules.yaml"
-_HISTOGRAMS = "|".join(metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM)
-_BUCKETS = re.compile(rf"\b({_HISTOGRAMS})_bucket\b")
-_PARTS = re.compile(rf"\brate\(({_HISTOGRAMS})_(sum|count)((?:\{{[^{{}}]*\}})?\[\w+\])\)")
-_BY_BOUND = re.compile(r"\bby \(([^()]*)\)")
+_HISTOGRAMS = {metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM}
 
 Group = dict[str, Any]
 
@@ -67,18 +74,41 @@ def native(expression: str) -> str:
     Raises:
         SpecError: it selects single buckets, which a native histogram has none of.
     """
-    # A native histogram is one series: its sum and its count are functions of it.
-    expression = _PARTS.sub(r"histogram_\2(rate(\1\3))", expression)
-    if not _BUCKETS.search(expression):
-        return expression
-    if re.search(r"\ble(=|!)", expression):
+    reads = list(selectors(expression))
+    if any(_part(each.name)[1] == "bucket" and _has_bound(each) for each in reads):
         raise SpecError(
             f"{expression}: selects buckets by their bound, which --histograms native has none of; "
             "leave the option out, or count something else"
         )
-    return _BY_BOUND.sub(_drop_bound, _BUCKETS.sub(r"\1", expression))
+    return rewrite(expression, _as_native)
 
 
-def _drop_bound(matched: re.Match[str]) -> str:
-    labels = [label for label in matched[1].split(", ") if label != "le"]
-    return f"by ({', '.join(labels)})"
+def _part(name: str) -> tuple[str, str]:
+    """A histogram and ``bucket``, ``sum`` or ``count``, of the name of one of its series."""
+    base, _, part = name.rpartition("_")
+    return (base, part) if base in _HISTOGRAMS else (name, "")
+
+
+def _has_bound(selector: Selector) -> bool:
+    return any(label == LE.name for label, _, _ in selector.matchers)
+
+
+def _as_native(node: Expr) -> str | None:
+    """What a node is over native histograms; None of what stays.
+
+    A native histogram is one series: its sum and its count are functions of it.
+    """
+    match node:
+        case VectorSelector():
+            name, part = _part(node.name or "")
+            return str(node).replace(node.name or "", name, 1) if part == "bucket" else None
+        case Call() if node.func.name == "rate":
+            [selector] = (each for each in nodes(node) if isinstance(each, VectorSelector))
+            name, part = _part(selector.name or "")
+            if part in ("sum", "count"):
+                return f"histogram_{part}({str(node).replace(f'{name}_{part}', name, 1)})"
+        case AggregateExpr() if node.modifier and LE.name in node.modifier.labels:
+            labels = ", ".join(label for label in node.modifier.labels if label != LE.name)
+            parameter = "" if node.param is None else f"{node.param}, "
+            return f"{node.op} by ({labels}) ({parameter}{node.expr})"
+    return None

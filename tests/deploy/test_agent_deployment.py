@@ -181,10 +181,7 @@ def test_systemd_has_no_complaint_and_reports_a_small_exposure(tmp_path: Path) -
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("/opt/lockstep/bin/lockstep", "/bin/true"))
     lint = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", copy],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
     )
     assert not [line for line in lint.stderr.splitlines() if copy.name in line]
     security = subprocess.run(

@@ -37,8 +37,7 @@ def test_a_kubeconfig_that_is_none_is_named_in_one_line(tmp_path: Path, text: st
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--context", "nope"), ("--lease", "x"), ("--selector", "=")],
+    ("option", "value"), [("--context", "nope"), ("--lease", "x"), ("--selector", "=")]
 )
 def test_options_that_are_wrong_are_named(tmp_path: Path, option: str, value: str) -> None:
     path = write_config(tmp_path / "config", "http://127.0.0.1:9")

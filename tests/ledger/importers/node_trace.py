@@ -21,10 +21,7 @@ _NUM_COLUMNS = 3
 
 
 def read_node_trace(
-    lines: Iterable[str],
-    *,
-    start_seconds: float,
-    gpus_per_node: int = 1,
+    lines: Iterable[str], *, start_seconds: float, gpus_per_node: int = 1
 ) -> Iterator[Event]:
     """Events of all nodes, in the order of the trace; what stays is cancelled with its last line.
 

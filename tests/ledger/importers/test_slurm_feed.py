@@ -145,9 +145,7 @@ def test_only_gpu_jobs_of_the_chosen_partitions_are_fed_and_no_array_that_waits(
 def test_what_never_had_a_node_never_started(slurm: Slurm) -> None:
     never = {"start": NOW - 50, "node": "None assigned"}
     slurm.write(
-        "period",
-        row("7", "PREEMPTED", NOW - 60),
-        row("7", "CANCELLED by 0", NOW - 50, **never),
+        "period", row("7", "PREEMPTED", NOW - 60), row("7", "CANCELLED by 0", NOW - 50, **never)
     )
     assert kinds(poll(slurm.feed())) == [
         ("7", "job_submitted"), ("7", "job_started"), ("7", "job_finished"), ("7", "job_requeued"),

@@ -51,10 +51,7 @@ def training_by_label(c: Cluster) -> None:
     c.wait_condition("Job", "t04-cpu", "Complete")
 
 
-@situation(
-    "A Deployment without GPUs is no job and leaves no record.",
-    absent=("t05-web",),
-)
+@situation("A Deployment without GPUs is no job and leaves no record.", absent=("t05-web",))
 def training_not_a_deployment(c: Cluster) -> None:
     labels = {"app": "t05-web"}
     spec = {
@@ -123,10 +120,7 @@ def training_by_selector(c: Cluster) -> None:
     c.wait_condition("Job", "t09-theirs", "Complete")
 
 
-@situation(
-    "A single pod without GPUs (a shell of somebody) is no job.",
-    absent=("t10-shell",),
-)
+@situation("A single pod without GPUs (a shell of somebody) is no job.", absent=("t10-shell",))
 def training_not_a_shell(c: Cluster) -> None:
     c.apply(pod("t10-shell", 0, lab={"run-seconds": 2}))
     c.wait_pods("t10-shell", 1, "Succeeded")
@@ -146,11 +140,7 @@ def training_not_a_daemonset(c: Cluster) -> None:
     c.wait(2)
 
 
-@situation(
-    "GPUs that a pod asks for by zero are none: left out.",
-    absent=("t12-zero",),
-    left_out=1,
-)
+@situation("GPUs that a pod asks for by zero are none: left out.", absent=("t12-zero",), left_out=1)
 def training_zero_gpus(c: Cluster) -> None:
     zero = job("t12-zero", 0, run=2)
     containers = zero["spec"]["template"]["spec"]["containers"]

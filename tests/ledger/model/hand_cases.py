@@ -13,17 +13,9 @@ from .truth import Message
 Fields = dict[str, Any]
 FAR_SECONDS = 90 * 86_400.0
 ENDED_WELL: Fields = {"outcome": "succeeded"}
-TIMED_OUT: Fields = {
-    "outcome": "failed",
-    "failure_class": "unknown",
-    "cause": "collective_timeout",
-}
+TIMED_OUT: Fields = {"outcome": "failed", "failure_class": "unknown", "cause": "collective_timeout"}
 KILLED: Fields = {"outcome": "failed", "failure_class": "unknown", "cause": "killed"}
-OUT_OF_GPU_MEMORY: Fields = {
-    "outcome": "failed",
-    "failure_class": "user",
-    "cause": "gpu_oom",
-}
+OUT_OF_GPU_MEMORY: Fields = {"outcome": "failed", "failure_class": "user", "cause": "gpu_oom"}
 PREEMPTED: Fields = {"outcome": "preempted"}
 
 

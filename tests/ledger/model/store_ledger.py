@@ -101,9 +101,7 @@ class StoreLedger:
         self._open()
 
 
-_SHORT = {
-    ("lockstep_ledger_resumes_total", "restore_outcome"): "restore",
-}
+_SHORT = {("lockstep_ledger_resumes_total", "restore_outcome"): "restore"}
 
 
 def postgres_ledger(server: str, settings: Settings) -> StoreLedger:

@@ -37,11 +37,7 @@ def build_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Builder:
 
 
 def _differences(
-    ledger: LedgerUnderTest,
-    seed: int,
-    mode: Mode,
-    kills: int = 0,
-    history: History | None = None,
+    ledger: LedgerUnderTest, seed: int, mode: Mode, kills: int = 0, history: History | None = None
 ) -> list[str]:
     # Every second history is told with mishaps.
     history = history or make_history(seed, has_mishaps=seed % 2 == 1)

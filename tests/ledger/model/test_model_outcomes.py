@@ -7,16 +7,8 @@ from .histories import BASE_SECONDS
 from .job_history import Settlement
 
 CANCELLED: Fields = {"outcome": "cancelled"}
-TIME_LIMIT: Fields = {
-    "outcome": "time_limit",
-    "failure_class": "user",
-    "cause": "time_limit",
-}
-NODE_FAILURE: Fields = {
-    "outcome": "failed",
-    "failure_class": "infra",
-    "cause": "node_failure",
-}
+TIME_LIMIT: Fields = {"outcome": "time_limit", "failure_class": "user", "cause": "time_limit"}
+NODE_FAILURE: Fields = {"outcome": "failed", "failure_class": "infra", "cause": "node_failure"}
 HOST_OOM: Fields = {"outcome": "failed", "failure_class": "user", "cause": "host_oom"}
 PAGES: Fields = {"source": "pages"}
 UNKNOWN: Fields = {"outcome": "unknown"}

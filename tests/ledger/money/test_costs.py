@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep_ledger.money.accrual import (
-    BilledJob,
-    GpuInterval,
-    Line,
-    accrue,
-    round_money,
-)
+from lockstep_ledger.money.accrual import BilledJob, GpuInterval, Line, accrue, round_money
 from lockstep_ledger.money.calendar import begin_of, last_day, parse_month, read_range, split_days
 from lockstep_ledger.money.costs import CostQuestion, Costs, apportion, group
 from lockstep_ledger.money.plans import Period, count_capacity, judge_budgets

@@ -80,10 +80,7 @@ class Lab:
         if is_without_accounting:
             with (self.folder / "slurm.conf").open("a", encoding="ascii") as file:
                 file.write(self.conf + "\n")
-        self.ledger = LedgerProcess(
-            str(self.folder / "ledger.db"),
-            _LEDGER_OPTIONS,
-        ).start()
+        self.ledger = LedgerProcess(str(self.folder / "ledger.db"), _LEDGER_OPTIONS).start()
         self.run([
             str(self.lockstep), "deploy", "slurm", "--to", str(self.deploy), "--cluster", "lab",
             "--slurm-conf", str(self.folder / "slurm.conf"), "--group", "root",

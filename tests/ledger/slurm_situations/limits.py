@@ -1,12 +1,6 @@
 """Time limits, deadlines, and memory that a cgroup limits."""
 
-from .scenario import (
-    ExpectedJob,
-    Situation,
-    srun,
-    submit,
-    wait,
-)
+from .scenario import ExpectedJob, Situation, srun, submit, wait
 
 ENDLESS = "{train} --seconds 600"
 

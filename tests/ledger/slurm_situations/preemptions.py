@@ -1,14 +1,6 @@
 """Preemption by a partition of a higher tier: attempts of one job, or its last word."""
 
-from .scenario import (
-    ExpectedJob,
-    ExpectedText,
-    Situation,
-    srun,
-    submit,
-    wait,
-    watch,
-)
+from .scenario import ExpectedJob, ExpectedText, Situation, srun, submit, wait, watch
 
 # Runs for long at first, and for a second after a restart.
 RESTARTED = "srun {train} --seconds 600 --until-restart 1"

@@ -1,14 +1,6 @@
 """Requeues by hand: attempts of one job, whose time is lost once."""
 
-from .scenario import (
-    ExpectedJob,
-    Situation,
-    pause,
-    slurm,
-    submit,
-    wait,
-    watch,
-)
+from .scenario import ExpectedJob, Situation, pause, slurm, submit, wait, watch
 
 # Runs for long at first, and for a second after a restart.
 RESTARTED = "srun {train} --seconds 600 --until-restart 1"

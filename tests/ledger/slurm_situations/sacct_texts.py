@@ -1,15 +1,7 @@
 """What accounting prints: names that look like columns and rows, and jobs without GPUs."""
 
 from .accounting import utc
-from .scenario import (
-    ExpectedAbsence,
-    ExpectedJob,
-    ExpectedText,
-    Situation,
-    feed,
-    submit,
-    wait,
-)
+from .scenario import ExpectedAbsence, ExpectedJob, ExpectedText, Situation, feed, submit, wait
 
 DAY = utc("2026-11-02T00:00:00")
 FORGED = (

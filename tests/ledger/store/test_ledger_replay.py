@@ -13,14 +13,7 @@ from lockstep_catalogue.ledger import AMENDED, ATTEMPTS_STARTED, JOBS_FINISHED
 from lockstep_ledger.command import ledger
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
 from lockstep_ledger.store.recount import differences
-from lockstep_ledger.store.tables import (
-    counters,
-    dead_letters,
-    jobs,
-    marks,
-    slo_events,
-    spans,
-)
+from lockstep_ledger.store.tables import counters, dead_letters, jobs, marks, slo_events, spans
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender

@@ -194,10 +194,7 @@ def test_connections_that_never_shake_hands_keep_nobody_out(tmp_path: Path) -> N
     context = ssl.create_default_context(cafile=str(cert))
     context.check_hostname = False
     options = ("--tls-cert", str(cert), "--tls-key", str(key))
-    with (
-        ledger_process(tmp_path / "ledger.db", *options) as process,
-        connected(process.port, 2005),
-    ):
+    with ledger_process(tmp_path / "ledger.db", *options) as process, connected(process.port, 2005):
         assert is_in_time(lambda: probe_over_tls(process.port, context))
 
 

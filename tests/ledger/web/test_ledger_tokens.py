@@ -228,10 +228,7 @@ def test_the_words_of_a_token_become_its_grant(tmp_path: Path) -> None:
     tokens = read_tokens(path, WRITER_SCOPES)
     assert tokens.grant(f"Bearer {TOKEN}") == Grant()
     assert tokens.grant(f"bearer {OTHER}") == Grant(
-        scope="launcher",
-        clusters=frozenset("ab"),
-        projects=frozenset("x"),
-        owner=1000,
+        scope="launcher", clusters=frozenset("ab"), projects=frozenset("x"), owner=1000
     )
     for header in ("", "Bearer", "Bearer x", "Basic !", "Basic eA==", f"Digest {TOKEN}"):
         assert tokens.grant(header) is None

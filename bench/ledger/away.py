@@ -17,11 +17,12 @@ import httpx
 from sqlalchemy import select
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
 from kill_soak import Fleet
+from model.stored import differences
 
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import list_jobs
@@ -91,7 +92,7 @@ def report(
         "events lost": len(set(ids) - {event for events in order.values() for event in events}),
         "files whose order differs": disorder,
         "jobs without an outcome": sum(outcome is None for outcome in outcomes),
-        "counters that differ from the recount": len(differences(engine)),
+        "counters that differ from the model": len(differences(engine)),
         "seconds until all was delivered": round(caught_up_seconds, 1),
         "microseconds to write an event, median, ledger there": _median(seconds[False]),
         "microseconds to write an event, median, ledger away": _median(seconds[True]),

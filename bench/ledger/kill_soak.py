@@ -1,4 +1,4 @@
-"""Kills the ledger, agents and launchers at random moments while 1,000 jobs report, and recounts.
+"""Kills the ledger, agents and launchers at random moments while 1,000 jobs report, and counts.
 
 Real agents on two nodes, each with a folder of its own, deliver what the launchers write. The
 longest sign of a lie is looked for too: a counter that falls between two scrapes.
@@ -20,13 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
 from ledger_process import LedgerProcess
+from model.stored import differences
 from soak_launcher import planned_end
 
 from lockstep_catalogue import ledger as counted
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import dead_letters, events, jobs
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import list_jobs
@@ -176,7 +177,7 @@ def check(store: str, roots: list[Path], num_jobs: int, watch: Watch, kills: Cou
         "events missing": len(set(written) - stored.keys()),
         "events stored twice": sum(count > 1 for count in stored.values()),
         "dead letters": len(letters),
-        "counters that differ from the recount": len(differences(engine)),
+        "counters that differ from the model": len(differences(engine)),
         "scrapes": watch.scrapes,
         "counters that fell": len(watch.falls),
     }
@@ -190,7 +191,7 @@ def check(store: str, roots: list[Path], num_jobs: int, watch: Watch, kills: Cou
     ):
         print(line, file=sys.stderr)
     zeros = ("wrong outcomes", "events missing", "events stored twice", "dead letters",
-             "counters that differ from the recount", "counters that fell")  # fmt: skip
+             "counters that differ from the model", "counters that fell")  # fmt: skip
     return num_rows == num_jobs and not any(findings[name] for name in zeros)
 
 

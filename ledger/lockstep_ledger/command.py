@@ -20,7 +20,6 @@ _COMMANDS = {
     "close": "bills:close",
     "correct": "bills:correct",
     "export": "export:export",
-    "recount": "recount:recount",
     "backup": "backup:backup",
     "restore": "backup:restore",
 }

@@ -15,9 +15,9 @@ from sqlalchemy import select
 
 from lockstep_ledger.command import ledger
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import jobs
 
+from ..model.stored import differences
 from ..service import ledger_process
 from ..stories import Story
 from .node_trace import read_node_trace
@@ -37,7 +37,7 @@ def import_files(store: Path, *arguments: object) -> str:
 
 
 def rows(store: Path) -> list[tuple[str | None, str, float]]:
-    """Outcome, status and GPU-seconds of each job; the counters equal a recount."""
+    """Outcome, status and GPU-seconds of each job; the counters are the model's."""
     engine = open_store(str(store))
     try:
         assert not differences(engine)

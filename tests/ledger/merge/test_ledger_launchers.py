@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from lockstep_ledger.merge.record import Record
-from lockstep_ledger.store.recount import Waits, differences
 
+from ..model.stored import differences
 from ..stories import Story
 from .replay import PATIENCE, Replay
 
@@ -17,7 +17,6 @@ Member = tuple[str, str | None]
 ALONE, SECOND, THIRD = ("n1", None), ("n1", "2"), ("n1", "3")
 TWO_PODS: tuple[Member, ...] = (ALONE, SECOND)
 FOUR_PODS: tuple[Member, ...] = (ALONE, SECOND, ("n2", None), ("n2", "2"))
-WAITS = Waits(node_seconds=PATIENCE.node_seconds, requeue_seconds=PATIENCE.requeue_seconds)
 KILLED: dict[str, Any] = {"failure_class": "infra", "cause": "killed", "culprit_ranks": [5]}
 PEER: dict[str, Any] = {"failure_class": "unknown", "cause": "peer_failure"}
 
@@ -41,9 +40,9 @@ def ended(story: Story, member: Member, outcome: str = "succeeded", attempt: int
     return story
 
 
-def recounted(replay: Replay) -> Record:
-    """The job, which the recount in SQL gives too."""
-    assert differences(replay.engine, WAITS) == []
+def agreed(replay: Replay) -> Record:
+    """The job, which the model gives too."""
+    assert differences(replay.engine) == []
     return replay.job
 
 
@@ -95,7 +94,7 @@ HISTORIES = {
 
 
 def test_two_pods_on_a_node_are_two_members_of_one_attempt() -> None:
-    job = recounted(Replay(healthy(TWO_PODS)))
+    job = agreed(Replay(healthy(TWO_PODS)))
     assert (job.status, job.outcome) == ("finished", "succeeded")
     assert (job.attempts, job.requeues, len(job.runs), job.machines) == (1, 0, 1, 2)
     # From each start to each end, 101.5 s in the mean, with 4 GPUs.
@@ -113,12 +112,12 @@ def test_the_node_wait_is_for_both_pods() -> None:
 
 def test_a_pod_without_an_end_is_named_with_its_node() -> None:
     replay = Replay(ended(started(Story(), TWO_PODS).after(50), ALONE)).settle(1)
-    job = recounted(replay)
+    job = agreed(replay)
     assert (job.outcome, job.cause, job.silent_nodes) == ("unknown", "node_silent", ["n1/2"])
 
 
 def test_a_restart_of_the_ranks_of_both_is_one_more_attempt() -> None:
-    job = recounted(Replay(restarted_in_place()))
+    job = agreed(Replay(restarted_in_place()))
     assert (job.attempts, job.requeues, job.outcome) == (2, 0, "succeeded")
     assert job.goodput["recovery"] == 10 * 8
 
@@ -126,42 +125,42 @@ def test_a_restart_of_the_ranks_of_both_is_one_more_attempt() -> None:
 def test_a_new_launcher_in_the_place_of_one_is_an_attempt() -> None:
     # The second pod's container starts again while the first pod's launcher goes on.
     story = started(Story(), TWO_PODS).after(50)
-    before = recounted(Replay(story)).attempts
+    before = agreed(Replay(story)).attempts
     started(story, (SECOND,), num_nodes=2).after(50)
-    assert recounted(Replay(ended(ended(story, ALONE), SECOND))).attempts == before + 1
+    assert agreed(Replay(ended(ended(story, ALONE), SECOND))).attempts == before + 1
 
 
 @pytest.mark.parametrize(("story", "rank"), [(killed(), 5), (one_well_one_not(), 5)])
 def test_the_pod_that_failed_decides_and_its_node_is_to_blame(story: Story, rank: int) -> None:
-    job = recounted(Replay(story))
+    job = agreed(Replay(story))
     assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "killed")
     assert (job.culprit_node, job.culprit_rank) == ("n1", rank)
 
 
 def test_one_node_of_two_with_both_pods_is_complete() -> None:
     # The job has two nodes; the scheduler put both pods on the first.
-    job = recounted(Replay(healthy(TWO_PODS)))
+    job = agreed(Replay(healthy(TWO_PODS)))
     assert (job.expected_nodes, job.silent_nodes) == (2, [])
 
 
 def test_four_launchers_on_two_nodes_are_four_members() -> None:
-    job = recounted(Replay(healthy(FOUR_PODS)))
+    job = agreed(Replay(healthy(FOUR_PODS)))
     assert (job.attempts, job.machines, job.machine_gpus) == (1, 4, 16)
     assert job.gpu_seconds == (104 + 103 + 102 + 101) * 4
 
 
 def test_a_new_pod_after_a_lost_end_is_another_run_of_the_same_member() -> None:
     story = started(Story(), (ALONE,)).after(50)
-    job = recounted(Replay(ended(started(story, (ALONE,)).after(100), ALONE)))
+    job = agreed(Replay(ended(started(story, (ALONE,)).after(100), ALONE)))
     assert (job.outcome, job.attempts, job.silent_nodes) == ("succeeded", 2, [])
-    both = recounted(Replay(new_pods_after_lost_ends()))
+    both = agreed(Replay(new_pods_after_lost_ends()))
     assert (both.outcome, both.attempts, both.silent_nodes) == ("succeeded", 2, [])
 
 
 def test_an_event_without_a_launcher_is_the_nodes_as_ever() -> None:
     # What an agent of before writes of two pods: one node, whose second start is another run.
     story = started(Story(), (ALONE, ALONE), num_nodes=2).after(100)
-    job = recounted(Replay(ended(story, ALONE)).settle(1))
+    job = agreed(Replay(ended(story, ALONE)).settle(1))
     assert (job.attempts, job.requeues) == (2, 1)
 
 
@@ -170,7 +169,7 @@ def test_an_incident_of_the_node_makes_no_member_of_it() -> None:
     story.add("node_event", "n1", 0, sign="xid", detail="79 GPU has fallen off the bus").after(10)
     for member in (SECOND, THIRD):
         ended(story, member, "failed", failure_class="unknown", cause="exit")
-    job = recounted(Replay(story))
+    job = agreed(Replay(story))
     assert (job.machines, job.failure_class, job.culprit_node) == (2, "infra", "n1")
 
 
@@ -197,4 +196,4 @@ def test_the_record_is_a_function_of_the_set_of_events(name: str) -> None:
               for _ in range(20)), *itertools.islice(few, 1, 20)]  # fmt: skip
     for order in orders:
         shuffled = Replay(Story(now=story.now, events=[*order]))
-        assert msgspec.to_builtins(recounted(shuffled)) == expected
+        assert msgspec.to_builtins(agreed(shuffled)) == expected

@@ -22,11 +22,11 @@ from lockstep_ledger.store.database import (
     open_store,
     store_url,
 )
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import counter_bases, events, jobs, metadata
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..service import JSON, LedgerProcess, ledger_process
 from ..stories import Story, checked, delivery
 from .test_ledger_restart import query, until_taken, wait_for, write_config

@@ -10,12 +10,12 @@ from sqlalchemy import select, text, update
 from lockstep_ledger.ingest.document import RefusedEvent, read_delivery
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.store import queries
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..stories import BEGIN, Story, checked, delivery
 from .open_writer import NOW, metrics, opened
 

@@ -7,10 +7,10 @@ from sqlalchemy import Engine, event
 
 from lockstep_ledger.merge import plausible
 from lockstep_ledger.store import job_work
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..stories import BEGIN, Story, checked
 from .open_writer import opened
 

@@ -12,7 +12,6 @@ from sqlalchemy import delete, select, text, update
 from lockstep_catalogue.ledger import AMENDED, ATTEMPTS_STARTED, JOBS_FINISHED
 from lockstep_ledger.command import ledger
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import counters, dead_letters, jobs, marks, slo_events, spans
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
@@ -20,6 +19,7 @@ from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import Event
 
+from ..model.stored import differences
 from ..stories import BEGIN, Story, checked, delivery
 from .open_writer import NOW, opened
 from .test_ledger_store import job_stories

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from lockstep_catalogue.ledger import JOBS_FINISHED, REQUEUES
 from lockstep_ledger.command import ledger as command
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences
 
+from ..model.stored import differences
 from ..service import JSON, LedgerProcess, ledger_process
 from ..stories import Document, Story, delivery
 from .test_ledger_store import job_stories

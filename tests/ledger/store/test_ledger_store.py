@@ -1,4 +1,4 @@
-"""The store: what is answered is there, once, and the counters equal a recount."""
+"""The store: what is answered is there, once, and the counters are the model's."""
 
 import gc
 import json
@@ -22,12 +22,12 @@ from lockstep_ledger.store.database import (
     writer_lock,
 )
 from lockstep_ledger.store.job_states import JobState
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..stories import BEGIN, Story, checked
 
 OUTCOMES = ("succeeded", "succeeded", "failed", "preempted", "time_limit", "cancelled")
@@ -68,7 +68,7 @@ def write(writer: StoreWriter, *stories: Story) -> Submission:
     return submission
 
 
-def test_the_counters_equal_a_recount_after_every_reopening(dsn: str) -> None:
+def test_the_counters_are_the_models_after_every_reopening(dsn: str) -> None:
     stories = job_stories(40, seed=1)
     for begin in range(0, 40, 10):
         with opened(dsn) as writer:

@@ -15,12 +15,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
 from lockstep_ledger.store import inbox, shared_writer
 from lockstep_ledger.store.database import open_store, store_url
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..service import application
 from ..stories import Story, checked, delivery
 from .answer_proxy import answer_proxy
@@ -66,7 +66,7 @@ def until_done(work: Callable[[], Any]) -> None:
 
 
 def assert_whole(dsn: str, stories: list[Story]) -> None:
-    """Every event is stored once, every job is there once, and the counters equal a recount."""
+    """Every event is stored once, every job is there once, and the counters are the model's."""
     engine = open_store(dsn, read_only=True)
     with engine.connect() as connection:
         ids = sorted(connection.execute(select(events.c.id)).scalars())

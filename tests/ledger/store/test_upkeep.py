@@ -9,13 +9,13 @@ from sqlalchemy import Engine, insert, inspect, select, text
 
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.retention import Retention
 from lockstep_ledger.store.tables import events, jobs, slo_events, slo_rollups
 from lockstep_ledger.store.upkeep import Upkeep, roll_up
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
 
+from ..model.stored import differences
 from ..stories import BEGIN, Story
 from .test_ledger_store import opened, write
 

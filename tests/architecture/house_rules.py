@@ -26,10 +26,7 @@ MAX_LINES = 500
 MAX_ENTRIES = 24
 # The ledger grows in these; each gets sub-folders when that is done.
 TO_BE_SPLIT = {
-    "ledger/lockstep_ledger/store",
     "tests/ledger/model",
-    "tests/ledger/kubernetes_situations",
-    "tests/ledger/slurm_situations",
 }
 MAX_FUNCTION_LINES = 40
 TRAINING_LOOP = "_train"  # read from top to bottom, it may be as long as a training step is

@@ -1,44 +1,26 @@
-"""The actions of scripts on a lab, by plain HTTP; parts of Lockstep are left to a subclass."""
+"""The actions of scripts: on a lab by plain HTTP, as kubelets, and on feeds and ledger."""
 
-import subprocess
-import sys
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
-import yaml
 
 from .diary import Diary, parse_time
-from .manifests import CLUSTER_PATHS, PATHS
-from .scenario import Manifest, Part
+from .manifests import CLUSTER_PATHS, PATHS, Manifest, condition
+from .scenario import Part
+from .stage import Stage, open_client, run_lab
 
-LAB = Path(__file__).parents[3] / "tests/labs/kubernetes-lab/lab.py"
 # Controllers whose watches ended with a server ask again after up to half a minute.
 WAIT_SECONDS = 120.0
-FINISHED = ("Complete", "Failed")
-
-
-def run_lab(*arguments: str) -> None:
-    """Run a command of the lab."""
-    subprocess.run([sys.executable, str(LAB), *arguments], check=True, timeout=180)
-
-
-def open_client(kubeconfig: Path) -> httpx.Client:
-    """Return a client of the server as its administrator."""
-    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    return httpx.Client(
-        base_url=cluster["server"],
-        headers={"Authorization": f"Bearer {user['token']}"},
-        verify=False,  # noqa: S501  # loopback, and the certificate is made anew for each lab
-        timeout=15,
-    )
+OURS = frozenset({"feed", "feed-2", "ledger"})
+LAB_LABELS = {"kubernetes.io/os": "linux"}
 
 
 def now_text() -> str:
@@ -46,13 +28,15 @@ def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class LabCluster:
-    """A Cluster of one lab; feed and ledger are `LedgerParts` of the integrator's subclass."""
+class Cluster:
+    """Everything that a script does. Names without a namespace are in the situation's own."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder
-        self.client = open_client(folder / "kubeconfig")
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.folder = stage.folder
+        self.client = open_client(self.folder / "kubeconfig")
         self.diary = Diary()
+        self.nodes: list[str] = []
         self._applied: list[str] = []
         self.namespace = self._open_namespace(name[:60], "own")
 
@@ -94,6 +78,7 @@ class LabCluster:
         return f"/{group}{scope}/{plural}" + (f"/{name}" if name else "")
 
     def apply(self, manifest: Manifest, *, owner: Manifest | None = None) -> Manifest:
+        """Create an object, below an owner where one is given; return what the server made."""
         metadata = manifest["metadata"]
         if owner:
             metadata["ownerReferences"] = [{
@@ -111,8 +96,9 @@ class LabCluster:
         return found
 
     def patch(self, kind: str, name: str, change: Manifest, *, status: bool = False) -> Manifest:
-        for condition in change.get("status", {}).get("conditions", []):
-            condition.setdefault("lastTransitionTime", now_text())
+        """Merge a change into an object, or into its status as its controller would."""
+        for each in change.get("status", {}).get("conditions", []):
+            each.setdefault("lastTransitionTime", now_text())
         path = self.path(kind, name) + ("/status" if status else "")
         return self.send("PATCH", path, change, content="application/merge-patch+json")
 
@@ -125,9 +111,11 @@ class LabCluster:
         )
 
     def read(self, kind: str, name: str) -> Manifest:
+        """Return an object."""
         return self.send("GET", self.path(kind, name))
 
     def list_pods(self, prefix: str) -> Sequence[Manifest]:
+        """Return the pods whose names begin so, by name."""
         return self.diary.list_pods(prefix)
 
     def wait_pods(self, prefix: str, count: int, phase: str = "Running") -> Sequence[Manifest]:
@@ -143,6 +131,8 @@ class LabCluster:
         return found
 
     def wait_condition(self, kind: str, name: str, condition: str) -> None:
+        """Wait until a condition of an object is true."""
+
         def is_so() -> bool:
             found = self.read(kind, name).get("status", {}).get("conditions", [])
             return any(each["type"] == condition and each["status"] == "True" for each in found)
@@ -150,16 +140,16 @@ class LabCluster:
         self._until(is_so, f"{kind} {name} {condition}")
 
     def wait_gone(self, kind: str, name: str) -> None:
+        """Wait until an object is no longer there."""
         path = self.path(kind, name)
         self._until(lambda: self.client.get(path).status_code == 404, f"{kind} {name} is gone")
 
-    def wait_recorded(self, name: str, *, is_open: bool = True) -> None:
-        """Pass: without a ledger there is nothing to wait for."""
-
     def wait(self, seconds: float) -> None:
+        """Let time pass."""
         time.sleep(seconds)
 
     def note(self, name: str) -> None:
+        """Write the server's time into the diary."""
         date = self.client.get("/version").headers["Date"]
         self.diary.at[name] = parsedate_to_datetime(date).timestamp()
 
@@ -169,20 +159,6 @@ class LabCluster:
             if time.monotonic() > deadline:
                 raise AssertionError(f"after {WAIT_SECONDS:.0f} s not so: {what}")
             time.sleep(0.15)
-
-    def stop(self, part: Part) -> None:
-        run_lab("stop", str(self.folder), part)
-
-    def kill(self, part: Part) -> None:
-        run_lab("kill", str(self.folder), part)
-
-    def start(self, part: Part) -> None:
-        run_lab("start", str(self.folder), part)
-        if part == "apiserver":
-            # They wait for up to a minute before they ask it again, unless they begin anew.
-            clients = ("controllers", "scheduler", "kwok")
-            run_lab("kill", str(self.folder), *clients)
-            run_lab("start", str(self.folder), *clients)
 
     def compact(self) -> None:
         """A server that starts anew has no revision of before in its memory."""
@@ -199,6 +175,8 @@ class LabCluster:
 
         Namespaces stay: to end one the server is asked for every kind that there is.
         """
+        for name in self.nodes:
+            self.remove_node(name)
         self.diary.close()
         by_force: Manifest = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
         for path in reversed(self._applied):  # the pods of the namespaces after their owners
@@ -221,3 +199,234 @@ class LabCluster:
              "restartCount": before.get(each["name"], {}).get("restartCount", 0)}
             for each in pod["spec"]["containers"]
         ]  # fmt: skip
+
+    def end_pod(
+        self,
+        name: str,
+        exit_code: int = 0,
+        reason: str = "",
+        *,
+        pod_reason: str = "",
+        message: str = "",
+        disruption: str = "",
+    ) -> None:
+        now, status = now_text(), self.read("Pod", name)["status"]
+        states = [each["state"].get("running", {}) for each in status.get("containerStatuses", [])]
+        started = [state["startedAt"] for state in states if state]
+        terminated = {
+            "exitCode": exit_code,
+            "reason": reason or ("Error" if exit_code else "Completed"),
+            "startedAt": started[0] if started else status.get("startTime", now),
+            "finishedAt": now,
+        }
+        change: Manifest = {
+            "phase": "Failed" if exit_code or pod_reason else "Succeeded",
+            "containerStatuses": self.describe_containers(name, terminated=terminated),
+        }
+        if pod_reason:
+            change |= {"reason": pod_reason, "message": message}
+        elif message:
+            for each in change["containerStatuses"]:
+                each["state"]["terminated"]["message"] = message
+        if disruption:
+            change["conditions"] = [
+                condition("DisruptionTarget", reason=disruption) | {"lastTransitionTime": now}
+            ]
+        self.set_pod(name, change)
+
+    def start_pod(self, name: str) -> None:
+        """Let the containers of a pod that waits for a hand run."""
+        now = now_text()
+        statuses = self.describe_containers(name, running={"startedAt": now})
+        ready = condition("Ready", reason="") | {"lastTransitionTime": now}
+        change = {"phase": "Running", "startTime": now, "conditions": [ready]}
+        self.set_pod(name, change | {"containerStatuses": statuses})
+
+    def restart_container(
+        self, name: str, *, exit_code: int, reason: str = "Error", pause: float
+    ) -> None:
+        status = self.read("Pod", name)["status"]["containerStatuses"][0]
+        ended = {
+            "exitCode": exit_code, "reason": reason, "finishedAt": now_text(),
+            "startedAt": status["state"]["running"]["startedAt"],
+        }  # fmt: skip
+        count = status["restartCount"] + 1
+        rest = {
+            "name": status["name"], "image": status["image"], "imageID": "", "ready": False,
+            "lastState": {"terminated": ended},
+        }  # fmt: skip
+        waiting = rest | {"restartCount": count - 1, "state": {"terminated": ended}}
+        self._replace_status(name, waiting | {"lastState": {}})
+        if pause:
+            backing_off = rest | {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+            self._replace_status(name, backing_off | {"restartCount": count - 1})
+            time.sleep(pause)
+        running = {"running": {"startedAt": now_text()}}
+        self._replace_status(name, rest | {"restartCount": count, "state": running, "ready": True})
+
+    def _replace_status(self, name: str, status: Manifest) -> None:
+        """Write the status of a pod's only container in place of the one before."""
+        body = {"status": {"containerStatuses": [status]}}
+        path = self.path("Pod", name) + "/status"
+        self.send("PATCH", path, body, content="application/merge-patch+json")
+
+    def evict(self, name: str) -> None:
+        """Evict a pod by the eviction API, as `kubectl drain` does."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": self.namespace},
+        }
+        self.send("POST", self.path("Pod", name) + "/eviction", body)
+
+    def add_node(self, name: str, gpus: int) -> None:
+        """Add a node for this situation: its pods select it by the label kubernetes.io/hostname."""
+        size = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+        node = {
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+                         "labels": LAB_LABELS | {"kubernetes.io/hostname": name}},
+            "status": {"allocatable": size, "capacity": size},
+        }  # fmt: skip
+        self.send("POST", self.path("Node"), node)
+        self.nodes.append(name)
+        self.wait_condition("Node", name, "Ready")
+
+    def silence_node(self, name: str) -> None:
+        """Let the kubelet of a node fall silent, as one that lost its power."""
+        content = "application/strategic-merge-patch+json"
+        silent = {"metadata": {"annotations": {"lab/silent": "true"}}}
+        for pod in self.list_pods(""):
+            if pod["spec"].get("nodeName") == name:
+                path = self.path("Pod", pod["metadata"]["name"])
+                self.send("PATCH", path, silent, content=content)
+        self.send("PATCH", self.path("Node", name), silent, content=content)
+        # kwok still renews the lease, so the node's controller would not find out by itself.
+        unknown = condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting")
+        unknown["lastTransitionTime"] = now_text()
+        body = {"status": {"conditions": [unknown]}}
+        self.send("PATCH", self.path("Node", name) + "/status", body, content=content)
+
+    def remove_node(self, name: str) -> None:
+        """Delete a node."""
+        self.send("DELETE", self.path("Node", name), accept=(404,))
+
+    def taint_node(self, name: str, key: str, effect: str = "NoExecute") -> None:
+        body = {"spec": {"taints": [{"key": key, "effect": effect}]}}
+        content = "application/strategic-merge-patch+json"
+        self.send("PATCH", self.path("Node", name), body, content=content)
+
+    def add_kind(self, name: str) -> None:
+        """Define a kind as PLURAL.GROUP."""
+        run_lab("kinds", str(self.folder), name)
+
+    def remove_kind(self, name: str) -> None:
+        """Delete the definition of a kind with all its objects."""
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        self.send("DELETE", path, accept=(404,))
+        self._until(lambda: self.client.get(path).status_code == 404, f"{name} is gone")
+
+    def find_jobs(self, name: str) -> list[dict[str, Any]]:
+        """Records whose id has this name in it."""
+        jobs = self.stage.jobs()
+        # An id holds 200 characters: of a longer name it has the begin.
+        return [job for job in jobs if name[:100] in job["job_id"]]
+
+    def read_job(self, job_id: str) -> dict[str, Any]:
+        """Everything that the ledger has of a job."""
+        found: dict[str, Any] = self.stage.read(f"/api/jobs/{quote(job_id, safe='')}?cluster=east")
+        return found
+
+    def wait_recorded(self, name: str, *, is_open: bool = True) -> None:
+        """Wait until the ledger has a running (or an ended) job of this name."""
+        status = "running" if is_open else "finished"
+
+        def is_so() -> bool:
+            return any(job["status"] == status for job in self.find_jobs(name))
+
+        self._until(is_so, f"the ledger has a job {name} that is {status}")
+
+    def stop(self, part: Part) -> None:
+        """Stop a part and wait until it has ended."""
+        self._end(part, signal.SIGTERM)
+
+    def kill(self, part: Part) -> None:
+        """End a part by SIGKILL."""
+        self._end(part, signal.SIGKILL)
+
+    def _end(self, part: Part, number: signal.Signals) -> None:
+        if part in OURS:
+            self.stage.programs[part].end(number)
+        else:
+            run_lab("stop" if number == signal.SIGTERM else "kill", str(self.folder), part)
+
+    def start(self, part: Part) -> None:
+        """Start a part that was stopped, and wait until it serves."""
+        if part in OURS:
+            self.stage.start(part)
+            return
+        run_lab("start", str(self.folder), part)
+        if part == "apiserver":
+            # They wait for up to a minute before they ask it again, unless they begin anew.
+            clients = ("controllers", "scheduler", "kwok")
+            run_lab("kill", str(self.folder), *clients)
+            run_lab("start", str(self.folder), *clients)
+
+    def set_clock_offset(self, part: Part, seconds: float) -> None:
+        """Set the clock that a part sees so far ahead (or, negative, behind) of the server's."""
+        self.stage.offsets[part] = seconds
+        if self.stage.programs[part].process is not None:
+            self.kill(part)
+            self.start(part)
+
+    def forbid(self, name: str) -> None:
+        """Take the right to list and watch PLURAL.GROUP from the feed's account."""
+        plural, _, group = name.partition(".")
+        rules = [
+            _without(rule, plural) if group in rule["apiGroups"] else rule
+            for rule in self.stage.rules
+        ]
+        before, self.stage.before_rules = self.stage.rules, self.stage.rules  # type: ignore[attr-defined]  # for allow
+        self.stage.grant([rule for rule in rules if rule["resources"]])
+        del before
+        time.sleep(0.5)
+
+    def allow(self, name: str) -> None:
+        """Give it back."""
+        del name
+        self.stage.grant(self.stage.before_rules)  # type: ignore[attr-defined]  # of forbid
+
+    def report_from_launcher(
+        self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""
+    ) -> None:
+        now = time.time()
+        end = {"outcome": outcome, "failure_class": failure_class or None, "cause": cause or None}
+        fields: dict[str, Any] = {k: v for k, v in end.items() if v}
+        start: dict[str, Any] = {"num_nodes": 1, "num_gpus": 1, "aliases": [alias] if alias else []}
+        events = [
+            {"id": f"{name}-{kind}", "kind": kind, "job_id": name, "attempt": 0, "time": moment,
+             "fields": each}
+            for kind, moment, each in (
+                ("job_started", now - 1, start),
+                ("attempt_started", now - 1, {"num_gpus": 1}),
+                ("attempt_ended", now, fields),
+                ("job_finished", now, fields),
+            )
+        ]  # fmt: skip
+        body = {"version": 1, "cluster": "east", "node": f"{name}-node", "events": events}
+        headers = {"Authorization": "Bearer launcher-token-of-tests"}
+        answer = httpx.post(f"{self.stage.url}/api/events", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+    def rotate_token(self) -> None:
+        """Write a new token into the feed's file and revoke the one before."""
+        self.stage.renew_token()
+        self.stage.end_token(self.stage.before)
+
+    def revoke_token(self) -> None:
+        """Revoke the feed's token; nothing replaces it until `rotate_token`."""
+        self.stage.end_token(self.stage.holder)
+
+
+def _without(rule: Manifest, plural: str) -> Manifest:
+    return rule | {"resources": [each for each in rule["resources"] if each != plural]}

@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
-from .actors import FullCluster
+from .cluster import Cluster
 from .diary import Diary
-from .rehearse import LAG_SECONDS
 from .scenario import Between, ExpectedJob, Figure, Situation
 
+LAG_SECONDS = 1.5  # of the lab for each run of a pod: times are whole seconds
 
-def compare(situation: Situation, cluster: FullCluster) -> list[str]:
+
+def compare(situation: Situation, cluster: Cluster) -> list[str]:
     """What is not as expected, by now."""
     findings = [text for each in situation.expected for text in _compare_job(each, cluster)]
     for part in situation.absent:
@@ -29,7 +30,7 @@ def compare_feed(situation: Situation, log: str, left_out: float) -> list[str]:
     return findings
 
 
-def _compare_job(expected: ExpectedJob, cluster: FullCluster) -> list[str]:
+def _compare_job(expected: ExpectedJob, cluster: Cluster) -> list[str]:
     found = cluster.find_jobs(expected.name)
     if expected.namespace is not None:
         side = cluster.namespace if expected.namespace == "own" else cluster.second_namespace
@@ -40,9 +41,9 @@ def _compare_job(expected: ExpectedJob, cluster: FullCluster) -> list[str]:
     return [f"{expected.name}: {text}" for text in _compare_record(expected, job, cluster)]
 
 
-def _compare_record(expected: ExpectedJob, job: dict[str, Any], cluster: FullCluster) -> list[str]:
+def _compare_record(expected: ExpectedJob, job: dict[str, Any], cluster: Cluster) -> list[str]:
     findings = []
-    outcome = job["outcome"] or (_last_outcome(job, cluster) if expected.is_open else None)
+    outcome = job["outcome"] or (_last_outcome(job) if expected.is_open else None)
     if outcome in expected.refused:
         findings.append(f"outcome {outcome} is refused")
     is_finished = job["status"] == "finished"
@@ -61,9 +62,8 @@ def _compare_record(expected: ExpectedJob, job: dict[str, Any], cluster: FullClu
     return findings + _compare_figures(expected, job, cluster.diary)
 
 
-def _last_outcome(job: dict[str, Any], cluster: FullCluster) -> str | None:
+def _last_outcome(job: dict[str, Any]) -> str | None:
     """What the scheduler said of the run that ended last."""
-    del cluster
     ends = [event for event in job["timeline"] if event["kind"] == "job_finished"]
     return ends[-1]["fields"]["outcome"] if ends else None
 

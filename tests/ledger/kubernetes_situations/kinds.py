@@ -1,7 +1,11 @@
-"""Part 3: kinds are found by discovery, and one submission is one job, never its parts."""
+"""Kinds are found by discovery or by their pods, and one submission is one job, never its parts."""
 
-from .manifests import condition, custom, job, manifest, pod
-from .scenario import Cluster, ExpectedJob, Manifest, Situation, situation
+from .cluster import Cluster
+from .manifests import OPT_IN, Manifest, condition, custom, job, manifest, pod
+from .scenario import ExpectedJob, Situation, situation
+
+DRIVER = "gpu.example.com"
+TRAINING_KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
 def run_below(c: Cluster, owner: Manifest, name: str, gpus: int, exit_code: int = 0) -> None:
@@ -10,36 +14,8 @@ def run_below(c: Cluster, owner: Manifest, name: str, gpus: int, exit_code: int 
     c.wait_pods(name, 1, "Failed" if exit_code else "Succeeded")
 
 
-@situation(
-    "A JobSet of two Jobs is one job of all their pods; the Jobs are none of their own.",
-    ExpectedJob("k01-set", "succeeded", gpu_seconds=18, num_gpus=6, attempts=1),
-    absent=("k01-set-leader", "k01-set-worker"),
-)
-def kind_jobset(c: Cluster) -> None:
-    owner = c.apply(custom("JobSet", "k01-set"))
-    c.apply(job("k01-set-leader-0", 2, run=3), owner=owner)
-    c.apply(job("k01-set-worker-0", 2, pods=2, run=3), owner=owner)
-    c.wait_condition("Job", "k01-set-leader-0", "Complete")
-    c.wait_condition("Job", "k01-set-worker-0", "Complete")
-    _set_status(c, "JobSet", "k01-set", condition("Completed", reason="AllJobsCompleted"))
-
-
 def _set_status(c: Cluster, kind: str, name: str, *conditions: Manifest) -> None:
     c.patch(kind, name, {"status": {"conditions": list(conditions)}}, status=True)
-
-
-@situation(
-    "A TrainJob owns a JobSet that owns Jobs that own pods: the TrainJob is the job.",
-    ExpectedJob("k02-train", "succeeded", gpu_seconds=24, num_gpus=8),
-    absent=("k02-train-node",),
-)
-def kind_trainjob(c: Cluster) -> None:
-    top = c.apply(custom("TrainJob", "k02-train", {"runtimeRef": {"name": "torch"}}))
-    inner = c.apply(custom("JobSet", "k02-train"), owner=top)
-    c.apply(job("k02-train-node-0", 4, pods=2, run=3), owner=inner)
-    c.wait_condition("Job", "k02-train-node-0", "Complete")
-    _set_status(c, "JobSet", "k02-train", condition("Completed", reason="AllJobsCompleted"))
-    _set_status(c, "TrainJob", "k02-train", condition("Complete", reason="JobsCompleted"))
 
 
 def _make_training_kind(number: int, kind: str) -> Situation:
@@ -57,14 +33,40 @@ def _make_training_kind(number: int, kind: str) -> Situation:
         _set_status(c, kind, name, running | {"status": "False"}, done)
 
     expected = ExpectedJob(name, "succeeded", gpu_seconds=14, num_gpus=4, attempts=1)
-    why = f"A {kind} of two workers is one job of both pods' time: 2 GPUs x (3 + 4 s)."
-    return Situation(f"kind-{kind.lower()}", why, script, (expected,))
+    return Situation(f"kind-{kind.lower()}", script, (expected,))
 
 
 TRAINING_OPERATOR = [
-    _make_training_kind(number, kind)
-    for number, kind in enumerate(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), 30)
+    _make_training_kind(number, kind) for number, kind in enumerate(TRAINING_KINDS, 30)
 ]
+
+
+@situation(
+    "A JobSet of two Jobs is one job of all their pods; the Jobs are none of their own.",
+    ExpectedJob("k01-set", "succeeded", gpu_seconds=18, num_gpus=6, attempts=1),
+    absent=("k01-set-leader", "k01-set-worker"),
+)
+def kind_jobset(c: Cluster) -> None:
+    owner = c.apply(custom("JobSet", "k01-set"))
+    c.apply(job("k01-set-leader-0", 2, run=3), owner=owner)
+    c.apply(job("k01-set-worker-0", 2, pods=2, run=3), owner=owner)
+    c.wait_condition("Job", "k01-set-leader-0", "Complete")
+    c.wait_condition("Job", "k01-set-worker-0", "Complete")
+    _set_status(c, "JobSet", "k01-set", condition("Completed", reason="AllJobsCompleted"))
+
+
+@situation(
+    "A TrainJob owns a JobSet that owns Jobs that own pods: the TrainJob is the job.",
+    ExpectedJob("k02-train", "succeeded", gpu_seconds=24, num_gpus=8),
+    absent=("k02-train-node",),
+)
+def kind_trainjob(c: Cluster) -> None:
+    top = c.apply(custom("TrainJob", "k02-train", {"runtimeRef": {"name": "torch"}}))
+    inner = c.apply(custom("JobSet", "k02-train"), owner=top)
+    c.apply(job("k02-train-node-0", 4, pods=2, run=3), owner=inner)
+    c.wait_condition("Job", "k02-train-node-0", "Complete")
+    _set_status(c, "JobSet", "k02-train", condition("Completed", reason="AllJobsCompleted"))
+    _set_status(c, "TrainJob", "k02-train", condition("Complete", reason="JobsCompleted"))
 
 
 @situation(
@@ -123,17 +125,6 @@ def kind_volcano(c: Cluster) -> None:
 
 
 @situation(
-    "Volcano's Job that failed says so by its phase, and its pod says why.",
-    ExpectedJob("k07-volcano", "failed", "unknown", "segfault"),
-)
-def kind_volcano_failed(c: Cluster) -> None:
-    owner = c.apply(custom("VolcanoJob", "k07-volcano", {"queue": "default"}))
-    run_below(c, owner, "k07-volcano-worker-0", 1, 139)
-    status = {"state": {"phase": "Failed"}, "failed": 1}
-    c.patch("VolcanoJob", "k07-volcano", {"status": status}, status=True)
-
-
-@situation(
     "A LeaderWorkerSet makes StatefulSets and pods: one job, ended when it is deleted.",
     ExpectedJob("k08-lws", "cancelled", num_gpus=4),
     absent=("k08-lws-0",),
@@ -151,20 +142,6 @@ def kind_leaderworkerset(c: Cluster) -> None:
     c.wait(2)
     c.delete("LeaderWorkerSet", "k08-lws")
     c.wait_pods("k08-lws", 0)
-
-
-@situation(
-    "A TrainJob that failed by its condition, with a pod out of memory below three owners.",
-    ExpectedJob("k09-train", "failed", "user", "host_oom", gpu_seconds=8),
-)
-def kind_trainjob_failed(c: Cluster) -> None:
-    top = c.apply(custom("TrainJob", "k09-train"))
-    inner = c.apply(custom("JobSet", "k09-train"), owner=top)
-    lab = {"container-reason": "OOMKilled", "exit-code": 137}
-    c.apply(job("k09-train-node-0", 4, run=2, lab=lab), owner=inner)
-    c.wait_condition("Job", "k09-train-node-0", "Failed")
-    _set_status(c, "JobSet", "k09-train", condition("Failed", reason="FailedJobs"))
-    _set_status(c, "TrainJob", "k09-train", condition("Failed", reason="JobsFailed"))
 
 
 @situation(
@@ -203,3 +180,116 @@ def kind_cronjob(c: Cluster) -> None:
     c.wait_condition("Job", "k10-cron-1", "Complete")
     c.wait_condition("Job", "k10-cron-2", "Complete")
     c.wait_condition("Job", "k10-cron-3", "Failed")
+
+
+def own(c: Cluster, name: str, labels: dict[str, str] | None = None) -> Manifest:
+    """Create an object of a kind that no importer has heard of."""
+    return c.apply(custom("Trainium", name, {}, labels))
+
+
+def finish(c: Cluster, name: str, outcome: str, reason: str) -> None:
+    """Write its last condition."""
+    done = condition(outcome, reason=reason)
+    c.patch("Trainium", name, {"status": {"conditions": [done]}}, status=True)
+
+
+@situation(
+    "Any other owner whose pods ask for GPUs is a job; its condition Complete is a success.",
+    ExpectedJob("n01-owner", "succeeded", gpu_seconds=12, num_gpus=4),
+)
+def found_by_its_pods(c: Cluster) -> None:
+    owner = own(c, "n01-owner")
+    c.apply(pod("n01-owner-0", 4, lab={"run-seconds": 3}), owner=owner)
+    c.wait_pods("n01-owner", 1, "Succeeded")
+    finish(c, "n01-owner", "Complete", "Done")
+
+
+@situation(
+    "An unknown owner without conditions is open while it exists, and cancelled when deleted.",
+    ExpectedJob("n03-owner", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("n03-owner")),
+)
+def found_and_deleted(c: Cluster) -> None:
+    owner = own(c, "n03-owner")
+    c.apply(pod("n03-owner-0", 1), owner=owner)
+    c.wait_pods("n03-owner", 1)
+    c.wait_recorded("n03-owner")
+    c.delete("Trainium", "n03-owner")
+    c.wait_gone("Trainium", "n03-owner")
+    c.wait_pods("n03-owner", 0)
+
+
+@situation(
+    "An unknown kind without pods of GPUs never becomes a job, whatever its conditions say.",
+    absent=("n04-owner",),
+)
+def found_without_gpus(c: Cluster) -> None:
+    owner = own(c, "n04-owner")
+    c.apply(pod("n04-owner-0", 0, lab={"run-seconds": 1}), owner=owner)
+    c.wait_pods("n04-owner", 1, "Succeeded")
+    finish(c, "n04-owner", "Failed", "NoReason")
+
+
+@situation(
+    "The label stands on the pods only, as a template carries it: it names the job.",
+    ExpectedJob("n05-label", "succeeded", gpu_seconds=6, pods="n05-object"),
+    absent=("n05-object",),
+)
+def found_by_label_of_pods(c: Cluster) -> None:
+    labels = {"labels": {OPT_IN: "n05-label"}}
+    c.apply(job("n05-object", 2, run=3, template_spec=labels))
+    c.wait_condition("Job", "n05-object", "Complete")
+
+
+@situation(
+    "A claim for two devices in place of limits: 2 GPUs for 3 s are 6 GPU-seconds.",
+    ExpectedJob("n07-claim", "succeeded", gpu_seconds=6, num_gpus=2),
+)
+def claim_by_template(c: Cluster) -> None:
+    add_devices(c, "n07-node", 4)
+    c.apply(describe_claim("n07-devices", 2))
+    c.apply(claim_devices(job("n07-claim", 0, node="n07-node", run=3), "n07-devices", 2))
+    c.wait_condition("Job", "n07-claim", "Complete")
+
+
+@situation(
+    "More devices than there are: the claim is never allocated, the job waits and costs nothing.",
+    ExpectedJob("n08-claim", is_open=True, gpu_seconds=0),
+)
+def claim_that_is_never_allocated(c: Cluster) -> None:
+    add_devices(c, "n08-node", 1)
+    c.apply(describe_claim("n08-devices", 2))
+    c.apply(claim_devices(job("n08-claim", 0, node="n08-node"), "n08-devices", 2))
+    c.wait_pods("n08-claim", 1, "Pending")
+    c.wait(4)
+
+
+def add_devices(c: Cluster, node: str, count: int) -> None:
+    """Add a node whose GPUs a driver of resource claims publishes, in a class of its own."""
+    c.add_node(node, 0)
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{index}"} for index in range(count)],
+    }
+    c.apply(manifest("resource.k8s.io/v1", "ResourceSlice", f"{node}-devices", spec))
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    name = node.replace("-node", "-devices") + DRIVER
+    c.apply(manifest("resource.k8s.io/v1", "DeviceClass", name, {"selectors": [selector]}))
+
+
+def describe_claim(name: str, count: int) -> Manifest:
+    """Return a template of claims for devices."""
+    exactly = {"deviceClassName": name + DRIVER, "count": count}
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+    body = {"spec": spec}
+    return manifest("resource.k8s.io/v1", "ResourceClaimTemplate", name, body)
+
+
+def claim_devices(workload: Manifest, claim: str, count: int) -> Manifest:
+    """Let the pods of a Job claim devices; the annotation is for the diary."""
+    template = workload["spec"]["template"]
+    template["metadata"]["annotations"]["lab/gpus"] = str(count)
+    template["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": claim}]
+    template["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+    return workload

@@ -1,8 +1,8 @@
-"""Parts 1 and 3: Kueue's Workload says queue, admission, eviction and priority."""
+"""Kueue's Workload says queue, admission, eviction and priority."""
 
-from .attempts import wait_for_pod
+from .cluster import Cluster
 from .manifests import condition, job, workload
-from .scenario import Between, Cluster, ExpectedJob, situation, waited
+from .scenario import Between, ExpectedJob, situation, wait_for_pod, waited
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
@@ -48,19 +48,9 @@ def queue_waits_from_submission(c: Cluster) -> None:
 
 
 @situation(
-    "Never admitted: it waits in its queue, open, and costs nothing.",
-    ExpectedJob("q02-never", is_open=True, gpu_seconds=0, queue="team-a"),
-)
-def queue_never_admits(c: Cluster) -> None:
-    submit(c, "q02-never", "team-a")
-    c.wait(5)
-
-
-@situation(
     "Preempted by Kueue and never back within the day: preempted so far, and free since.",
     ExpectedJob("q03-evicted", "preempted", queue="team-b", is_open=True,
                 gpu_seconds=lambda d: d.gpu_seconds("q03-evicted")),
-    notes="The ledger keeps preempted open for a requeue (docs/ledger.md).",
 )  # fmt: skip
 def queue_preempts(c: Cluster) -> None:
     submit(c, "q03-evicted", "team-b")
@@ -76,7 +66,6 @@ def queue_preempts(c: Cluster) -> None:
     ExpectedJob("q04-again", "succeeded", attempts=2, queue="team-b",
                 gpu_seconds=lambda d: d.gpu_seconds("q04-again"),
                 queue_wait_seconds=Between(0, 8)),
-    notes="The first wait is under 2 s, the second about 4 s; whichever the record holds.",
 )  # fmt: skip
 def queue_preempts_and_admits_again(c: Cluster) -> None:
     submit(c, "q04-again", "team-b")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .scenario import Manifest
+Manifest = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 OPT_IN = "lockstep/job-id"

@@ -1,44 +1,50 @@
-"""Part 4: only what asks for an accelerator or opts in is a job; the rest is counted, once."""
+"""Only what asks for an accelerator or opts in is a job; the rest is counted, once."""
 
+from .cluster import Cluster
 from .manifests import OPT_IN, custom, job, manifest, pod
-from .scenario import Cluster, ExpectedJob, situation
+from .scenario import ExpectedJob, situation
 
 
 @situation(
-    "A Job without GPUs and without the label is left out, and counted once.",
-    absent=("t01-etl",),
-    left_out=1,
+    "Jobs without GPUs, failed, of many pods or asking for none, are left out and counted once.",
+    absent=("t01-etl", "t02-backup", "t06-loop", "t12-zero"),
+    left_out=4,
 )
 def training_not_without_gpus(c: Cluster) -> None:
     c.apply(job("t01-etl", 0, run=2))
-    c.wait_condition("Job", "t01-etl", "Complete")
-
-
-@situation(
-    "A failed Job without GPUs does not spend the budget: it is no job of the ledger.",
-    absent=("t02-backup",),
-    left_out=1,
-)
-def training_not_a_failed_backup(c: Cluster) -> None:
     c.apply(job("t02-backup", 0, run=1, lab={"exit-code": 1}))
+    c.apply(job("t06-loop", 0, pods=4, run=1, backoffLimit=3))
+    zero = job("t12-zero", 0, run=2)
+    containers = zero["spec"]["template"]["spec"]["containers"]
+    containers[0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
+    c.apply(zero)
     c.wait_condition("Job", "t02-backup", "Failed")
+    for name in ("t01-etl", "t06-loop", "t12-zero"):
+        c.wait_condition("Job", name, "Complete")
+    c.patch("Job", "t06-loop", {"metadata": {"labels": {"changed": "yes"}}})
+    c.wait(2)
 
 
 @situation(
-    "A CronJob whose Jobs have no GPUs: none of them is a job, failed or not.",
-    absent=("t03-rotate",),
+    "A CronJob's Jobs, a Deployment, a DaemonSet and a pod without GPUs are no jobs.",
+    absent=("t03-rotate", "t05-web", "t10-shell", "t11-logs"),
 )
-def training_not_a_cronjob(c: Cluster) -> None:
-    spec = {
+def training_not_of_other_kinds(c: Cluster) -> None:
+    cron = {
         "schedule": "0 0 1 1 *",
         "suspend": True,
         "jobTemplate": {"spec": job("any", 0)["spec"]},
     }
-    owner = c.apply(manifest("batch/v1", "CronJob", "t03-rotate", spec))
-    for number, exit_code in enumerate((0, 1)):
-        lab = {"exit-code": exit_code}
-        c.apply(job(f"t03-rotate-{number}", 0, run=1, lab=lab), owner=owner)
-    c.wait_condition("Job", "t03-rotate-0", "Complete")
+    owner = c.apply(manifest("batch/v1", "CronJob", "t03-rotate", cron))
+    c.apply(job("t03-rotate-1", 0, run=1, lab={"exit-code": 1}), owner=owner)
+    for kind, name in (("Deployment", "t05-web"), ("DaemonSet", "t11-logs")):
+        labels = {"app": name}
+        template = pod("any", 0, labels=labels, restart="Always", node="gpu-1")
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        c.apply(manifest("apps/v1", kind, name, spec))
+        c.wait_pods(name, 1)
+    c.apply(pod("t10-shell", 0, lab={"run-seconds": 2}))
+    c.wait_pods("t10-shell", 1, "Succeeded")
     c.wait_condition("Job", "t03-rotate-1", "Failed")
 
 
@@ -49,31 +55,6 @@ def training_not_a_cronjob(c: Cluster) -> None:
 def training_by_label(c: Cluster) -> None:
     c.apply(job("t04-cpu", 0, run=2, labels={OPT_IN: "t04-cpu"}))
     c.wait_condition("Job", "t04-cpu", "Complete")
-
-
-@situation("A Deployment without GPUs is no job and leaves no record.", absent=("t05-web",))
-def training_not_a_deployment(c: Cluster) -> None:
-    labels = {"app": "t05-web"}
-    spec = {
-        "replicas": 2,
-        "selector": {"matchLabels": labels},
-        "template": pod("any", 0, labels=labels, restart="Always"),
-    }
-    c.apply(manifest("apps/v1", "Deployment", "t05-web", spec))
-    c.wait_pods("t05-web", 2)
-    c.wait(2)
-
-
-@situation(
-    "Two hundred restarts of a left-out Job's pods count it once, not each pod.",
-    absent=("t06-loop",),
-    left_out=1,
-)
-def training_left_out_once(c: Cluster) -> None:
-    c.apply(job("t06-loop", 0, pods=4, run=1, backoffLimit=3))
-    c.wait_condition("Job", "t06-loop", "Complete")
-    c.patch("Job", "t06-loop", {"metadata": {"labels": {"changed": "yes"}}})
-    c.wait(2)
 
 
 @situation(
@@ -118,32 +99,3 @@ def training_by_selector(c: Cluster) -> None:
     c.apply(job("t09-theirs", 1, run=2, labels={"team": "theirs"}))
     c.wait_condition("Job", "t09-ours", "Complete")
     c.wait_condition("Job", "t09-theirs", "Complete")
-
-
-@situation("A single pod without GPUs (a shell of somebody) is no job.", absent=("t10-shell",))
-def training_not_a_shell(c: Cluster) -> None:
-    c.apply(pod("t10-shell", 0, lab={"run-seconds": 2}))
-    c.wait_pods("t10-shell", 1, "Succeeded")
-
-
-@situation(
-    "A DaemonSet without GPUs, one pod on every node, is left out as one workload.",
-    absent=("t11-logs",),
-)
-def training_not_a_daemonset(c: Cluster) -> None:
-    labels = {"app": "t11-logs"}
-    template = pod("any", 0, labels=labels, restart="Always")
-    template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-1"}
-    spec = {"selector": {"matchLabels": labels}, "template": template}
-    c.apply(manifest("apps/v1", "DaemonSet", "t11-logs", spec))
-    c.wait_pods("t11-logs", 1)
-    c.wait(2)
-
-
-@situation("GPUs that a pod asks for by zero are none: left out.", absent=("t12-zero",), left_out=1)
-def training_zero_gpus(c: Cluster) -> None:
-    zero = job("t12-zero", 0, run=2)
-    containers = zero["spec"]["template"]["spec"]["containers"]
-    containers[0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
-    c.apply(zero)
-    c.wait_condition("Job", "t12-zero", "Complete")

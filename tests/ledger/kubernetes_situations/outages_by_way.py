@@ -1,17 +1,59 @@
-"""Part 5: what can become of a job while something is away, for each way to be away.
+"""Every fate of a job while something is away, for each way to be away.
 
 After it nothing is lost, nothing is there twice, and nothing is billed after its end.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+from .cluster import Cluster
 from .diary import Diary
 from .manifests import job
-from .scenario import Between, Cluster, ExpectedJob, Phases, Situation
-from .ways_away import WAYS, Way
+from .scenario import Between, ExpectedJob, Phases, Situation
 
 Step = Callable[[Cluster, str], None]
+Act = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to be away: how feed, server, ledger or token go and come back.
+
+    Attributes:
+        word: of the names of its jobs.
+        leave, come_back: actions with their arguments, as (verb, argument).
+        sees_all: the feed sees what happens meanwhile, so the record is as exact as without it.
+        lab_wide: the server restarts for all.
+    """
+
+    word: str
+    leave: tuple[Act, ...]
+    come_back: tuple[Act, ...]
+    sees_all: bool = False
+    lab_wide: bool = False
+
+    def act(self, c: Cluster, acts: tuple[Act, ...]) -> None:
+        """Do one after the other."""
+        for verb, *arguments in acts:
+            getattr(c, verb)(*arguments)
+
+
+WAYS = (
+    Way("stopped", (("stop", "feed"),), (("start", "feed"),)),
+    Way("killed", (("kill", "feed"),), (("start", "feed"),)),
+    # All revisions grow too old meanwhile (410).
+    Way("expired", (("stop", "feed"),), (("compact",), ("start", "feed")), lab_wide=True),
+    Way("ledger", (("stop", "ledger"),), (("start", "ledger"),), sees_all=True),
+    # The feed dies while it still holds what the ledger has not got.
+    Way("both", (("kill", "ledger"),),
+        (("kill", "feed"), ("start", "ledger"), ("start", "feed"))),
+    # The server remembers a token for ten seconds.
+    Way("token", (("revoke_token",), ("wait", 12)), (("rotate_token",),)),
+    Way("leader", (("start", "feed-2"), ("wait", 2), ("kill", "feed")),
+        (("start", "feed"), ("wait", 1), ("stop", "feed-2"))),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,7 +66,6 @@ class Fate:
     """
 
     word: str
-    why: str
     before: Step
     during: Step
     exact: ExpectedJob
@@ -35,28 +76,14 @@ def _nothing(_c: Cluster, _name: str) -> None:
     """Do nothing."""
 
 
-def _start(c: Cluster, name: str) -> None:
-    c.apply(job(name, 2))
-    c.wait_pods(name, 1)
-    c.wait_recorded(name)
-    c.wait(1)
-
-
-def _start_clean(c: Cluster, name: str) -> None:
-    c.apply(job(name, 2, ttlSecondsAfterFinished=1))
-    c.wait_pods(name, 1)
-    c.wait_recorded(name)
-
-
-def _start_patient(c: Cluster, name: str) -> None:
-    c.apply(job(name, 2, backoffLimit=3))
+def _start(c: Cluster, name: str, **spec: Any) -> None:
+    c.apply(job(name, 2, **spec))
     c.wait_pods(name, 1)
     c.wait_recorded(name)
     c.wait(1)
 
 
 def _end(c: Cluster, name: str) -> None:
-    c.wait(1)
     (only,) = c.wait_pods(name, 1)
     c.end_pod(only["metadata"]["name"])
     c.wait_condition("Job", name, "Complete")
@@ -64,7 +91,6 @@ def _end(c: Cluster, name: str) -> None:
 
 def _end_and_clean(c: Cluster, name: str) -> None:
     (only,) = c.wait_pods(name, 1)
-    c.wait(1)
     c.end_pod(only["metadata"]["name"])
     c.wait_gone("Job", name)
 
@@ -108,23 +134,24 @@ def _retry(c: Cluster, name: str) -> None:
 
 
 ENDED = ExpectedJob("", "succeeded", attempts=1, refused=("failed", "unknown"))
+
+
 GONE = ExpectedJob("", refused=("failed",))
 
+
 FATES = (
-    Fate("ends", "a job succeeds", _start, _end, ENDED),
-    Fate("fails", "a job runs out of memory", _start, _fail,
-         ExpectedJob("", "failed", "user", "host_oom", attempts=1)),
-    Fate("deleted", "a running job is deleted", _start, _delete, ExpectedJob("", "cancelled"),
+    Fate("ends", _start, _end, ENDED),
+    Fate("fails", _start, _fail, ExpectedJob("", "failed", "user", "host_oom", attempts=1)),
+    Fate("deleted", _start, _delete, ExpectedJob("", "cancelled"),
          replace(GONE, refused=("failed", "succeeded"))),
-    Fate("cleaned", "a job succeeds and its TTL cleans it up", _start_clean, _end_and_clean,
+    Fate("cleaned", partial(_start, ttlSecondsAfterFinished=1), _end_and_clean,
          replace(ENDED, refused=("failed",)), GONE),
-    Fate("begins", "a job begins", _nothing, _begin,
-         ExpectedJob("", is_open=True, num_gpus=2)),
-    Fate("lives", "a job comes and ends", _nothing, _live, ENDED),
-    Fate("retries", "a pod fails and the next one runs", _start_patient, _retry,
+    Fate("begins", _nothing, _begin, ExpectedJob("", is_open=True, num_gpus=2)),
+    Fate("lives", _nothing, _live, ENDED),
+    Fate("retries", partial(_start, backoffLimit=3), _retry,
          ExpectedJob("", is_open=True, attempts=2)),
-    Fate("again", "a job is deleted and submitted again by its name", _start, _replace,
-         ExpectedJob("", is_open=True, attempts=2)),
+    # It is deleted and submitted again by its name.
+    Fate("again", _start, _replace, ExpectedJob("", is_open=True, attempts=2)),
 )  # fmt: skip
 
 
@@ -142,22 +169,12 @@ def _make(number: int, way: Way, fate: Fate) -> Situation:
         during=lambda c: fate.during(c, name),
         after=lambda c: c.wait_recorded(name, is_open=expected.is_open),
     )
-
-    def script(c: Cluster) -> None:
-        phases.before(c)
-        way.leave(c)
-        phases.during(c)
-        way.come_back(c)
-        phases.after(c)
-
     return Situation(
         f"outage-{way.word}-{fate.word}",
-        f"While {way.why}, {fate.why}.",
-        script,
+        phases.before,  # all fates of a way share one outage
         (expected,),
         exclusive=True,
         lab_wide=way.lab_wide,
-        outage=True,
         way=way.word,
         phases=phases,
     )

@@ -1,7 +1,5 @@
 """Perform situations on a lab with real ledgers and feeds, and say what is not right.
 
-cd tests/ledger && python -m kubernetes_situations.perform LAB_FOLDER [NAME_PREFIX]...
-
 Three lanes run side by side, each with a ledger and feeds of its own. One begins with all
 situations that share these; the outages of feeds and ledgers go to the lane that is free. What
 stops the server or changes its kinds comes after them, one by one.
@@ -17,13 +15,26 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, repeat
 from pathlib import Path
 
-from .actors import FullCluster
-from .every_situation import SITUATIONS
+from . import (
+    ids_and_texts,
+    kinds,
+    kueue,
+    only_training,
+    outages_by_way,
+    outages_of_parts,
+    time_by_pods,
+    whose_fault,
+)
+from .cluster import Cluster
 from .judge import compare, compare_feed
-from .scenario import Situation
+from .scenario import Situation, collect
 from .stage import Stage
-from .ways_away import WAYS
 
+MODULES = (
+    time_by_pods, whose_fault, kinds, kueue, only_training, ids_and_texts, outages_by_way,
+    outages_of_parts,
+)  # fmt: skip
+SITUATIONS = [situation for module in MODULES for situation in collect(vars(module))]
 AT_ONCE, LANES = 12, 3
 SETTLE_SECONDS = 12.0
 Findings = dict[str, list[str]]
@@ -51,8 +62,8 @@ def perform_alone(situation: Situation, stage: Stage) -> Findings:
 
 def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
     """Run all fates of one way to be away in one outage."""
-    way = next(each for each in WAYS if each.word == situations[0].way)
-    begin, cluster = time.monotonic(), FullCluster(stage, _namespace(f"way-{way.word}"))
+    way = next(each for each in outages_by_way.WAYS if each.word == situations[0].way)
+    begin, cluster = time.monotonic(), Cluster(stage, _namespace(f"way-{way.word}"))
     broken: Findings = {}
 
     def run(step: str) -> None:
@@ -70,9 +81,9 @@ def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
 
     try:
         run("before")
-        way.leave(cluster)
+        way.act(cluster, way.leave)
         run("during")
-        way.come_back(cluster)
+        way.act(cluster, way.come_back)
         run("after")
         with ThreadPoolExecutor(len(situations)) as pool:
             settled = pool.map(
@@ -110,7 +121,7 @@ def _namespace(name: str) -> str:
 
 def _perform(situation: Situation, stage: Stage) -> list[str]:
     """Run one script; what is not as it says."""
-    begin, cluster = time.monotonic(), FullCluster(stage, _namespace(situation.name))
+    begin, cluster = time.monotonic(), Cluster(stage, _namespace(situation.name))
     log = stage.programs["feed"].log
     position = log.stat().st_size if log.exists() else 0
     try:
@@ -124,8 +135,6 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
             stage.start("feed")
             program.command = before
         left_out = stage.count_left_out() if situation.left_out is not None else 0
-        if situation.prepare:
-            situation.prepare(cluster)
         situation.script(cluster)
         findings = _settle(situation, cluster)
         if situation.left_out is not None:
@@ -141,7 +150,7 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
     return findings
 
 
-def _settle(situation: Situation, cluster: FullCluster) -> list[str]:
+def _settle(situation: Situation, cluster: Cluster) -> list[str]:
     """What is not right when all has come, and stays so.
 
     A job that is not there, or is open, would be so too early: these are judged once the feed has
@@ -204,18 +213,3 @@ def _take(units: deque[list[Situation]]) -> list[Situation] | None:
         return units.popleft()
     except IndexError:
         return None
-
-
-def main(folder: str, prefixes: list[str]) -> int:
-    """Run the situations that the prefixes name."""
-    chosen = [each for each in SITUATIONS if not prefixes or each.name.startswith(tuple(prefixes))]
-    found = perform_all(chosen, Path(folder).absolute())
-    wrong = {name: findings for name, findings in found.items() if findings}
-    sys.stdout.write(f"{len(found)} situations, {len(wrong)} not right\n")
-    for name, findings in wrong.items():
-        sys.stdout.write(f"NOT RIGHT {name}: {'; '.join(findings)}\n")
-    return int(bool(wrong))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))

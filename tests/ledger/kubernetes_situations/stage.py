@@ -19,10 +19,10 @@ import yaml
 
 from lockstep_catalogue import feeds
 
-from .cluster import open_client, run_lab
-from .scenario import Manifest
+from .manifests import Manifest
 
 REPOSITORY = Path(__file__).parents[3]
+LAB = REPOSITORY / "tests/labs/kubernetes-lab/lab.py"
 CLUSTER = "east"
 ACCOUNT = "lockstep-ledger-feed"
 HOME = "lockstep"
@@ -35,6 +35,23 @@ TOKENS = {
 }
 _START_SECONDS = 60.0
 _SNAPSHOT_SECONDS = 0.3
+
+
+def run_lab(*arguments: str) -> None:
+    """Run a command of the lab."""
+    subprocess.run([sys.executable, str(LAB), *arguments], check=True, timeout=180)
+
+
+def open_client(kubeconfig: Path) -> httpx.Client:
+    """Return a client of the server as its administrator."""
+    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    return httpx.Client(
+        base_url=cluster["server"],
+        headers={"Authorization": f"Bearer {user['token']}"},
+        verify=False,  # noqa: S501  # loopback, and the certificate is made anew for each lab
+        timeout=15,
+    )
 
 
 def find_free_port() -> int:

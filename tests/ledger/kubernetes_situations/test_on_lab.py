@@ -1,11 +1,13 @@
 """The situations on a real control plane, with a ledger and a feed under the shipped Role.
 
-`make kubernetes-lab` builds what they need.
+`make kubernetes-lab` builds what they need. Those of `LIVE` take minutes (`make test-clusters`),
+all of them a quarter of an hour (`make test-release`).
 """
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,17 +15,14 @@ import yaml
 from lockstep_ledger.feeds.kubernetes.lease import Lease
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 
-from .cluster import run_lab
-from .every_situation import SITUATIONS
-from .kubelets import ControlPlane
+from .cluster import Cluster
 from .manifests import job, manifest, pod
-from .perform import Findings, perform_all
+from .perform import SITUATIONS, Findings, is_alone, perform_all
 from .scenario import Situation
-from .stage import ACCOUNT, HOME, REPOSITORY, Stage, close_lab, open_lab, program_is_built
+from .stage import ACCOUNT, HOME, REPOSITORY, Stage, close_lab, open_lab, program_is_built, run_lab
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.cluster,
     # Watches of the diary are cut off as their server is stopped.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -32,6 +31,21 @@ pytestmark = [
         reason="the control plane is not built; make kubernetes-lab builds it",
     ),
 ]
+
+
+# Outages of feed, ledger and server, beside all that share a ledger.
+LIVE_WAYS = frozenset({"stopped", "ledger", "leader"})
+LIVE = frozenset({
+    "ledger-killed-thrice", "cleaned-up-at-once", "clock-behind", "kind-is-forbidden",
+    "server-restarts", "server-answers-410", "kind-comes-later",
+})  # fmt: skip
+
+
+def _param(situation: Situation) -> Any:
+    """A part of them is run by CI, the rest before a release."""
+    is_live = not is_alone(situation) or situation.way in LIVE_WAYS or situation.name in LIVE
+    marks = [pytest.mark.cluster] if is_live else [pytest.mark.exhaustive, pytest.mark.release]
+    return pytest.param(situation, id=situation.name, marks=marks)
 
 
 @pytest.fixture(name="folder", scope="module")
@@ -53,11 +67,12 @@ def _findings(request: pytest.FixtureRequest, folder: Path) -> Findings:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
+@pytest.mark.parametrize("situation", map(_param, SITUATIONS))
 def test_the_ledger_has_what_an_engineer_expects(findings: Findings, situation: Situation) -> None:
     assert findings[situation.name] == []
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("wrong_part", ["token", "authority"])
 def test_a_server_that_refuses_or_is_not_trusted_is_named_once(
     folder: Path, tmp_path: Path, wrong_part: str, caplog: pytest.LogCaptureFixture
@@ -104,6 +119,7 @@ def read_requests(log: Path) -> tuple[set[tuple[str, str, str]], set[tuple[str, 
     return requested, forbidden
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_the_shipped_role_is_enough_and_no_more(tmp_path: Path) -> None:
     """A log of the server's requests says what the feed requested for: each verb, and no other."""
@@ -125,7 +141,7 @@ def test_the_shipped_role_is_enough_and_no_more(tmp_path: Path) -> None:
     stage = Stage(folder)
     try:
         stage.open()
-        cluster = ControlPlane(folder, "role")
+        cluster = Cluster(stage, "role")
         labels = {"app": "role"}
         template = pod("any", 1, labels=labels, restart="Always")
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}

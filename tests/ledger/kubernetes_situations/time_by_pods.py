@@ -1,22 +1,43 @@
-"""Part 1: GPU-seconds and queue wait are those of the pods, whatever the object says."""
+"""GPU-seconds, queue wait and attempts are those of the pods, whatever the object says."""
 
-from .manifests import GPU, container, job, pod
-from .scenario import Between, Cluster, ExpectedJob, situation, waited
+from .cluster import Cluster
+from .manifests import GPU, condition, container, custom, job, pod
+from .scenario import ExpectedJob, single, situation, waited
 
-
-@situation(
-    "Two pods of 4 GPUs that run 3 s and 5 s cost 32 GPU-seconds, not twice the Job's 5 s.",
-    ExpectedJob("g01-two", "succeeded", attempts=1, gpu_seconds=32, num_gpus=8),
-)
-def time_two_lengths(c: Cluster) -> None:
-    c.apply(job("g01-two", 4, pods=2, run=(3, 5)))
-    c.wait_condition("Job", "g01-two", "Complete")
+VENDORS = {
+    "g11-mig": ("nvidia.com/mig-1g.10gb", 2),
+    "g12-amd": ("amd.com/gpu", 4),
+    "g13-gaudi": ("habana.ai/gaudi", 8),
+    "g13-tpu": ("google.com/tpu", 4),
+}
+SINGLE = [
+    single(
+        "Two pods of 4 GPUs that run 3 s and 5 s cost 32 GPU-seconds, not twice the Job's 5 s.",
+        ExpectedJob("g01-two", "succeeded", attempts=1, gpu_seconds=32, num_gpus=8),
+        4, pods=2, run=(3, 5),
+    ),
+    single(
+        "A pod that is bound but pulls its image for 4 s is pending: it waits and is not billed.",
+        ExpectedJob("g04-pull", "succeeded", gpu_seconds=24, queue_wait_seconds=waited("g04-pull")),
+        8, run=3, lab={"start-seconds": 4},
+    ),
+    single(
+        "Retried until the limit: all pods failed, and each is an attempt.",
+        ExpectedJob("a07-limit", "failed", attempts=3, gpu_seconds=6),
+        2, run=1, lab={"exit-code": 1}, backoffLimit=2, ends="Failed",
+    ),
+    single(
+        "A back-off limit per index: one index fails twice, the other is done; one job.",
+        ExpectedJob("a09-index", "failed", "unknown", "exit", attempts=2),
+        1, pods=2, lab={"run-seconds": 2, "exit-code-1": 1}, backoffLimit=6,
+        backoffLimitPerIndex=1, ends="Failed",
+    ),
+]  # fmt: skip
 
 
 @situation(
     "A Job whose pods never find GPUs has not started: it is in the queue and costs nothing.",
     ExpectedJob("g02-none", gpu_seconds=0, is_open=True),
-    notes="A state of 'queued' is right; 'running' is not.",
 )
 def time_never_scheduled(c: Cluster) -> None:
     c.apply(job("g02-none", 8, node="no-such-node"))
@@ -36,18 +57,8 @@ def time_waits_for_node(c: Cluster) -> None:
 
 
 @situation(
-    "A pod that is bound but pulls its image for 4 s is pending: that is wait, and not billed.",
-    ExpectedJob("g04-pull", "succeeded", gpu_seconds=24, queue_wait_seconds=waited("g04-pull")),
-)
-def time_pulls_image(c: Cluster) -> None:
-    c.apply(job("g04-pull", 8, run=3, lab={"start-seconds": 4}))
-    c.wait_condition("Job", "g04-pull", "Complete")
-
-
-@situation(
     "A Job grows from one pod to four: each pod counts from its own start.",
     ExpectedJob("g05-grow", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("g05-grow")),
-    notes="About 2 GPUs x (7 s + 3 x 4 s) = 38 GPU-seconds.",
 )
 def time_grows(c: Cluster) -> None:
     c.apply(job("g05-grow", 2, pods=1, completionMode="Indexed"))
@@ -63,7 +74,6 @@ def time_grows(c: Cluster) -> None:
 @situation(
     "A Job shrinks from three pods to one: what was given back is no longer billed.",
     ExpectedJob("g06-shrink", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g06-shrink")),
-    notes="About 2 GPUs x (3 + 3 + 6 s) = 24 GPU-seconds; the pods taken away are no failure.",
 )
 def time_shrinks(c: Cluster) -> None:
     manifest = job("g06-shrink", 2, pods=3, completions=None, completionMode="NonIndexed")
@@ -94,7 +104,6 @@ def time_held_by_owner(c: Cluster) -> None:
 @situation(
     "Suspended in the midst and resumed: 3 s and 3 s of 4 GPUs are billed, the pause is not.",
     ExpectedJob("g08-pause", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g08-pause")),
-    notes="About 24 GPU-seconds, and the 4 s of the pause cost nothing.",
 )
 def time_paused(c: Cluster) -> None:
     c.apply(job("g08-pause", 4))
@@ -113,7 +122,6 @@ def time_paused(c: Cluster) -> None:
 @situation(
     "A container that crashes and backs off for 4 s: two runs of 2 s are billed, not 8 s.",
     ExpectedJob("g09-crash", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g09-crash")),
-    notes="GPUs x (2 + 2) s = 8 GPU-seconds: back-off costs nothing.",
 )
 def time_back_off_of_container(c: Cluster) -> None:
     c.apply(job("g09-crash", 2, template_spec={"restart": "OnFailure"}, backoffLimit=3))
@@ -143,42 +151,21 @@ def time_back_off_of_job(c: Cluster) -> None:
 
 
 @situation(
-    "A MIG slice is a requested accelerator: 2 slices for 4 s are 8 GPU-seconds.",
-    ExpectedJob("g11-mig", "succeeded", gpu_seconds=8, num_gpus=2),
+    "A MIG slice and the GPUs of other vendors are requested accelerators and count alike.",
+    *(
+        ExpectedJob(name, "succeeded", gpu_seconds=3 * count, num_gpus=count)
+        for name, (_, count) in VENDORS.items()
+    ),
 )
-def time_mig(c: Cluster) -> None:
-    _add_sized_node(c, "g11-node", {"nvidia.com/mig-1g.10gb": "7"})
-    c.apply(job("g11-mig", {"nvidia.com/mig-1g.10gb": 2}, node="g11-node", run=4))
-    c.wait_condition("Job", "g11-mig", "Complete")
-
-
-@situation(
-    "AMD's GPUs have another name and count alike.",
-    ExpectedJob("g12-amd", "succeeded", gpu_seconds=12, num_gpus=4),
-)
-def time_amd(c: Cluster) -> None:
-    _add_sized_node(c, "g12-node", {"amd.com/gpu": "8"})
-    c.apply(job("g12-amd", {"amd.com/gpu": 4}, node="g12-node", run=3))
-    c.wait_condition("Job", "g12-amd", "Complete")
-
-
-@situation(
-    "Accelerators of two other vendors count too.",
-    ExpectedJob("g13-gaudi", "succeeded", gpu_seconds=24, num_gpus=8),
-    ExpectedJob("g13-tpu", "succeeded", gpu_seconds=12, num_gpus=4),
-)
-def time_other_vendors(c: Cluster) -> None:
-    _add_sized_node(c, "g13-node", {"habana.ai/gaudi": "8", "google.com/tpu": "4"})
-    c.apply(job("g13-gaudi", {"habana.ai/gaudi": 8}, node="g13-node", run=3))
-    c.apply(job("g13-tpu", {"google.com/tpu": 4}, node="g13-node", run=3))
-    c.wait_condition("Job", "g13-gaudi", "Complete")
-    c.wait_condition("Job", "g13-tpu", "Complete")
-
-
-def _add_sized_node(c: Cluster, name: str, size: dict[str, str]) -> None:
-    c.add_node(name, 0)
-    more = size | {"cpu": "64", "memory": "512Gi", "pods": "110"}
-    c.patch("Node", name, {"status": {"allocatable": more, "capacity": more}}, status=True)
+def time_of_other_accelerators(c: Cluster) -> None:
+    c.add_node("g11-node", 0)
+    size = {resource: str(count) for resource, count in VENDORS.values()}
+    size |= {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    c.patch("Node", "g11-node", {"status": {"allocatable": size, "capacity": size}}, status=True)
+    for name, (resource, count) in VENDORS.items():
+        c.apply(job(name, {resource: count}, node="g11-node", run=3))
+    for name in VENDORS:
+        c.wait_condition("Job", name, "Complete")
 
 
 @situation(
@@ -204,16 +191,6 @@ def time_single_pod(c: Cluster) -> None:
 
 
 @situation(
-    "A running job costs by now what its pods have run, and it goes on.",
-    ExpectedJob("g16-goes-on", is_open=True, num_gpus=4, gpu_seconds=Between(0, 10_000)),
-)
-def time_still_runs(c: Cluster) -> None:
-    c.apply(job("g16-goes-on", 4))
-    c.wait_pods("g16-goes-on", 1)
-    c.wait(3)
-
-
-@situation(
     "An init container that takes a GPU does not add to the containers after it: 2 GPUs, not 3.",
     ExpectedJob("g17-init", "succeeded", num_gpus=2, gpu_seconds=6),
 )
@@ -228,7 +205,6 @@ def time_init_container(c: Cluster) -> None:
 @situation(
     "One of two pods waits for a node: it is not billed while the other runs.",
     ExpectedJob("g18-half", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("g18-half")),
-    notes="4 GPUs of one pod for about 5 s = 20 GPU-seconds, not 40.",
 )
 def time_half_scheduled(c: Cluster) -> None:
     c.add_node("g18-node", 4)
@@ -237,3 +213,56 @@ def time_half_scheduled(c: Cluster) -> None:
     c.wait(5)
     c.delete("Job", "g18-half")
     c.wait_gone("Job", "g18-half")
+
+
+@situation(
+    "JobSet restarted all its Jobs once: two attempts of one job.",
+    ExpectedJob("a04-set", "succeeded", attempts=2),
+)
+def attempts_of_jobset(c: Cluster) -> None:
+    owner = c.apply(custom("JobSet", "a04-set", {"failurePolicy": {"maxRestarts": 3}}))
+    c.apply(job("a04-set-workers-0", 2, run=2, lab={"exit-code": 1}), owner=owner)
+    c.wait_condition("Job", "a04-set-workers-0", "Failed")
+    c.patch("JobSet", "a04-set", {"status": {"restarts": 1}}, status=True)
+    c.delete("Job", "a04-set-workers-0")
+    c.wait_gone("Job", "a04-set-workers-0")
+    c.apply(job("a04-set-workers-0", 2, run=2), owner=owner)
+    c.wait_condition("Job", "a04-set-workers-0", "Complete")
+    done = condition("Completed", reason="AllJobsCompleted")
+    c.patch("JobSet", "a04-set", {"status": {"restarts": 1, "conditions": [done]}}, status=True)
+
+
+@situation(
+    "A PyTorchJob whose operator replaced a failed worker: two attempts.",
+    ExpectedJob("a05-torch", "succeeded", attempts=2),
+)
+def attempts_of_kubeflow(c: Cluster) -> None:
+    owner = c.apply(custom("PyTorchJob", "a05-torch", {"runPolicy": {"backoffLimit": 3}}))
+    c.apply(pod("a05-torch-worker-0", 2, lab={"run-seconds": 2, "exit-code": 1}), owner=owner)
+    c.wait_pods("a05-torch", 1, "Failed")
+    restarting = condition("Restarting", reason="PyTorchJobRestarting")
+    status = {"conditions": [restarting], "replicaStatuses": {"Worker": {"failed": 1}}}
+    c.patch("PyTorchJob", "a05-torch", {"status": status}, status=True)
+    c.delete("Pod", "a05-torch-worker-0")
+    c.wait_gone("Pod", "a05-torch-worker-0")
+    c.apply(pod("a05-torch-worker-0", 2, lab={"run-seconds": 2}), owner=owner)
+    c.wait_pods("a05-torch", 1, "Succeeded")
+    done = condition("Succeeded", reason="PyTorchJobSucceeded")
+    c.patch("PyTorchJob", "a05-torch", {"status": {"conditions": [done]}}, status=True)
+
+
+@situation(
+    "A RayJob that failed once and was tried again by its operator: two attempts.",
+    ExpectedJob("a06-ray", "succeeded", attempts=2),
+)
+def attempts_of_ray(c: Cluster) -> None:
+    owner = c.apply(custom("RayJob", "a06-ray", {"backoffLimit": 2}))
+    c.apply(pod("a06-ray-one", 2, lab={"run-seconds": 2, "exit-code": 1}), owner=owner)
+    c.wait_pods("a06-ray-one", 1, "Failed")
+    status = {"failed": 1, "succeeded": 0, "jobDeploymentStatus": "Retrying"}
+    c.patch("RayJob", "a06-ray", {"status": status}, status=True)
+    c.apply(pod("a06-ray-two", 2, lab={"run-seconds": 2}), owner=owner)
+    c.wait_pods("a06-ray-two", 1, "Succeeded")
+    status = {"failed": 1, "succeeded": 1, "jobStatus": "SUCCEEDED"}
+    status["jobDeploymentStatus"] = "Complete"
+    c.patch("RayJob", "a06-ray", {"status": status}, status=True)

@@ -113,30 +113,3 @@ def _quote(value: int | str) -> str:
         return str(value)
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + escaped.replace("\n", "\\n").replace("\t", "\\t") + "'"
-
-
-def many_rows_sql(count: int, first_job_id: int, first_submitted: int) -> str:
-    """One statement that writes jobs of 8 GPUs for 60 s, a second after each other."""
-    columns = {name: _quote(value) for name, value in CONSTANTS.items()} | {
-        "mod_time": f"{first_submitted} + seq + 65",
-        "account": "'root'",
-        "job_name": "concat('bulk-', seq)",
-        "id_assoc": str(ASSOCIATIONS["root"]),
-        "id_job": f"{first_job_id} + seq",
-        "id_qos": str(CLASSES["normal"]),
-        "het_job_id": "0",
-        "het_job_offset": str(UNSET),
-        "nodelist": "'n1'",
-        "nodes_alloc": "1",
-        "partition": "'main'",
-        "state": str(STATES["COMPLETED"]),
-        "time_submit": f"{first_submitted} + seq",
-        "time_eligible": f"{first_submitted} + seq",
-        "time_start": f"{first_submitted} + seq + 5",
-        "time_end": f"{first_submitted} + seq + 65",
-        "tres_alloc": "'1=8,4=1,5=8,1001=8'",
-        "tres_req": "'1=8,4=1,5=8,1001=8'",
-    }
-    # seq_0_to_N is a table of MariaDB's sequence engine.
-    values = ", ".join(columns.values())
-    return f"{_insert(columns)} select {values} from seq_0_to_{count - 1}"  # noqa: S608  # our own figures

@@ -7,7 +7,15 @@ from typing import Any
 from urllib.parse import quote
 
 from .lab import NODES
-from .scenario import Expected, ExpectedAbsence, ExpectedJob, ExpectedNode, ExpectedText, Situation
+from .scenario import (
+    PLAIN,
+    Expected,
+    ExpectedAbsence,
+    ExpectedJob,
+    ExpectedNode,
+    ExpectedText,
+    Situation,
+)
 from .turn import Turn
 
 _TEXTS = ("outcome", "failure_class", "cause", "queue", "project", "user", "job_class", "name")
@@ -86,12 +94,12 @@ def _judge_job(turn: Turn, expected: ExpectedJob) -> Iterator[str]:
     if record.get("outcome") is None and runs and record["status"] != "running":
         # While a preempted job waits for its restart its newest run alone has an outcome.
         record |= {name: runs[-1][name] for name in ("outcome", "failure_class", "cause")}
-    for name in _TEXTS:
-        expected_value = getattr(expected, name)
-        if expected_value is not None and (record.get(name) or "") != expected_value:
-            yield f"{job_id}: {name} is {record.get(name)!r}, not {expected_value!r}"
-    if expected.attempts is not None and record["attempts"] != expected.attempts:
-        yield f"{job_id}: attempts are {record['attempts']}, not {expected.attempts}"
+    yield from _judge_texts(expected, record, job_id)
+    attempts = expected.attempts
+    if attempts is None and isinstance(expected.gpu_seconds, tuple):
+        attempts = len(expected.gpu_seconds)
+    if attempts is not None and record["attempts"] != attempts:
+        yield f"{job_id}: attempts are {record['attempts']}, not {attempts}"
     is_closed = record["status"] == "finished"
     if expected.closed is not None and is_closed != expected.closed:
         yield f"{job_id}: status is {record['status']}"
@@ -99,6 +107,19 @@ def _judge_job(turn: Turn, expected: ExpectedJob) -> Iterator[str]:
         disagreements = record.get("disagreements") or []
         if bool(disagreements) != expected.disagreement:
             yield f"{job_id}: disagreements are {disagreements}"
+    yield from _judge_figures(turn, expected, record, job_id)
+    yield from _judge_pages(turn, expected, job_id)
+
+
+def _judge_texts(expected: ExpectedJob, record: dict[str, Any], job_id: str) -> Iterator[str]:
+    failure_class, cause = PLAIN.get(expected.outcome or "", (None, None))
+    plain = {"failure_class": failure_class, "cause": cause}
+    for name in _TEXTS:
+        expected_value = getattr(expected, name)
+        if expected_value is None:
+            expected_value = plain.get(name)
+        if expected_value is not None and (record.get(name) or "") != expected_value:
+            yield f"{job_id}: {name} is {record.get(name)!r}, not {expected_value!r}"
 
 
 def _judge_figures(
@@ -158,18 +179,7 @@ def _first_wait(turn: Turn, job_id: str) -> float | None:
 
 
 def _rows(turn: Turn, job_id: str) -> list[tuple[str, ...]]:
-    command = [
-        "sacct",
-        "-n",
-        "-a",
-        "-D",
-        "-X",
-        "-P",
-        "-o",
-        "Submit,Start,End,NodeList",
-        "-j",
-        job_id,
-    ]
+    command = ["sacct", "-naDXP", "-o", "Submit,Start,End,NodeList", "-j", job_id]
     done = subprocess.run(
         command, env=turn.lab.environment | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"},
         capture_output=True, text=True, check=False, timeout=240,

@@ -1,16 +1,16 @@
-"""How jobs end: each with Slurm's word, ours beside it, one end and its GPU-seconds."""
+"""How jobs end: by themselves, by people, by limits; each with Slurm's word and ours."""
 
 from .scenario import (
+    TRAINING,
     ExpectedJob,
     ExpectedText,
     Situation,
     interrupt,
-    pause,
+    running,
     slurm,
     srun,
     submit,
     wait,
-    watch,
 )
 
 ENDLESS = "{train} --seconds 600"
@@ -22,17 +22,9 @@ SITUATIONS = (
         (submit("a", "{train} --seconds 2 --exit 1", "--gpus=1"), wait("a")),
         (
             ExpectedJob(
-                "{a}", "failed", "unknown", "exit", 1, (1,), closed=True, disagreement=False
+                "failed", "unknown", "exit", gpu_seconds=(1,), closed=True, disagreement=False
             ),
         ),
-        ("show.exit1",),
-    ),
-    Situation(
-        "exit 1 without Lockstep",
-        "The same of a script that imports nothing has the same record.",
-        (submit("a", "sleep 2; exit 1", "--gpus=1"), wait("a")),
-        (ExpectedJob("{a}", "failed", "unknown", "exit", 1, (1,), closed=True),),
-        ("show.exit1",),
     ),
     Situation(
         "an exception of the training loop",
@@ -43,42 +35,26 @@ SITUATIONS = (
         ),
         (
             ExpectedJob(
-                "{a}", "failed", "user", "exception", 1, (1,), closed=True, disagreement=False
+                "failed", "user", "exception", gpu_seconds=(1,), closed=True, disagreement=False
             ),
         ),
-        ("show.agree",),
     ),
     Situation(
         "a segmentation fault",
         "Accounting says FAILED 0:11 of a batch script that a signal ends.",
         (submit("a", "sleep 1; kill -SEGV $$", "--gpus=1"), wait("a")),
-        (ExpectedJob("{a}", "failed", "unknown", "segfault", 1, (1,), closed=True),),
-        ("show.agree",),
-    ),
-    Situation(
-        "a kill of unknown origin",
-        "SIGKILL by somebody on the node is FAILED 0:9, which is neither an out of memory nor "
-        "a cancel.",
-        (submit("a", "sleep 2; kill -KILL $$", "--gpus=1"), wait("a")),
-        (ExpectedJob("{a}", "failed", "unknown", "killed", 1, (1,), closed=True),),
-        ("show.agree",),
+        (ExpectedJob("failed", "unknown", "segfault", gpu_seconds=(1,), closed=True),),
     ),
     Situation(
         "scancel of a running job",
         "The owner changes his mind: cancelled, and nobody failed, though ranks die of SIGTERM.",
         (
             submit("a", "srun " + ENDLESS, "--gpus=2"),
-            wait("a", "RUNNING"),
-            watch("a"),
+            *TRAINING,
             slurm("scancel {a}"),
             wait("a"),
         ),
-        (
-            ExpectedJob(
-                "{a}", "cancelled", "", "cancelled", 1, (2,), closed=True, disagreement=False
-            ),
-        ),
-        ("show.scancel", "6.cancel", "why.words"),
+        (ExpectedJob("cancelled", gpu_seconds=(2,), closed=True, disagreement=False),),
     ),
     Situation(
         "scancel of a lockstep run",
@@ -87,30 +63,11 @@ SITUATIONS = (
             submit(
                 "a", "srun {lockstep} run --nproc-per-node 2 {script} --seconds 600", "--gpus=2"
             ),
-            wait("a", "RUNNING"),
-            watch("a"),
+            *TRAINING,
             slurm("scancel {a}"),
             wait("a"),
         ),
-        (
-            ExpectedJob(
-                "{a}", "cancelled", "", "cancelled", 1, (2,), closed=True, disagreement=False
-            ),
-        ),
-        ("show.scancel", "6.cancel"),
-    ),
-    Situation(
-        "scancel of a job that ignores SIGTERM",
-        "KillWait passes and SIGKILL ends it; the end is Slurm's, and still a cancel and no kill.",
-        (
-            submit("a", "trap '' TERM; sleep 60", "--gpus=1"),
-            wait("a", "RUNNING"),
-            pause(2),
-            slurm("scancel {a}"),
-            wait("a"),
-        ),
-        (ExpectedJob("{a}", "cancelled", "", "cancelled", 1, (1,), closed=True),),
-        ("6.cancel",),
+        (ExpectedJob("cancelled", gpu_seconds=(2,), closed=True, disagreement=False),),
     ),
     Situation(
         "scancel of a job that never started",
@@ -123,50 +80,34 @@ SITUATIONS = (
         ),
         (
             ExpectedJob(
-                "{a}",
-                "cancelled",
-                "",
-                attempts=0,
-                gpu_seconds=0.0,
-                queue_wait_seconds="absent",
-                closed=True,
+                "cancelled", attempts=0, gpu_seconds=0.0, queue_wait_seconds="absent", closed=True
             ),
         ),
-        ("why.never", "5.made_up", "6.cancel"),
     ),
     Situation(
         "scancel of a step",
         "One step is cancelled and the script goes on to exit 0: the job is COMPLETED.",
         (
             submit("a", "srun sleep 60; sleep 1; exit 0", "--gpus=1"),
-            wait("a", "RUNNING"),
+            running("a"),
             slurm("until squeue -hs -j {a} -o %i | grep '[.]0$'; do sleep 0.3; done"),
             slurm("scancel {a}.0; true"),
             wait("a"),
         ),
-        (ExpectedJob("{a}", "succeeded", "", attempts=1, gpu_seconds=(1,), closed=True),),
-        ("1.step",),
+        (ExpectedJob("succeeded", gpu_seconds=(1,), closed=True),),
     ),
     Situation(
         "a failed step in a script that goes on",
         "Slurm says COMPLETED 0:0 with a derived exit code of 3:0: the record has both.",
         (submit("a", "srun {train} --seconds 2 --exit 3; sleep 3; exit 0", "--gpus=1"), wait("a")),
-        (ExpectedJob("{a}", attempts=1, gpu_seconds=(1,), closed=True, disagreement=True),),
-        ("show.agree",),
+        (ExpectedJob(gpu_seconds=(1,), closed=True, disagreement=True),),
     ),
     Situation(
         "Ctrl-C twice at srun",
         "srun ends its job by itself; the user did it, so it is a cancel in our word whatever "
         "Slurm's is.",
-        (
-            srun("a", ENDLESS, "--gpus=1"),
-            wait("a", "RUNNING"),
-            watch("a"),
-            interrupt("a"),
-            wait("a"),
-        ),
-        (ExpectedJob("{a}", "cancelled", "", attempts=1, gpu_seconds=(1,), closed=True),),
-        ("6.cancel",),
+        (srun("a", ENDLESS, "--gpus=1"), *TRAINING, interrupt("a"), wait("a")),
+        (ExpectedJob("cancelled", gpu_seconds=(1,), closed=True),),
     ),
     Situation(
         "a rank that is killed takes the others down",
@@ -181,8 +122,7 @@ SITUATIONS = (
             ),
             wait("a"),
         ),
-        (ExpectedJob("{a}", "failed", "unknown", attempts=1, gpu_seconds=(2,), closed=True),),
-        ("show.agree",),
+        (ExpectedJob("failed", "unknown", gpu_seconds=(2,), closed=True),),
     ),
     Situation(
         "one of two nodes fails in user code",
@@ -197,27 +137,94 @@ SITUATIONS = (
             ),
             wait("a"),
         ),
-        (
-            ExpectedJob(
-                "{a}", "failed", attempts=1, gpu_seconds=(2,), closed=True, disagreement=False
-            ),
-        ),
-        ("show.exit1",),
+        (ExpectedJob("failed", gpu_seconds=(2,), closed=True, disagreement=False),),
     ),
     Situation(
         "the report's first line of a cancel",
         "Who opens the report of a cancelled job reads so first, not that nobody was slow.",
         (
             submit("a", "srun " + ENDLESS, "--gpus=1"),
-            wait("a", "RUNNING"),
-            watch("a"),
+            *TRAINING,
             slurm("scancel {a}"),
             wait("a"),
         ),
         (
-            ExpectedJob("{a}", "cancelled", ""),
+            ExpectedJob("cancelled"),
             ExpectedText("{lockstep} report {a}", ("cancelled",), node="{n1}"),
         ),
-        ("6.lost", "6.cancel"),
+    ),
+    Situation(
+        "a time limit in sbatch",
+        "A minute is the least limit; Slurm sends SIGTERM, KillWait later SIGKILL, and says "
+        "TIMEOUT.",
+        (submit("a", "srun " + ENDLESS, "--gpus=2", "--time=1"), wait("a")),
+        (ExpectedJob("time_limit", gpu_seconds=(2,), closed=True, disagreement=False),),
+    ),
+    Situation(
+        "a warning before the time limit",
+        "--signal asks the batch shell 30 s ahead; it saves and exits 75, Slurm says FAILED "
+        "75:0: it gave way.",
+        (
+            submit(
+                "a",
+                "trap 'exit 75' USR1; sleep 600 & wait",
+                "--gpus=1",
+                "--time=1",
+                "--signal=B:USR1@30",
+            ),
+            wait("a"),
+        ),
+        (ExpectedJob("preempted", gpu_seconds=(1,)),),
+    ),
+    Situation(
+        "ranks that save on the warning",
+        "--signal reaches the step's ranks; they save, exit 75, and Slurm's FAILED beside our "
+        "word is told.",
+        (
+            submit(
+                "a",
+                "srun {train} --seconds 600 --give-way-on USR1",
+                "--gpus=1",
+                "--time=1",
+                "--signal=USR1@30",
+            ),
+            wait("a"),
+        ),
+        (ExpectedJob("preempted", gpu_seconds=(1,), disagreement=True),),
+    ),
+    Situation(
+        "out of memory in a step",
+        "The cgroup ends the rank; Slurm says OUT_OF_MEMORY of the step (0:125) and FAILED of "
+        "the script.",
+        (
+            submit("a", "srun {train} --seconds 2 --megabytes 600", "--mem=300", "--gpus=1"),
+            wait("a"),
+        ),
+        (
+            ExpectedJob(
+                "failed", "user", "host_oom", gpu_seconds=(1,), closed=True, disagreement=False
+            ),
+        ),
+        cgroup=True,
+    ),
+    Situation(
+        "out of memory in a child that the script survives",
+        "A loader's child is killed, the script exits 0: Slurm still says OUT_OF_MEMORY, and "
+        "our word is told beside it.",
+        (
+            submit("a", "python3 -c 'x = bytearray(600 << 20)'; exit 0", "--mem=300", "--gpus=1"),
+            wait("a"),
+        ),
+        (ExpectedJob(gpu_seconds=(1,), closed=True),),
+        cgroup=True,
+    ),
+    Situation(
+        "a deadline that cannot be met",
+        "Slurm takes the job out of the queue: DEADLINE with no start; no run is made up.",
+        (
+            submit("a", "{train}", "--gpus=1", "--time=1", "--begin=now+30", "--deadline=now+60"),
+            wait("a"),
+        ),
+        (ExpectedJob(attempts=0, gpu_seconds=0.0, queue_wait_seconds="absent", closed=True),),
     ),
 )

@@ -136,17 +136,11 @@ class Lab:
     def environment(self) -> dict[str, str]:
         components = (
             ROOT / name
-            for name in [
-                "catalogue",
-                "records",
-                "cli",
-                "instrumentation",
-                "agent",
-                "ledger",
-                "alerts",
-                "reports",
-            ]
-        )
+            for name in (
+                "catalogue", "records", "prometheus", "outcomes", "cli", "instrumentation",
+                "agent", "ledger", "alerts", "reports",
+            )
+        )  # fmt: skip
         path = os.pathsep.join(map(str, (self.folder / "meta", *components)))
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "LOCKSTEP"))}
         return clean | {
@@ -249,7 +243,7 @@ class Lab:
         for parent in ("run/lockstep", "dev/shm/lockstep"):
             yield from (root / parent / "jobs" / job_id).glob("*/*.page")
 
-    def reset(self, verbs: set[str]) -> None:
+    def reset(self, verbs: frozenset[str]) -> None:
         """After a situation that had the lab to itself: everything runs, and nothing is drained.
 
         Args:

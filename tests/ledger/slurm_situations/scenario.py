@@ -1,4 +1,4 @@
-"""What a situation is: actions on a real Slurm, and what ledger, pages and nodes then have to say.
+"""A situation: actions on a real Slurm, and the words of ledger, pages and nodes after them.
 
 Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner puts in:
 
@@ -8,158 +8,90 @@ Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner
 - ``{n1}``, ``{n2}`` the nodes; ``{port}`` a free port; ``{ledger}`` host and port
 - ``{out}`` a path of the situation's own, ``{empty}`` an empty folder
 - ``{feed_options}`` what the runner's feed is started with; ``{gpu_map}`` the folder of the map
-- ``{logind_clean_ipc}`` logind's clean-up, given a user; ``{read_accounting}`` a timed poll
+- ``{logind_clean_ipc}`` logind's clean-up, given a user
 """
 
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
-
-from .accounting import AccountingRow
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 Outcome = Literal[
     "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
 ]
 # An empty string is "none": the job has not failed, or no name is stored.
 FailureClass = Literal["infra", "user", "unknown", ""]
-Daemon = str  # slurmctld, slurmdbd, mariadbd, munged, slurmd@n1, feed, ledger
-
-
-class Slurm(Protocol):
-    """The lab with feed and ledger beside it; the runner of the situations implements it."""
-
-    def submit(self, job: str, body: str, options: tuple[str, ...]) -> None:
-        """Pass a batch script to sbatch; ``--requeue`` and the like stand in the options."""
-
-    def srun(self, job: str, body: str, options: tuple[str, ...]) -> None:
-        """Start srun from outside an allocation, in the background; its job gets the name."""
-
-    def interrupt(self, job: str) -> None:
-        """Send the background srun what Ctrl-C twice sends."""
-
-    def wait(self, job: str, state: str) -> None:
-        """Wait until squeue or sacct says the state; ``END`` is any state after the last run."""
-
-    def watch(self, job: str) -> None:
-        """Wait until a rank of a job trains: there is a page that was not there before."""
-
-    def slurm(self, command: str) -> None:
-        """Run one command of Slurm, such as ``scancel {a}`` or ``scontrol requeue {a}``."""
-
-    def stop(self, daemon: Daemon) -> None:
-        """Stop one daemon, the feed or the ledger, and wait for its end."""
-
-    def start(self, daemon: Daemon) -> None:
-        """Start it again, and wait until it answers."""
-
-    def crash(self, node: str) -> None:
-        """End all processes of a node at once."""
-
-    def on_node(self, node: str, command: str) -> None:
-        """Run a command on a node as root."""
-
-    def account(self, rows: tuple[AccountingRow, ...]) -> None:
-        """Write rows into Slurm's accounting, as history that nobody has seen run."""
-
-    def accounting_sql(self, statement: str) -> None:
-        """Change Slurm's accounting by a statement of SQL."""
-
-    def feed(self, options: tuple[str, ...]) -> None:
-        """Start `lockstep ledger follow slurm` anew with options; ``TZ=ZONE`` sets its zone."""
-
-    def poll(self) -> None:
-        """Wait until the feed has asked sacct once more, and the ledger has answered."""
-
-    def pause(self, seconds: float) -> None:
-        """Let a job run for so long, where its length is the situation."""
+# An outcome that nobody has to explain has one class and one cause.
+PLAIN: dict[str, tuple[FailureClass, str]] = {
+    "succeeded": ("", "success"),
+    "cancelled": ("", "cancelled"),
+    "preempted": ("", "preemption"),
+    "time_limit": ("user", "time_limit"),
+}
 
 
 @dataclass(frozen=True)
 class Action:
-    """One call of ``Slurm``: its method's name and its arguments."""
+    """One call of a method of ``Turn`` with its arguments."""
 
     verb: str
-    arguments: tuple[object, ...] = ()
-
-    def perform(self, slurm: Slurm) -> None:
-        getattr(slurm, self.verb)(*self.arguments)
+    arguments: tuple[object, ...]
 
 
-def submit(job: str, body: str, *options: str) -> Action:
-    return Action("submit", (job, body, options))
+def _make(verb: str) -> Callable[..., Action]:
+    return lambda *arguments: Action(verb, arguments)
 
 
-def srun(job: str, body: str, *options: str) -> Action:
-    return Action("srun", (job, body, options))
+submit = _make("submit")
+srun = _make("srun")
+interrupt = _make("interrupt")
+wait = _make("wait")
+watch = _make("watch")
+slurm = _make("slurm")
+stop = _make("stop")
+start = _make("start")
+crash = _make("crash")
+on_node = _make("on_node")
+account = _make("account")
+accounting_sql = _make("accounting_sql")
+feed = _make("feed")
+poll = _make("poll")
+pause = _make("pause")
+DISTURBING = frozenset({"stop", "start", "crash", "on_node", "account", "accounting_sql", "feed"})
+"""Actions on daemons, nodes and accounting that every job of the lab would feel."""
 
 
-def interrupt(job: str) -> Action:
-    return Action("interrupt", (job,))
+def running(job: str) -> Action:
+    """Wait until a job runs."""
+    return wait(job, "RUNNING")
 
 
-def wait(job: str, state: str = "END") -> Action:
-    return Action("wait", (job, state))
-
-
-def watch(job: str) -> Action:
-    return Action("watch", (job,))
-
-
-def slurm(command: str) -> Action:
-    return Action("slurm", (command,))
-
-
-def stop(daemon: Daemon) -> Action:
-    return Action("stop", (daemon,))
-
-
-def start(daemon: Daemon) -> Action:
-    return Action("start", (daemon,))
-
-
-def crash(node: str) -> Action:
-    return Action("crash", (node,))
-
-
-def on_node(node: str, command: str) -> Action:
-    return Action("on_node", (node, command))
-
-
-def account(*rows: AccountingRow) -> Action:
-    return Action("account", (rows,))
-
-
-def accounting_sql(statement: str) -> Action:
-    return Action("accounting_sql", (statement,))
-
-
-def feed(*options: str) -> Action:
-    return Action("feed", (options,))
-
-
-def poll() -> Action:
-    return Action("poll")
-
-
-def pause(seconds: float) -> Action:
-    return Action("pause", (seconds,))
+TRAINING = (running("a"), watch("a"))
 
 
 @dataclass(frozen=True)
 class ExpectedJob:
-    """One record of the ledger. None is what the issue does not decide; it is not compared."""
+    """One record of the ledger. None is what nothing decides; it is not compared.
 
-    job_id: str
+    Attributes:
+        failure_class, cause: of an outcome in ``PLAIN`` its own where they are None.
+        attempts: runs of the job: 1 was never restarted, 0 never started; as many as
+            ``gpu_seconds`` has runs where it is None.
+        gpu_seconds: GPUs of each run. The sum is over the rows of `sacct -X -D` of GPUs times
+            (End - Start); a row that has no node never ran. A figure is the sum itself, where the
+            rows are written by the situation.
+        queue_wait_seconds: "first_start": Start of the first run less its Submit, in sacct;
+            "absent": never started, so there is none.
+        disagreement: whether the record tells that Slurm and Lockstep do not agree.
+        lost_run: run (from 0) whose work since its last checkpoint is lost.
+        watched_on: nodes where a page of the job lies, or lay, under this id.
+    """
+
     outcome: Outcome | None = None
     failure_class: FailureClass | None = None
     cause: str | None = None
-    attempts: int | None = None  # runs of the job: 1 was never restarted, 0 never started
-    # GPUs of each run. GPU-seconds are the sum over the rows of `sacct -X -D` of GPUs
-    # times (End - Start); a row that
-    # has no node never ran. A figure is the sum itself, where the rows are written by the
-    # situation.
+    attempts: int | None = None
     gpu_seconds: tuple[int, ...] | float | None = None
-    # "first_start": Start of the first run less its Submit, in sacct. "absent": never
-    # started, so there is none.
     queue_wait_seconds: Literal["first_start", "absent"] | float | None = None
     queue: str | None = None
     project: str | None = None
@@ -167,15 +99,10 @@ class ExpectedJob:
     job_class: str | None = None
     name: str | None = None
     closed: bool | None = None
-    disagreement: bool | None = (
-        None  # whether the record tells that Slurm and Lockstep do not agree
-    )
-    # Run (from 0) whose work since its last checkpoint is lost: above 0, at most the GPU-
-    # seconds of that run.
+    disagreement: bool | None = None
     lost_run: int | None = None
-    # Nodes where a page of the job lies, or lay, under this id; with them events, report
-    # and metrics have the id too.
     watched_on: tuple[str, ...] | None = None
+    job_id: str = "{a}"
 
 
 @dataclass(frozen=True)
@@ -210,14 +137,38 @@ Expected = ExpectedJob | ExpectedAbsence | ExpectedNode | ExpectedText
 
 @dataclass(frozen=True)
 class Situation:
-    """Beyond ``expected`` the ledger has no record of the jobs, under whatever id."""
+    """Beyond ``expected`` the ledger has no record of the jobs, under whatever id.
+
+    Attributes:
+        exclusive: no other situation runs in the lab meanwhile, though no daemon is disturbed.
+        conf: further lines of slurm.conf: the situation needs a lab of its own.
+        cgroup: needs a lab whose jobs are limited by cgroups.
+    """
 
     name: str
     why: str
     script: tuple[Action, ...]
     expected: tuple[Expected, ...]
-    sentences: tuple[str, ...] = field(default=())  # keys of sentences.SENTENCES
-    # Stops daemons, crashes or drains nodes: no other situation runs in the lab meanwhile.
     exclusive: bool = False
-    conf: str = ""  # further lines of slurm.conf: the situation needs a lab of its own
-    cgroup: bool = False  # needs a lab whose jobs are limited by cgroups
+    conf: str = ""
+    cgroup: bool = False
+
+    @property
+    def verbs(self) -> frozenset[str]:
+        """Names of its actions."""
+        return frozenset(action.verb for action in self.script)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has the lab to itself: reports too, for a node keeps twenty ended jobs."""
+        commands = [getattr(each, "command", "") for each in self.expected]
+        return (
+            self.exclusive
+            or bool(self.verbs & DISTURBING)
+            or any("{lockstep} report" in command for command in commands)
+        )
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether its jobs are watched by pages."""
+        return re.search(r"\{(train|script)\}", repr(self.script)) is not None

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from .accounting import AccountingRow
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
+from .scenario import Situation
 
 _WAIT_SECONDS = 300.0
-# A poll may read and deliver a hundred thousand jobs.
-_POLL_SECONDS = 900.0
 _DONE = ("", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE")
 _WAITING = ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT", "CONFIGURING")
 _JOB_ID = re.compile(r"jobid (\d+)")
@@ -33,6 +32,15 @@ class Turn:
     port: int = 0
     seen_pages: set[Path] = field(default_factory=set)
 
+    def perform(self, situation: Situation) -> str:
+        """Runs the script; gives what stopped it."""
+        try:
+            for action in situation.script:
+                getattr(self, action.verb)(*action.arguments)
+        except Exception as error:  # noqa: BLE001  # one situation must not end the others
+            return f"{type(error).__name__}: {error}"
+        return ""
+
     def text(self, template: str) -> str:
         """The template with what stands for its names."""
         assert self.lab.ledger is not None
@@ -47,13 +55,13 @@ class Turn:
             "out": str(self.lab.folder / "out" / stem), "empty": str(self.lab.folder / "empty"),
             "feed_options": shlex.join(self.lab.feed_options()), "gpu_map": GPU_MAP,
             "logind_clean_ipc": f"{sys.executable} {Path(__file__).with_name('clean_ipc.py')}",
-            "read_accounting": f"{sys.executable} {Path(__file__).with_name('read_accounting.py')}",
         }  # fmt: skip
         for name, value in values.items():
             template = template.replace("{" + name + "}", value)
         return template
 
-    def submit(self, job: str, body: str, options: tuple[str, ...]) -> None:
+    def submit(self, job: str, body: str, *options: str) -> None:
+        """Pass a batch script to sbatch; ``--requeue`` and the like stand in the options."""
         path = self.lab.folder / "jobs" / f"{re.sub(chr(92) + 'W', '-', self.name)}-{job}.sh"
         script = self.text(body)
         if any(option.startswith("--uid") for option in options):
@@ -65,7 +73,8 @@ class Turn:
         done = self.lab.run(["sbatch", "--parsable", *output, *given, str(path)])
         self.ids[job] = done.stdout.strip().splitlines()[-1].partition(";")[0]
 
-    def srun(self, job: str, body: str, options: tuple[str, ...]) -> None:
+    def srun(self, job: str, body: str, *options: str) -> None:
+        """Start srun from outside an allocation, in the background; its job gets the name."""
         given = [self.text(option) for option in options]
         log = self.lab.folder / "log" / f"srun-{re.sub(chr(92) + 'W', '-', self.name)}-{job}.log"
         with log.open("wb") as file:
@@ -83,11 +92,13 @@ class Turn:
         wait_until(is_known, _WAIT_SECONDS, f"srun of {self.name}")
 
     def interrupt(self, job: str) -> None:
+        """Send the background srun what Ctrl-C twice sends."""
         for _ in range(2):
             self.processes[job].send_signal(signal.SIGINT)
             time.sleep(0.2)
 
-    def wait(self, job: str, state: str) -> None:
+    def wait(self, job: str, state: str = "END") -> None:
+        """Wait until squeue or sacct says the state; ``END`` is any state after the last run."""
         name, _, task = job.partition("_")
         job_id = self.ids[name] + (f"_{task}" if task else "")
         chosen = {"END": _DONE, "PENDING": _WAITING}.get(state, (state,))
@@ -109,6 +120,7 @@ class Turn:
             self.processes[job].wait(_WAIT_SECONDS)
 
     def watch(self, job: str) -> None:
+        """Wait until a rank of a job trains: there is a page that was not there before."""
         name, _, task = job.partition("_")
         job_id = self.ids[name] + (f"_{task}" if task else "")
 
@@ -172,21 +184,24 @@ class Turn:
         if done.returncode:
             raise RuntimeError(f"{command}: {done.stdout[-300:]}")
 
-    def account(self, rows: tuple[AccountingRow, ...]) -> None:
+    def account(self, *rows: AccountingRow) -> None:
+        """Write rows into Slurm's accounting, as history that nobody has seen run."""
         self.accounting_sql(";\n".join(row.insert_sql() for row in rows))
 
     def accounting_sql(self, statement: str) -> None:
         self.lab.run(["mariadb", "-S", str(self.lab.folder / "data" / "socket"), "lab_acct", "-e",
                       self.text(statement)], timeout=240)  # fmt: skip
 
-    def feed(self, options: tuple[str, ...]) -> None:
+    def feed(self, *options: str) -> None:
+        """Start the feed anew with options; ``TZ=ZONE`` sets its zone."""
         self.lab.stop_feed()
         self.lab.start_feed(tuple(self.text(option) for option in options))
 
     def poll(self) -> None:
+        """Wait until the feed has asked sacct once more, and the ledger has answered."""
         begin = time.time()
         what = f"a poll in {self.name}"
-        wait_until(lambda: self.lab.asked_seconds() > begin, _POLL_SECONDS, what, 1.0)
+        wait_until(lambda: self.lab.asked_seconds() > begin, _WAIT_SECONDS, what, 1.0)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

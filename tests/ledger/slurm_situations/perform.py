@@ -1,13 +1,7 @@
-"""Performs situations on real Slurms: those that share a lab at once, the others one by one.
+"""Performs situations on real Slurms: those that share a lab at once, the others one by one."""
 
-``python -m tests.ledger.slurm_situations.rehearse [--folder F] [--json FILE] [PART OF A NAME...]``
-"""
-
-import argparse
-import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -16,13 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from . import endings, feeds, jobs, nodes, past, queues, restarts
 from .agent import REPORT_SECONDS
 from .compare import complaints
-from .every import EVERY_SITUATION
 from .lab import Lab
 from .scenario import Situation
 from .turn import Turn
 
+MODULES = (jobs, endings, restarts, past, feeds, queues, nodes)
+SITUATIONS = tuple(situation for module in MODULES for situation in module.SITUATIONS)
 _SETTLE_SECONDS = 60.0
 _AT_ONCE = 16
 _LABS = 6
@@ -34,17 +30,7 @@ def log(*words: object) -> None:
     sys.stdout.flush()
 
 
-def perform(turn: Turn, situation: Situation) -> str:
-    """Runs the script; gives what stopped it."""
-    try:
-        for action in situation.script:
-            action.perform(turn)
-    except Exception as error:  # noqa: BLE001  # one situation must not end the others
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def rehearse(
+def perform_all(
     folder: Path, situations: Sequence[Situation], seconds: float, num_labs: int = _LABS
 ) -> Results:
     """What is wrong with each situation; those for which no time is left are missing.
@@ -56,8 +42,10 @@ def rehearse(
     parts: list[deque[Situation]] = []
     for conf, cgroup in sorted({(each.conf, each.cgroup) for each in situations}):
         group = [each for each in situations if (each.conf, each.cgroup) == (conf, cgroup)]
-        shared = [each for each in group if not _is_alone(each)]
-        by_itself = deque(sorted(filter(_is_alone, group), key=_length, reverse=True))
+        shared = [each for each in group if not each.is_alone]
+        by_itself = deque(
+            sorted((each for each in group if each.is_alone), key=_length, reverse=True)
+        )
         if conf or cgroup:
             parts.append(deque([*shared, *by_itself]))
         else:
@@ -74,7 +62,7 @@ def rehearse(
 
 def _length(situation: Situation) -> float:
     """What is long begins first."""
-    return len(situation.script) + 10.0 * _has_pages(situation)
+    return len(situation.script) + 10.0 * situation.has_pages
 
 
 def _rehearse_in_lab(folder: Path, waiting: deque[Situation], deadline: float) -> Results:
@@ -88,7 +76,7 @@ def _rehearse_in_lab(folder: Path, waiting: deque[Situation], deadline: float) -
         lab.up()
         log("lab", folder.name, f"is up after {time.monotonic() - begin:.0f} s")
         shared = []
-        while waiting and not _is_alone(waiting[0]):
+        while waiting and not waiting[0].is_alone:
             shared.append(waiting.popleft())
         results |= _perform_at_once(lab, shared)
         while waiting and time.monotonic() < deadline:
@@ -100,16 +88,6 @@ def _rehearse_in_lab(folder: Path, waiting: deque[Situation], deadline: float) -
     return results
 
 
-def _is_alone(situation: Situation) -> bool:
-    """Whether it has the lab to itself: reports too, for a node keeps only twenty ended jobs."""
-    commands = [getattr(each, "command", "") for each in situation.expected]
-    return situation.exclusive or any("{lockstep} report" in command for command in commands)
-
-
-def _has_pages(situation: Situation) -> bool:
-    return "{train}" in repr(situation.script) or "{script}" in repr(situation.script)
-
-
 def _perform_at_once(lab: Lab, situations: Sequence[Situation]) -> Results:
     turns = {situation.name: Turn(lab, situation.name) for situation in situations}
     failures: dict[str, str] = {}
@@ -119,7 +97,7 @@ def _perform_at_once(lab: Lab, situations: Sequence[Situation]) -> Results:
         while waiting:
             with suppress(IndexError):
                 situation = waiting.popleft()
-                failures[situation.name] = perform(turns[situation.name], situation)
+                failures[situation.name] = turns[situation.name].perform(situation)
 
     begin = time.monotonic()
     threads = [threading.Thread(target=work) for _ in range(_AT_ONCE)]
@@ -137,10 +115,10 @@ def _perform_at_once(lab: Lab, situations: Sequence[Situation]) -> Results:
 def _perform_alone(lab: Lab, situation: Situation) -> Results:
     begin = time.monotonic()
     turn = Turn(lab, situation.name)
-    failure = perform(turn, situation)
+    failure = turn.perform(situation)
     found = _settle({situation.name: turn}, [situation], {situation.name: failure})
     log(situation.name, f"{time.monotonic() - begin:.0f} s", found[situation.name])
-    lab.reset({action.verb for action in situation.script})
+    lab.reset(situation.verbs)
     return found
 
 
@@ -153,7 +131,7 @@ def _settle(
     """
     results: Results = {}
     open_ones = list(situations)
-    if any(map(_has_pages, open_ones)):
+    if any(each.has_pages for each in open_ones):
         time.sleep(REPORT_SECONDS)
     deadline = time.monotonic() + _SETTLE_SECONDS
     while open_ones and (not results or time.monotonic() < deadline):
@@ -169,39 +147,3 @@ def _settle(
             if not found or failure:
                 open_ones.remove(situation)
     return results
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--shared", action="store_true", help="only those that share a lab")
-    parser.add_argument("--exclusive", action="store_true", help="only the others")
-    parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("--labs", type=int, default=_LABS, help="that run side by side")
-    options = parser.parse_args()
-    chosen = [
-        each
-        for each in EVERY_SITUATION
-        if (not options.names or any(part in each.name for part in options.names))
-        and not (options.shared and (each.exclusive or each.conf or each.cgroup))
-        and not (options.exclusive and not each.exclusive)
-    ]
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="slurm-", dir="/var/tmp"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    begin = time.monotonic()
-    results = rehearse(folder, chosen, options.seconds, options.labs)
-    right = [name for name, found in results.items() if not found]
-    seconds = time.monotonic() - begin
-    num_missing = len(chosen) - len(results)
-    log(f"{len(right)} of {len(results)} are right in {seconds:.0f} s, {num_missing} were not run")
-    if options.json:
-        earlier = json.loads(options.json.read_text()) if options.json.exists() else {}
-        options.json.write_text(json.dumps(earlier | results, indent=1, ensure_ascii=False))
-    sys.exit(len(right) < len(results))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,336 @@
+"""Outages at bad moments, clocks that are off, and kinds that come and go."""
+
+from .cluster import Cluster
+from .manifests import OPT_IN, condition, custom, job, pod
+from .scenario import Between, ExpectedJob, outage, waited
+
+
+@outage(
+    "Each of two feeds is killed in turn while a job runs and ends: told once, by whoever leads.",
+    ExpectedJob("p03-turns", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("p03-turns")),
+)  # fmt: skip
+def feeds_in_turns(c: Cluster) -> None:
+    c.start("feed-2")
+    c.apply(job("p03-turns", 2))
+    (only,) = c.wait_pods("p03-turns", 1)
+    for _ in range(2):
+        c.kill("feed")
+        c.wait(3)
+        c.start("feed")
+        c.kill("feed-2")
+        c.wait(3)
+        c.start("feed-2")
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "p03-turns", "Complete")
+    c.wait_recorded("p03-turns", is_open=False)
+    c.stop("feed-2")
+
+
+@outage(
+    "The feed is killed ten times within one job's life: one job, one attempt, no second bill.",
+    ExpectedJob("p04-ten", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("p04-ten")),
+)  # fmt: skip
+def feed_killed_ten_times(c: Cluster) -> None:
+    c.apply(job("p04-ten", 2))
+    (only,) = c.wait_pods("p04-ten", 1)
+    for _ in range(10):
+        c.kill("feed")
+        c.start("feed")
+        c.wait(0.7)
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "p04-ten", "Complete")
+
+
+@outage(
+    "Ledger and API server are away together, then come back in turn: an exact record.",
+    ExpectedJob("p06-both", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("p06-both")),
+    lab_wide=True,
+)  # fmt: skip
+def ledger_and_server_away(c: Cluster) -> None:
+    c.apply(job("p06-both", 2))
+    (only,) = c.wait_pods("p06-both", 1)
+    c.stop("ledger")
+    c.stop("apiserver")
+    c.wait(3)
+    c.start("apiserver")
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "p06-both", "Complete")
+    c.start("ledger")
+
+
+@outage(
+    "The ledger is killed three times while ten jobs come and go: ten jobs, none twice.",
+    *(ExpectedJob(f"p07-many-{index}", "succeeded", attempts=1, gpu_seconds=2)
+      for index in range(10)),
+)  # fmt: skip
+def ledger_killed_thrice(c: Cluster) -> None:
+    for index in range(10):
+        c.apply(job(f"p07-many-{index}", 1, run=2))
+        if index % 3 == 2:
+            c.kill("ledger")
+            c.wait(1)
+            c.start("ledger")
+    for index in range(10):
+        c.wait_condition("Job", f"p07-many-{index}", "Complete")
+
+
+@outage(
+    "Thirty jobs come, end and are cleaned up while the ledger is away: all thirty, exactly.",
+    *(ExpectedJob(f"p08-hour-{index:02d}", "succeeded", attempts=1, gpu_seconds=1)
+      for index in range(30)),
+)  # fmt: skip
+def ledger_away_for_long(c: Cluster) -> None:
+    c.stop("ledger")
+    for index in range(30):
+        c.apply(job(f"p08-hour-{index:02d}", 1, run=1, ttlSecondsAfterFinished=2))
+    for index in range(30):
+        c.wait_gone("Job", f"p08-hour-{index:02d}")
+    c.start("ledger")
+
+
+@outage(
+    "The controllers are away: pods end, the Job does not say so yet; nothing is billed meanwhile.",
+    ExpectedJob("p10-controllers", "succeeded", gpu_seconds=6,
+                ended=Between(lambda d: d.last_end("p10-controllers") - 1,
+                              lambda d: d.at["done"] + 2)),
+    lab_wide=True,
+)  # fmt: skip
+def controllers_away(c: Cluster) -> None:
+    c.apply(job("p10-controllers", 2, run=3))
+    c.wait_pods("p10-controllers", 1)
+    c.stop("controllers")
+    c.wait_pods("p10-controllers", 1, "Succeeded")
+    c.wait(5)
+    c.start("controllers")
+    c.wait_condition("Job", "p10-controllers", "Complete")
+    c.note("done")
+
+
+@outage(
+    "The scheduler is away for 5 s: that is queue wait like any other.",
+    ExpectedJob("p11-scheduler", "succeeded", gpu_seconds=4,
+                queue_wait_seconds=waited("p11-scheduler")),
+    lab_wide=True,
+)  # fmt: skip
+def scheduler_away(c: Cluster) -> None:
+    c.stop("scheduler")
+    c.apply(job("p11-scheduler", 2, run=2))
+    c.wait(5)
+    c.start("scheduler")
+    c.wait_condition("Job", "p11-scheduler", "Complete")
+
+
+@outage(
+    "The kubelets are away for 5 s: the pod's times are what the kubelet writes later.",
+    ExpectedJob("p12-kubelets", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("p12-kubelets")),
+    lab_wide=True,
+)  # fmt: skip
+def kubelets_away(c: Cluster) -> None:
+    c.apply(job("p12-kubelets", 2, run=3))
+    c.wait_pods("p12-kubelets", 1)
+    c.stop("kwok")
+    c.wait(5)
+    c.start("kwok")
+    c.wait_condition("Job", "p12-kubelets", "Complete")
+
+
+@outage(
+    "A Job with a TTL of 0 is gone as soon as it ends, under a live feed: a success all the same.",
+    ExpectedJob("p13-zero", "succeeded", attempts=1, gpu_seconds=6),
+)
+def cleaned_up_at_once(c: Cluster) -> None:
+    c.apply(job("p13-zero", 2, run=3, ttlSecondsAfterFinished=0))
+    c.wait_pods("p13-zero", 1)
+    c.wait_gone("Job", "p13-zero")
+    c.wait_pods("p13-zero", 0, "Succeeded")
+
+
+@outage(
+    "Of forty jobs half are deleted while the feed is away: those end, the others run on.",
+    *(ExpectedJob(f"p14-half-{index:02d}", is_open=not index % 2,
+                  refused=("failed", "succeeded") if index % 2 else ()) for index in range(40)),
+)  # fmt: skip
+def half_is_deleted_unseen(c: Cluster) -> None:
+    for index in range(40):
+        c.apply(job(f"p14-half-{index:02d}", 0, labels={OPT_IN: f"p14-half-{index:02d}"}))
+    c.wait_pods("p14-half", 40)
+    c.wait_recorded("p14-half-39")
+    c.stop("feed")
+    for index in range(1, 40, 2):
+        c.delete("Job", f"p14-half-{index:02d}")
+    c.wait_pods("p14-half", 20)
+    c.start("feed")
+    c.wait_recorded("p14-half-39", is_open=False)
+
+
+@outage(
+    "The API server is away for 5 s while a job runs on: one job, its time unbroken.",
+    ExpectedJob("r01-restart", "succeeded", attempts=1,
+                gpu_seconds=lambda d: d.gpu_seconds("r01-restart")),
+    lab_wide=True,
+)  # fmt: skip
+def server_restarts(c: Cluster) -> None:
+    c.apply(job("r01-restart", 2))
+    (only,) = c.wait_pods("r01-restart", 1)
+    c.wait_recorded("r01-restart")
+    c.stop("apiserver")
+    c.wait(5)
+    c.start("apiserver")
+    c.end_pod(only["metadata"]["name"])
+    c.wait_condition("Job", "r01-restart", "Complete")
+
+
+@outage(
+    "A live watch meets 410: the feed lists anew, ends what is gone, and keeps what runs.",
+    ExpectedJob("r03-stays", is_open=True, attempts=1),
+    ExpectedJob("r03-goes", refused=("failed", "succeeded")),
+    lab_wide=True,
+)
+def server_answers_410(c: Cluster) -> None:
+    for name in ("r03-stays", "r03-goes"):
+        c.apply(job(name, 2))
+        c.wait_pods(name, 1)
+        c.wait_recorded(name)
+    c.compact()
+    c.delete("Job", "r03-goes")
+    c.wait_gone("Job", "r03-goes")
+    c.compact()
+    c.wait_recorded("r03-goes", is_open=False)
+
+
+@outage(
+    "The server is killed and its store with it; both come back and the feed with them.",
+    ExpectedJob("r04-store", is_open=True, attempts=1),
+    lab_wide=True,
+)
+def server_and_store_are_killed(c: Cluster) -> None:
+    c.apply(job("r04-store", 2))
+    c.wait_pods("r04-store", 1)
+    c.wait_recorded("r04-store")
+    c.kill("apiserver")
+    c.kill("kine")
+    c.wait(2)
+    c.start("kine")
+    c.start("apiserver")
+    c.wait(3)
+
+
+@outage(
+    "The feed starts while there is no server: it waits and then takes what runs.",
+    ExpectedJob("r05-later", is_open=True, num_gpus=2, queue_wait_seconds=waited("r05-later")),
+    lab_wide=True,
+)
+def feed_before_server(c: Cluster) -> None:
+    c.stop("feed")
+    c.apply(job("r05-later", 2))
+    c.wait_pods("r05-later", 1)
+    c.stop("apiserver")
+    c.start("feed")
+    c.wait(3)
+    c.start("apiserver")
+    c.wait_recorded("r05-later")
+
+
+@outage(
+    "The feed's clock is two minutes behind: begins, ends and waits are the server's.",
+    ExpectedJob("r06-behind", "succeeded", gpu_seconds=6, queue_wait_seconds=waited("r06-behind"),
+                started=lambda d: d.first_start("r06-behind"),
+                ended=lambda d: d.last_end("r06-behind")),
+)  # fmt: skip
+def clock_behind(c: Cluster) -> None:
+    c.set_clock_offset("feed", -120)
+    c.apply(job("r06-behind", 2, run=3))
+    c.wait_condition("Job", "r06-behind", "Complete")
+    c.wait_recorded("r06-behind", is_open=False)
+    c.set_clock_offset("feed", 0)
+
+
+@outage(
+    "A clock an hour ahead while the job vanishes unseen: its end is not in the future.",
+    ExpectedJob("r08-vanishes", refused=("failed",),
+                ended=Between(lambda d: d.first_start("r08-vanishes"),
+                              lambda d: d.at["back"] + 10)),
+)  # fmt: skip
+def clock_ahead_and_unseen(c: Cluster) -> None:
+    c.apply(job("r08-vanishes", 2))
+    c.wait_pods("r08-vanishes", 1)
+    c.wait_recorded("r08-vanishes")
+    c.stop("feed")
+    c.delete("Job", "r08-vanishes")
+    c.wait_gone("Job", "r08-vanishes")
+    c.set_clock_offset("feed", 3600)
+    c.start("feed")
+    c.note("back")
+    c.wait_recorded("r08-vanishes", is_open=False)
+    c.set_clock_offset("feed", 0)
+
+
+@outage(
+    "A kind is defined while the feed runs: its first job is seen.",
+    ExpectedJob("r09-new-kind", "succeeded", gpu_seconds=8, num_gpus=2),
+    lab_wide=True,
+)
+def kind_comes_later(c: Cluster) -> None:
+    c.remove_kind("mpijobs.kubeflow.org")
+    c.wait(2)
+    c.add_kind("mpijobs.kubeflow.org")
+    owner = c.apply(custom("MPIJob", "r09-new-kind"))
+    c.apply(pod("r09-new-kind-worker-0", 2, lab={"run-seconds": 4}), owner=owner)
+    c.wait_pods("r09-new-kind", 1, "Succeeded")
+    done = condition("Succeeded", reason="MPIJobSucceeded")
+    c.patch("MPIJob", "r09-new-kind", {"status": {"conditions": [done]}}, status=True)
+
+
+@outage(
+    "A kind is deleted with its running job: that job ends, never failed; others go on.",
+    ExpectedJob("r10-old-kind", refused=("failed", "succeeded")),
+    ExpectedJob("r10-stays", is_open=True),
+    lab_wide=True,
+)
+def kind_goes(c: Cluster) -> None:
+    owner = c.apply(custom("PaddleJob", "r10-old-kind"))
+    c.apply(pod("r10-old-kind-worker-0", 2), owner=owner)
+    c.apply(job("r10-stays", 1))
+    c.wait_pods("r10", 2)
+    c.wait_recorded("r10-old-kind")
+    c.remove_kind("paddlejobs.kubeflow.org")
+    c.wait_pods("r10-old-kind", 0)
+    c.wait_recorded("r10-old-kind", is_open=False)
+    c.add_kind("paddlejobs.kubeflow.org")
+
+
+@outage(
+    "An account that may not list one kind: it is said once, and all others are followed.",
+    ExpectedJob("r12-seen", "succeeded", gpu_seconds=6),
+    logged_once=r"(?i)rayjobs.*(forbidden|may not)|(forbidden|may not).*rayjobs",
+)
+def kind_is_forbidden(c: Cluster) -> None:
+    c.kill("feed")  # it could say so too
+    c.forbid("rayjobs.ray.io")
+    c.start("feed")
+    c.apply(job("r12-seen", 2, run=3))
+    c.wait_condition("Job", "r12-seen", "Complete")
+    c.wait_recorded("r12-seen", is_open=False)
+    c.wait(5)
+    c.allow("rayjobs.ray.io")
+
+
+@outage(
+    "The right to a kind is taken while its job runs and given back: the job did not end.",
+    ExpectedJob("r13-unseen", is_open=True, attempts=1),
+)
+def right_is_taken_for_a_while(c: Cluster) -> None:
+    owner = c.apply(custom("JAXJob", "r13-unseen"))
+    c.apply(pod("r13-unseen-worker-0", 2), owner=owner)
+    c.wait_pods("r13-unseen", 1)
+    c.wait_recorded("r13-unseen")
+    c.forbid("jaxjobs.kubeflow.org")
+    c.kill("feed")
+    c.start("feed")
+    c.wait(5)
+    c.allow("jaxjobs.kubeflow.org")
+    c.wait(3)

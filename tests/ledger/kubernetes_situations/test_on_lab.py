@@ -67,7 +67,7 @@ def _findings(request: pytest.FixtureRequest, folder: Path) -> Findings:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("situation", map(_param, SITUATIONS))
+@pytest.mark.parametrize("situation", [_param(each) for each in SITUATIONS])
 def test_the_ledger_has_what_an_engineer_expects(findings: Findings, situation: Situation) -> None:
     assert findings[situation.name] == []
 

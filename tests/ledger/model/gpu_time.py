@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .arrivals import Fact
-from .runs import Run
-from .spans import Span
+from .runs import Run, Span
 from .words import Words
 
 

@@ -7,10 +7,7 @@ from itertools import count
 from typing import Any
 
 from .mishaps import MISHAPS, move_to_slurm, names_its_slurm, reuse_id, uses_number
-from .node_stories import NodeStory
-from .node_stories import Write as NodeWrite
-from .scheduler_stories import SchedulerStory
-from .scheduler_stories import Write as SchedulerWrite
+from .source_stories import NodeStory, NodeWrite, SchedulerStory, SchedulerWrite
 from .truth import FINAL, REQUEUED, Feed, History, Message, TrueAttempt, TrueJob, TrueRun, tick
 
 BASE_SECONDS = 1_795_000_000.0

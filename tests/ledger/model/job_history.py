@@ -8,8 +8,7 @@ from itertools import groupby
 from .arrivals import Fact
 from .gpu_time import GpuTime, allocations_of, granted_gpus, span_gpus, times_of_runs
 from .joins import JoinedJob
-from .runs import SLACK_SECONDS, Run, add_words, runs_of
-from .spans import Span, spans_of_node, spans_of_scheduler
+from .runs import SLACK_SECONDS, Run, Span, add_words, runs_of, spans_of_node, spans_of_scheduler
 from .verdicts import RunVerdict, is_preempted, judge, silent_nodes
 from .words import Words, words_of
 

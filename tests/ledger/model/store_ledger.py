@@ -23,10 +23,22 @@ from lockstep_ledger.store.writer import StoreWriter
 
 from .job_history import Settings
 from .ledger_model import CounterKey
-from .ledger_under_test import AmendedKey, group_key
 from .windows import WindowKey
 
+GROUP = ("cluster", "queue", "project", "job_class")
+AmendedKey = tuple[str, tuple[tuple[str, str], ...]]
+"""Family as in ``CounterKey``, and the labels of the group by name, sorted."""
 _METRICS = {name: metric for metric in COUNTED for name in metric.sample_names}
+
+
+def group_key(key: CounterKey) -> AmendedKey:
+    """The family of a counter and its labels of the group; of a histogram its cluster alone.
+
+    A histogram keeps its first observation, also where the job's group changes later.
+    """
+    family, labels = key
+    names = GROUP[:1] if family.endswith("_count") else GROUP
+    return family, tuple(pair for pair in labels if pair[0] in names)
 
 
 class StoreLedger:
@@ -52,12 +64,14 @@ class StoreLedger:
         self._writer.write([Submission(delivery.events, [])])
 
     def settle(self, now: float) -> None:
+        """Settles what need not be waited for any longer at a moment."""
         self._now = max(self._now, now)
         self._writer._settle_from_seconds = 0.0
         while self._writer.settle_due():
             pass
 
     def records(self) -> Sequence[Mapping[str, Any]]:
+        """The records of all jobs, with the fields of the model's."""
         with self._engine.connect() as connection:
             rows = connection.execute(select(jobs)).all()
             states = [job_states.load(connection, row) for row in rows]
@@ -66,6 +80,7 @@ class StoreLedger:
         ]
 
     def counters(self) -> Mapping[CounterKey, float]:
+        """Every counter as it is served; of a histogram its ``_count``."""
         found: dict[CounterKey, float] = defaultdict(float)
         for (name, values), row in self._writer.counters.snapshot().items():
             metric = _METRICS[name]

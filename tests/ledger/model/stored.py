@@ -15,7 +15,7 @@ from lockstep_ledger.store.tables import counters, events, jobs, slo_events, slo
 from .arrivals import Arrival
 from .job_history import Settings, Settlement
 from .ledger_model import Expected, expect
-from .ledger_under_test import GROUP
+from .store_ledger import GROUP
 
 _HOUR_SECONDS = 3600
 _OTHER = ("other",)

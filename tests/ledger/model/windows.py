@@ -8,7 +8,7 @@ from lockstep_catalogue.limits import PREEMPTION_GRACE_SECONDS, QUEUE_WAIT_TARGE
 
 from .gpu_time import recoveries, scaled_reports, span_gpus
 from .job_history import JobHistory
-from .spans import Span
+from .runs import Span
 from .tallies import (
     attempt_starts,
     checkpoints_until,

@@ -57,6 +57,6 @@ def _results(request: pytest.FixtureRequest) -> Iterator[Results]:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("situation", map(_param, SITUATIONS))
+@pytest.mark.parametrize("situation", [_param(each) for each in SITUATIONS])
 def test_a_situation_is_told_as_slurm_tells_it(results: Results, situation: Situation) -> None:
     assert results.get(situation.name) == []

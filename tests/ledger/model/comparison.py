@@ -1,58 +1,25 @@
-"""What a ledger offers to be held against the model, and a readable list of all differences."""
+"""A ledger held against the model: a readable list of all differences."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from .arrivals import Arrival
 from .deliveries import Deliver, Kill, Settle, Step, arrivals_of
 from .job_history import Settings, Settlement
 from .ledger_model import CounterKey, Expected, expect, histories_of, settlements_of
-from .windows import WindowKey, sum_windows
+from .store_ledger import AmendedKey, StoreLedger, group_key
+from .windows import sum_windows
 
-GROUP = ("cluster", "queue", "project", "job_class")
 OPTIONAL = {"cluster", "gpu_model", "deadline_time"}
 """Fields of a record that a ledger may leave out."""
-AmendedKey = tuple[str, tuple[tuple[str, str], ...]]
-"""Family as in ``CounterKey``, and the labels of the group by name, sorted."""
-
-
-class LedgerUnderTest(Protocol):
-    """A ledger with a clock that the test holds; waits and prices are those of ``Settings``."""
-
-    def deliver(self, batch: Mapping[str, Any], received_seconds: float) -> None:
-        """Takes a delivery, as of a moment of the ledger's clock; answers after its commit."""
-
-    def settle(self, now: float) -> None:
-        """Settles what need not be waited for any longer at a moment."""
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        """The records of all jobs, with the fields of the model's and ``cluster``.
-
-        ``ids`` holds every id under which the job is found; only ``OPTIONAL`` ones may be absent.
-        """
-
-    def counters(self) -> Mapping[CounterKey, float]:
-        """Every counter as it is served: family without ``lockstep_ledger_`` and ``_total``.
-
-        Of a histogram its ``_count``.
-        """
-
-    def amended(self) -> Mapping[AmendedKey, float]:
-        """What each family of a group can no longer give back."""
-
-    def windows(self, now: float) -> Mapping[WindowKey, tuple[float, float]]:
-        """Good and total of each objective and window up to a moment; those of 0 may be absent."""
-
-    def kill(self) -> None:
-        """Dies without warning, and is there again with what it had committed."""
 
 
 class Player:
     """Plays steps on a ledger and holds it against the model."""
 
-    def __init__(self, ledger: LedgerUnderTest, settings: Settings, label: str) -> None:
+    def __init__(self, ledger: StoreLedger, settings: Settings, label: str) -> None:
         """Takes a label, such as the seed, with which each difference begins."""
         self._ledger, self._settings, self._label = ledger, settings, label
         self._arrivals: list[Arrival] = []
@@ -108,7 +75,7 @@ class Player:
         return found
 
 
-def differences(expected: Expected, ledger: LedgerUnderTest, now: float) -> Iterator[str]:
+def differences(expected: Expected, ledger: StoreLedger, now: float) -> Iterator[str]:
     """Every difference between a ledger and the model."""
     yield from _record_differences(expected.records, ledger.records())
     yield from _counter_differences(expected.counters, ledger.counters(), ledger.amended())
@@ -167,16 +134,6 @@ def _counter_differences(
         pair = expected.get(key, 0.0), served.get(key, 0.0)
         if is_exact and not _is_close(*pair):
             yield f"counter {_spell(key)}: expected {pair[0]}, got {pair[1]}"
-
-
-def group_key(key: CounterKey) -> AmendedKey:
-    """The family of a counter and its labels of the group; of a histogram its cluster alone.
-
-    A histogram keeps its first observation, also where the job's group changes later.
-    """
-    family, labels = key
-    names = GROUP[:1] if family.endswith("_count") else GROUP
-    return family, tuple(pair for pair in labels if pair[0] in names)
 
 
 def _spell(key: CounterKey) -> str:

@@ -67,7 +67,7 @@ SITUATIONS = (
             slurm("scancel {a}"),
             wait("a"),
         ),
-        (ExpectedJob("cancelled", gpu_seconds=(2,), closed=True, disagreement=False),),
+        (ExpectedJob("cancelled", gpu_seconds=(2,), closed=True),),
     ),
     Situation(
         "scancel of a job that never started",

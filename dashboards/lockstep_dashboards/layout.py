@@ -144,6 +144,7 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
             for value, (text, color) in texts.items()
         ),
         "colors": _colors(fields.pop("colors", {})),
+        "dashed": tuple(fields.pop("dashed", ())),
     }
     if any(label.name == SUMMARY for label in given["columns"]):
         given["summaries"] = tuple(_load(FOLDER / _ALERTS).items())

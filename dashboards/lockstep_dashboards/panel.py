@@ -79,6 +79,7 @@ class Panel:
         thresholds: colours of values, the colour of the lowest ones first.
         texts: texts for single values, of a state timeline, a stat or a table.
         colors: colours of series by their legend; the palette's where there is none.
+        dashed: legends of series that are drawn dashed, such as what a line can carry.
         minimum: lower end of the axis; by the data where it is None.
         maximum: upper end of the axis; by the data where it is None.
         content: Markdown of a text panel.
@@ -107,6 +108,7 @@ class Panel:
     thresholds: tuple[Threshold, ...] = ()
     texts: tuple[ValueText, ...] = ()
     colors: tuple[tuple[str, str], ...] = ()
+    dashed: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
     content: str = ""

@@ -1,9 +1,9 @@
 """Panels that take title, unit and description from the catalogue's series they are about."""
 
-from typing import TypedDict, Unpack
+from typing import Any
 
-from lockstep_catalogue import Label, Recorded, Series, Unit
-from lockstep_dashboards.panel import Panel, Query, Threshold, ValueText, View
+from lockstep_catalogue import Recorded, Series, Unit
+from lockstep_dashboards.panel import Panel, Query, View
 
 # Grafana's names of units.
 UNITS = {
@@ -49,27 +49,6 @@ def title_of(series: Series) -> str:
     return title[:1].upper() + title[1:]
 
 
-class PanelFields(TypedDict, total=False):
-    """Fields of a panel that are passed on as they are."""
-
-    may_be_empty: str
-    stacked: bool
-    columns: tuple[Label, ...]
-    thresholds: tuple[Threshold, ...]
-    texts: tuple[ValueText, ...]
-    colors: tuple[tuple[str, str], ...]
-    minimum: float | None
-    maximum: float | None
-    max_points: int
-    shows_windows: bool
-    no_value: str
-    texts_of: str
-    sort: str
-    ascending: bool
-    decimals: int | None
-    summaries: tuple[tuple[str, str], ...]
-
-
 def panel(
     view: View,
     series: Series,
@@ -81,7 +60,7 @@ def panel(
     unit: Unit | str | None = None,
     width: int = 12,
     height: int = 8,
-    **fields: Unpack[PanelFields],
+    **fields: Any,
 ) -> Panel:
     """A panel that takes title, unit and description from the series it is about.
 

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 BY_UID = {board.uid: board for board in BOARDS.values()}
 RUNBOOKS = sorted((REPOSITORY / "alerts" / "runbooks").glob("*.md"))
 PAGES = [*RUNBOOKS, *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
-KINDS = "job|node|fabric|executive|on-call|monitor|explorer"
+KINDS = "job|node|fabric|executive|on-call|monitor"
 NAMED_BOARD = re.compile(rf"`(lockstep-(?:{KINDS}))`([^`]*)")
 NAMED_ROW = re.compile(r"rows? (\*[^*]+\*(?:(?:, | and )\*[^*]+\*)*)")
 

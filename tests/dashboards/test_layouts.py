@@ -1,11 +1,9 @@
 """A layout is read into a board, and what it cannot mean is refused with file, row and panel."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lockstep_dashboards.boards import BOARDS, explorer
 from lockstep_dashboards.layout import FOLDER, read_board
 
 HEAD = """\
@@ -55,16 +53,3 @@ def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
     with pytest.raises(ValueError, match=r"x\.yaml: row 'R', panel .*") as refused:
         read_board(write(tmp_path, panel))
     assert reason in str(refused.value)
-
-
-def test_what_no_board_shows_is_in_a_closed_row_of_the_explorer() -> None:
-    boards = dict(BOARDS)
-    now = boards.pop("explorer.json")
-    node = boards["node.json"]
-    less = {**boards, "node.json": replace(node, rows=node.rows[:1])}
-    more = explorer(less, now.variables, now.annotations)
-    assert all(row.collapsed and len(row.panels) == 1 for row in more.rows)
-    texts = [panel.queries[0].expression for panel in more.panels]
-    assert sum(map(len, texts)) > sum(len(panel.queries[0].expression) for panel in now.panels)
-    assert all('cluster=~"$cluster"' in text for text in texts)
-    assert explorer(boards, now.variables, now.annotations) == now

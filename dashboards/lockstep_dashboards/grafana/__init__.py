@@ -1,4 +1,4 @@
-"""Boards as Grafana's JSON, by grafanalib and what it cannot say."""
+"""Boards as Grafana's JSON; grafanalib's names of what Grafana knows are bound here."""
 
 from lockstep_dashboards.grafana.board import GENERATED_NOTE, SCHEMA_VERSION, board_json, render
 

@@ -1,71 +1,62 @@
-"""Panels and their queries as grafanalib writes them, with what it cannot say in ``extraJson``."""
+"""Panels and their queries as Grafana's JSON, without the fields that Grafana fills in itself."""
 
 from typing import Any
 
 from grafanalib import core
 
-from lockstep_dashboards.grafana.views import parts_of_view
+from lockstep_catalogue.palette import VERMILION
 from lockstep_dashboards.links import column_links, series_links
 from lockstep_dashboards.packing import GridPosition
 from lockstep_dashboards.panel import SUMMARY, Panel, Query, View
 
-SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+Json = dict[str, Any]
+
+SOURCE = {"type": core.PLUGIN_ID_PROMETHEUS, "uid": "${datasource}"}
+_DASHES = {"fill": "dash", "dash": [10, 10]}
 
 
-def panel_json(panel: Panel, position: GridPosition, number: int) -> dict[str, Any]:
+def panel_json(panel: Panel, position: GridPosition, number: int) -> Json:
     """A panel in Grafana's JSON."""
-    view = parts_of_view(panel)
-    options = {"options": view.options} if view.options else {}
-    rendered: Any = view.grafanalib_class(
-        id=number,
-        title=panel.title,
-        description=panel.description,
-        gridPos=grid(position),
-        maxDataPoints=panel.max_points or None,
-        dataSource=SOURCE,
-        targets=[
-            _target(panel, query, ref_id)
-            for query, ref_id in zip(panel.queries, _ref_ids(panel), strict=True)
-        ],
-        transformations=_columns(panel) if panel.view is View.TABLE else [],
-        thresholds=_thresholds(panel),
-        extraJson={"type": panel.view.value, "fieldConfig": _field_config(panel)} | options,
-        **view.arguments,
-    )
-    written: dict[str, Any] = rendered.to_json_data()
-    return written
-
-
-def grid(position: GridPosition) -> core.GridPos:
-    """A position in grafanalib's words."""
-    return core.GridPos(x=position.x, y=position.y, w=position.width, h=position.height)
-
-
-def _target(panel: Panel, query: Query, ref_id: str) -> dict[str, Any]:
-    """One query of a panel."""
-    target = core.Target(
-        refId=ref_id,
-        datasource=SOURCE,
-        expr=query.expression,
-        format=_format(panel),
-        instant=panel.is_instant,
-        legendFormat=query.legend or "__auto",
-        intervalFactor=1,  # grafanalib's own 2 would ask for half of the points
-    )
-    written: dict[str, Any] = target.to_json_data()
-    return written | {
-        "editorMode": "code",
-        "range": not panel.is_instant,
-        # A slow step's exemplar leads to its trace; only buckets have some.
-        "exemplar": panel.view is View.TIME_SERIES and "_bucket{" in query.expression,
+    targets = [
+        _target(panel, query, ref_id)
+        for query, ref_id in zip(panel.queries, _ref_ids(panel), strict=True)
+    ]
+    return {
+        "type": panel.view.value,
+        "title": panel.title,
+        "description": panel.description,
+        "id": number,
+        "gridPos": grid(position),
+        "datasource": SOURCE,
+        **({"maxDataPoints": panel.max_points} if panel.max_points else {}),
+        "targets": targets,
+        **({"transformations": _columns(panel)} if panel.view is View.TABLE else {}),
+        "options": _options(panel),
+        "fieldConfig": {"defaults": _field_defaults(panel), "overrides": _overrides(panel)},
     }
 
 
-def _format(panel: Panel) -> str:
-    # As heatmap Grafana takes the differences of neighbouring series: right for buckets only.
+def grid(position: GridPosition) -> Json:
+    """A position as Grafana writes it."""
+    place = core.GridPos(x=position.x, y=position.y, w=position.width, h=position.height)
+    written: Json = place.to_json_data()
+    return written
+
+
+def _target(panel: Panel, query: Query, ref_id: str) -> Json:
+    """One query of a panel."""
+    target: Json = {"refId": ref_id, "expr": query.expression}
+    if panel.is_instant:
+        target["instant"] = True
+    if panel.view is View.TABLE:
+        return target | {"format": core.TABLE_TARGET_FORMAT}
     if panel.has_buckets:
-        return "heatmap"
-    return "table" if panel.view is View.TABLE else "time_series"
+        # As heatmap Grafana takes the differences of neighbouring series: right for buckets only.
+        target["format"] = "heatmap"
+    # A slow step's exemplar leads to its trace; only buckets have some.
+    if panel.view is View.TIME_SERIES and "_bucket{" in query.expression:
+        target["exemplar"] = True
+    return target | {"legendFormat": query.legend or "__auto"}
 
 
 def _ref_ids(panel: Panel) -> list[str]:
@@ -73,28 +64,80 @@ def _ref_ids(panel: Panel) -> list[str]:
     return [chr(ord("A") + number) for number in range(len(panel.queries))]
 
 
-def _thresholds(panel: Panel) -> list[dict[str, Any]]:
-    steps = [{"color": each.color, "value": each.at} for each in panel.thresholds]
-    return steps or [{"color": "text", "value": None}]
+def _options(panel: Panel) -> Json:
+    """The options in which a view differs from Grafana's own defaults."""
+    by = core.TableSortByField(panel.sorted_by, desc=not panel.ascending) if panel.queries else None
+    stat_color = "value" if panel.thresholds or panel.texts else "none"
+    last = {"legend": {"calcs": ["last"]}}
+    options: dict[View, Json] = {
+        View.TEXT: {"content": panel.content},
+        View.STAT: {"colorMode": stat_color, "graphMode": "none"},
+        View.BAR_GAUGE: {
+            "displayMode": core.GAUGE_DISPLAY_MODE_BASIC,
+            "orientation": core.ORIENTATION_HORIZONTAL,
+        },
+        View.TABLE: {"sortBy": [by.to_json_data()]} if by else {},
+        View.STATE_TIMELINE: {**last, "showValue": "never"},
+        View.TIME_SERIES: {**last, "tooltip": {"mode": "multi", "sort": "desc"}},
+        View.HEAT_MAP: _heat_map_options(panel),
+    }
+    return options[panel.view]
 
 
-def _field_config(panel: Panel) -> dict[str, Any]:
-    """What grafanalib's classes cannot say of the series, or each says in its own way."""
+def _heat_map_options(panel: Panel) -> Json:
+    ends = {"min": panel.minimum, "max": panel.maximum}
+    return {
+        "color": {
+            "mode": "opacity",  # schemes turn round on a dark ground, and mean the contrary there
+            "fill": VERMILION,
+            "scale": "exponential",
+            "exponent": 0.5,
+            **_without_nulls(ends),
+        },
+        "showValue": "never",
+        "yAxis": {"axisPlacement": "left", "unit": panel.unit},
+    }
+
+
+def _field_defaults(panel: Panel) -> Json:
+    """Unit, limits, texts and links of the series of a panel."""
+    custom: Json = {}
+    if panel.view is View.TIME_SERIES:
+        custom["fillOpacity"] = 60 if panel.stacked else 5
+        if panel.stacked:
+            custom["stacking"] = {"group": "A", "mode": "normal"}
+        if panel.thresholds:
+            custom["thresholdsStyle"] = {"mode": "dashed"}
+    if panel.view is View.STATE_TIMELINE:
+        custom["fillOpacity"] = 80
     defaults = {
         "unit": panel.unit,
-        "color": {"mode": parts_of_view(panel).color_mode},
-        "custom": parts_of_view(panel).custom,
-        "links": series_links(panel),
-        "mappings": [] if panel.texts_of else _mappings(panel),
-        "decimals": panel.decimals,
-        "noValue": panel.no_value or None,
         "min": panel.minimum,
         "max": panel.maximum,
+        "decimals": panel.decimals,
+        "noValue": panel.no_value or None,
+        "color": {"mode": "thresholds"} if panel.view is View.STATE_TIMELINE else None,
+        "thresholds": _thresholds(panel),
+        "mappings": None if panel.texts_of else _mappings(panel) or None,
+        "links": series_links(panel) or None,
+        "custom": custom or None,
     }
-    return {"defaults": defaults, "overrides": _overrides(panel)}
+    return _without_nulls(defaults)
 
 
-def _mappings(panel: Panel) -> list[dict[str, Any]]:
+def _without_nulls(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _thresholds(panel: Panel) -> Json | None:
+    """The limits; without any a bar has the colour of text, and not Grafana's green and red."""
+    steps = [{"color": each.color, "value": each.at} for each in panel.thresholds]
+    if not steps and panel.view not in {View.BAR_GAUGE, View.STATE_TIMELINE}:
+        return None
+    return {"mode": "absolute", "steps": steps or [{"color": "text", "value": None}]}
+
+
+def _mappings(panel: Panel) -> list[Json]:
     if not panel.texts:
         return []
     options = {
@@ -104,19 +147,20 @@ def _mappings(panel: Panel) -> list[dict[str, Any]]:
     return [{"type": "value", "options": options}]
 
 
-def _override(name: str, field: str, value: Any) -> dict[str, Any]:
+def _override(name: str, field: str, value: Any) -> Json:
     return {
         "matcher": {"id": "byName", "options": name},
         "properties": [{"id": field, "value": value}],
     }
 
 
-def _overrides(panel: Panel) -> list[dict[str, Any]]:
-    """Colours of single series, links of a table's labels, units of its values."""
+def _overrides(panel: Panel) -> list[Json]:
+    """Colours and dashes of single series, links of a table's labels, units of its values."""
     colors = [
         _override(name, "color", {"fixedColor": color, "mode": "fixed"})
         for name, color in panel.colors
     ]
+    dashes = [_override(name, "custom.lineStyle", _DASHES) for name in panel.dashed]
     links = [_override(name, "links", value) for name, value in column_links(panel).items()]
     units = [
         _override(query.heading, "unit", query.unit)
@@ -131,10 +175,10 @@ def _overrides(panel: Panel) -> list[dict[str, Any]]:
         # The sentence is for a table without rows, and not for a cell without a value.
         empty = [_override(name, "noValue", "") for name in panel.value_names if panel.no_value]
         texts += links + empty
-    return [*colors, *texts, *units]
+    return [*colors, *dashes, *texts, *units]
 
 
-def _columns(panel: Panel) -> list[dict[str, Any]]:
+def _columns(panel: Panel) -> list[Json]:
     """Labels in their order, then the values under their headings."""
     order = {label.name: index for index, label in enumerate(panel.columns)}
     several = len(panel.queries) > 1
@@ -144,7 +188,6 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
     excluded = [*panel.hidden, *ones]
     organize = {
         "excludeByName": {name: True for name in excluded if name not in order},
-        "includeByName": {},
         "indexByName": order | {value: len(order) + n for n, value in enumerate(values)},
         "renameByName": dict(zip(values, panel.value_names, strict=True)),
     }

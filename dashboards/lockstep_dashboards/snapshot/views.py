@@ -120,11 +120,12 @@ def _draw_lines(answer: PanelAnswer) -> Drawing:
     frames = [frame for frame in answer.frames if frame.last is not None]
     fixed = dict(panel.colors)
     legend = []
-    for frame, (color, dash) in zip(frames, series_styles(len(frames)), strict=True):
+    for frame, (color, own_dash) in zip(frames, series_styles(len(frames)), strict=True):
         # The last point may not be complete yet; what is older is not the value of now.
         now = next((x for x in reversed(frame.values[-2:]) if x is not None), None)
         value = "no value" if now is None else value_text(now, panel.unit, panel.decimals)
         own = css_color(fixed.get(frame.name, color), GREY)
+        dash = "dash" if frame.name in panel.dashed else own_dash
         legend.append(LegendEntry(name=frame.name, color=own, dash=dash, value=value))
     present = [value for frame in frames for value in frame.values if value is not None]
     series = [

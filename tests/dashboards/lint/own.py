@@ -11,11 +11,11 @@ from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Board, Panel, View
 
-from .promql_text import SERIES, selectors
+from .promql_text import selectors
 
 MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 25
-MAX_PANELS = 150
+MAX_PANELS = 180
 _ANNOTATIONS = ("Critical alerts", "Restarts")
 _ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 _SERIES = {each.name: each for each in _ALL}
@@ -26,8 +26,6 @@ _LIMIT = re.compile(
 )
 _ALERTS = re.compile(r"\bALERTS(?:_FOR_STATE)?\b(?:\{([^}]*)\})?")
 _LEAST_FIRST = re.compile(r"^bottomk\(")
-NOT_ON_A_BOARD: Mapping[str, str] = {}
-"""Metrics that no board shows, and why."""
 
 
 def _series(name: str) -> str:
@@ -193,22 +191,6 @@ OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "no-repeated-columns": _columns,
     "alerts-of-a-severity": _alerts,
 }
-
-
-def uncovered(boards: Mapping[str, Board]) -> Iterator[str]:
-    """Metrics of the catalogue that no board shows, and exceptions that are none."""
-    # The explorer names metrics in a matcher, so that words count and not selectors alone.
-    on_boards = {
-        _series(name)
-        for board in boards.values()
-        for _, expression in _queries(board)
-        for name in SERIES.findall(expression)
-    }
-    for metric in METRICS:
-        if metric.name not in on_boards and metric.name not in NOT_ON_A_BOARD:
-            yield f"{metric.name} is on no board"
-        if metric.name in on_boards and metric.name in NOT_ON_A_BOARD:
-            yield f"{metric.name} is on a board and excused from it"
 
 
 def too_many(boards: Mapping[str, Board]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from lockstep_dashboards.grafana import render
 from lockstep_dashboards.panel import Board
 
 from .dashboard_json import Json
-from .own import OWN_RULES, bad_uids, too_many, uncovered
+from .own import OWN_RULES, bad_uids, too_many
 from .upstream import EXCLUDED, RULES
 
 
@@ -41,7 +41,6 @@ def lint_board(board: Board) -> list[Complaint]:
 def lint_boards(boards: Mapping[str, Board]) -> list[Complaint]:
     """What all rules find in all boards, and in what they show together."""
     of_boards = [complaint for board in boards.values() for complaint in lint_board(board)]
-    of_all = [Complaint("all boards", "coverage", text) for text in uncovered(boards)]
     uids = [Complaint("all boards", "stable-uids", text) for text in bad_uids(boards)]
     number = [Complaint("all boards", "bounds", text) for text in too_many(boards)]
-    return [*of_boards, *of_all, *uids, *number]
+    return [*of_boards, *uids, *number]

@@ -135,11 +135,11 @@ format: $(READY) ## Format the code and fix what the linter can
 	ruff check --fix .
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
-	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	PYTHONPATH=bench $(BIN)/python -m coverage_page.from_spec
 	lockstep alerts generate
 	lockstep dashboards generate
+	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
 	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)

@@ -1,15 +1,15 @@
-"""The page: a table of measures, one of failure modes, and the metrics that nothing reads."""
+"""The page: a table of measures, one of failure modes, and one of deadlines."""
 
 from collections.abc import Iterable
 
 from coverage_page.failures import FAILURES, Failure
 from coverage_page.measures import MEASURES, Measure
-from coverage_page.usage import UNREAD, panels_of, rules_of, unread
+from coverage_page.usage import panels_of
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_catalogue import METRICS, Metric, Recorded
+from lockstep_catalogue import Metric, Recorded
 from lockstep_catalogue.windows import spelled
 
 _HEAD = """# Coverage
@@ -51,7 +51,7 @@ def alerts_of_failure(failure: Failure, spec: Spec) -> list[str]:
 def render() -> str:
     """The whole page as Markdown."""
     spec = read_spec(spec_path())
-    lines = [_HEAD, *_measures(spec), "", *_failures(spec), "", *_deadlines(spec), "", *_unread()]
+    lines = [_HEAD, *_measures(spec), "", *_failures(spec), "", *_deadlines(spec)]
     return "\n".join(lines) + "\n"
 
 
@@ -119,16 +119,3 @@ def _deadlines(spec: Spec) -> list[str]:
             cells = (f"{required} s", f"{seconds} s", f"{deadlines(alert, spec)} s", met)
             lines.append(_row(failure.id, f"`{alert}`", *cells))
     return lines
-
-
-def _unread() -> list[str]:
-    without = unread()
-    in_rules = sum(bool(rules_of(metric)) for metric in METRICS)
-    on_boards = sum(bool(panels_of((metric,))) for metric in METRICS)
-    counts = f"Of {len(METRICS)} metrics {in_rules} are read by rules and {on_boards} by boards"
-    if not without:
-        return ["## Metrics that nothing reads\n", f"{counts}; none is read by neither."]
-    sentence = f"{counts}; {len(without)} are read by neither, each for a reason:\n"
-    head = (_row("metric", "reason"), _row("---", "---"))
-    lines = ["## Metrics that nothing reads\n", sentence, *head]
-    return [*lines, *(_row(f"`{metric.name}`", UNREAD.get(metric, "")) for metric in without)]

@@ -1,4 +1,4 @@
-"""Which rules and panels read each series, by the generated files; and why some have none."""
+"""Readers of each series: rules and panels by the generated files, reports by their sources."""
 
 import json
 import re
@@ -10,13 +10,11 @@ from typing import Any
 
 import yaml
 
-from lockstep_catalogue import METRICS, RECORDED, Metric, Recorded, recorded
+from lockstep_catalogue import METRIC_MODULES, RECORDED, Metric, Recorded, recorded
 
 _REPOSITORY = Path(__file__).parents[2]
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-
-UNREAD: Mapping[Metric, str] = {}
-"""Metrics that neither a rule nor a board reads, each with its reason: none today."""
+_CONSTANT = re.compile(r"\b[a-z_]+\.[A-Z][A-Z0-9_]+\b")
 
 # Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
 # a counter has alerts.
@@ -42,13 +40,15 @@ def _panels(panels: list[dict[str, Any]], board: str) -> Iterator[Panel]:
 
 @cache
 def panels() -> tuple[Panel, ...]:
-    """Every panel of the generated boards."""
-    boards = sorted((_REPOSITORY / "dashboards/generated").glob("*.json"))
-    return tuple(
-        panel
-        for path in boards
-        for panel in _panels(json.loads(path.read_text(encoding="utf-8"))["panels"], path.stem)
-    )
+    """Every panel of the generated boards, then what their variables offer."""
+    found: list[Panel] = []
+    for path in sorted((_REPOSITORY / "dashboards/generated").glob("*.json")):
+        board = json.loads(path.read_text(encoding="utf-8"))
+        found += _panels(board["panels"], path.stem)
+        for variable in board["templating"]["list"]:
+            words = frozenset(_WORD.findall(variable.get("definition", "")))
+            found.append(Panel(path.stem, f"choice of {variable['label']}", words))
+    return tuple(found)
 
 
 @cache
@@ -79,9 +79,28 @@ def rules_of(series: Metric | Recorded) -> list[str]:
     return [name for name, words in rules().items() if _names(series) & words]
 
 
-def unread() -> list[Metric]:
-    """Metrics that no rule and no panel reads."""
-    return [m for m in METRICS if not rules_of(m) and not panels_of((m,))]
+@cache
+def _report_names() -> frozenset[str]:
+    """The metrics that the reports' sources name, as attributes of the catalogue's modules."""
+    sources = (_REPOSITORY / "reports/lockstep_reports").rglob("*.py")
+    words = set(_CONSTANT.findall(" ".join(path.read_text(encoding="utf-8") for path in sources)))
+    return frozenset(
+        value.name
+        for module in METRIC_MODULES
+        for constant, value in vars(module).items()
+        if isinstance(value, Metric)
+        if f"{module.__name__.rpartition('.')[2]}.{constant}" in words
+    )
+
+
+def readers(metric: Metric) -> list[str]:
+    """Of rule, panel and report those that read the metric."""
+    found = {
+        "rule": bool(rules_of(metric)),
+        "panel": bool(panels_of((metric,))),
+        "report": metric.name in _report_names(),
+    }
+    return [name for name, is_one in found.items() if is_one]
 
 
 def unread_records() -> list[Recorded]:

@@ -25,10 +25,9 @@ from lockstep_catalogue.metric import (
     collect,
 )
 
+METRIC_MODULES = (training, gpu, fabric, host, incidents, agent, ledger, feeds)
 METRICS: tuple[Metric, ...] = tuple(
-    metric
-    for module in (training, gpu, fabric, host, incidents, agent, ledger, feeds)
-    for metric in collect(module, Metric)
+    metric for module in METRIC_MODULES for metric in collect(module, Metric)
 )
 RECORDED: tuple[Recorded, ...] = collect(recorded, Recorded)
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
@@ -43,6 +42,7 @@ __all__ = [
     "FOREIGN",
     "METRICS",
     "METRIC_BY_NAME",
+    "METRIC_MODULES",
     "RECORDED",
     "Endpoint",
     "Foreign",

@@ -50,12 +50,6 @@ COLLECTOR_FAILURES = Metric(
     help="Runs of the collector that ended in an error.",
     source="the guard around each collector",
 )
-LANE_AGE = Metric(
-    name="lockstep_agent_lane_age_seconds",
-    labels=(WORKER,),
-    help="Time since the worker thread last completed a run of its collectors.",
-    source="the worker thread",
-)
 LANE_STALLED = Metric(
     name="lockstep_agent_lane_stalled",
     labels=(WORKER,),

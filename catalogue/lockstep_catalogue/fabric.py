@@ -61,8 +61,9 @@ _HW_COUNTERS = f"{_PORT}/hw_counters"
 _OF_PORT = (labels.DEVICE, labels.PORT)
 
 
-def _metric(name: str, text: str, source: str, *more: Label) -> Metric:
-    return Metric(name=name, labels=(*_OF_PORT, *more), help=text, source=source)
+def _metric(name: str, text: str, source: str, *more: Label, for_users: str = "") -> Metric:
+    labels = (*_OF_PORT, *more)
+    return Metric(name=name, labels=labels, help=text, source=source, for_users=for_users)
 
 
 PORT_INFO = _metric(
@@ -88,6 +89,7 @@ PORT_STATE_INFO = _metric(
     f"{_PORT}/state, phys_state",
     labels.PORT_STATE,
     labels.PHYSICAL_STATE,
+    for_users="node_exporter: node_infiniband_state_id, _physical_state_id",
 )
 PORT_RATE = _metric(
     "lockstep_fabric_port_rate_bytes_per_second",
@@ -98,11 +100,6 @@ PORT_RATE_EXPECTED = _metric(
     "lockstep_fabric_port_rate_expected_bytes_per_second",
     "Best rate of the node's ports of this board since the agent started, or its interface's.",
     f"{_PORT}/rate, /sys/class/net/INTERFACE/speed",
-)
-PORT_LANES = _metric(
-    "lockstep_fabric_port_lanes",
-    "Lanes of the port's link.",
-    f"{_PORT}/rate",
 )
 # port_rcv_data and port_xmit_data count words of four bytes; EFA counts bytes.
 PORT_BYTES = _metric(
@@ -117,12 +114,14 @@ PORT_PACKETS = _metric(
     f"{_COUNTERS}/port_rcv_packets, unicast_rcv_packets, multicast_rcv_packets and of transmission",
     labels.DIRECTION,
     labels.CAST,
+    for_users="node_exporter: node_infiniband_port_packets_transmitted_total",
 )
 PORT_EXTENDED_BYTES = _metric(
     "lockstep_fabric_port_extended_bytes_total",
     "Bytes through the port, by the separate 64-bit counters of older kernels.",
     f"{_PORT}/counters_ext/port_rcv_data_64, port_xmit_data_64 x 4",
     labels.DIRECTION,
+    for_users="node_exporter: node_infiniband_legacy_data_received_bytes_total",
 )
 PORT_EXTENDED_PACKETS = _metric(
     "lockstep_fabric_port_extended_packets_total",
@@ -130,6 +129,7 @@ PORT_EXTENDED_PACKETS = _metric(
     f"{_PORT}/counters_ext/port_rcv_packets_64, port_xmit_packets_64, port_unicast_rcv_packets",
     labels.DIRECTION,
     labels.CAST,
+    for_users="node_exporter: node_infiniband_legacy_unicast_packets_received_total",
 )
 # A high share on one rail means back-pressure from a congested port elsewhere.
 PORT_WAIT = _metric(
@@ -151,11 +151,6 @@ PORT_SATURATED = _metric(
     "1 on an error counter at its ceiling, which no longer counts; else absent.",
     f"{_COUNTERS}, against the 4, 8 or 16 bits of each",
     labels.PORT_ERROR,
-)
-PORT_SATURATED_COUNTERS = _metric(
-    "lockstep_fabric_port_saturated_counters",
-    "Number of the port's error counters at their ceiling.",
-    f"{_COUNTERS}, against the 4, 8 or 16 bits of each",
 )
 # The queue pair is in error from here on, and NCCL's communicator with it.
 RDMA_RETRIES_EXCEEDED = _metric(
@@ -224,6 +219,7 @@ NET_PACKETS = Metric(
     labels=(labels.DEVICE, labels.DIRECTION),
     help="Packets through the interface.",
     source=f"{_STATISTICS}/rx_packets, tx_packets",
+    for_users="node_exporter: node_network_receive_packets_total",
 )
 NET_ERRORS = Metric(
     name="lockstep_fabric_net_errors_total",
@@ -236,6 +232,7 @@ NET_DROPPED = Metric(
     labels=(labels.DEVICE, labels.DIRECTION),
     help="Packets that the interface or the host dropped.",
     source=f"{_STATISTICS}/rx_dropped, tx_dropped",
+    for_users="node_exporter: node_network_receive_drop_total",
 )
 NET_CARRIER_CHANGES = Metric(
     name="lockstep_fabric_net_carrier_changes_total",
@@ -250,23 +247,19 @@ NET_SPEED_MAX = Metric(
     help="Fastest line rate that adapter and transceiver support.",
     source="ethtool: supported link modes",
 )
-NET_VIRTUAL_FUNCTIONS = Metric(
-    name="lockstep_fabric_net_virtual_functions",
-    labels=(labels.DEVICE,),
-    help="Virtual functions of the port; they do not count as ports.",
-    source="/sys/class/net/DEVICE/device/sriov_numvfs",
-)
 BOND_MEMBERS = Metric(
     name="lockstep_fabric_bond_members",
     labels=(labels.DEVICE,),
     help="Interfaces in the bond.",
     source="/sys/class/net/DEVICE/bonding/slaves",
+    for_users="node_exporter: node_bonding_slaves",
 )
 BOND_MEMBERS_UP = Metric(
     name="lockstep_fabric_bond_members_up",
     labels=(labels.DEVICE,),
     help="Interfaces of the bond that are operationally up.",
     source="/sys/class/net/MEMBER/operstate",
+    for_users="node_exporter: node_bonding_active",
 )
 NET_PAUSES = Metric(
     name="lockstep_fabric_net_pause_frames_total",

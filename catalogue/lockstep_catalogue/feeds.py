@@ -29,7 +29,6 @@ ASKED = _metric(
     "asked_timestamp_seconds", (),
     "Wall clock up to which a feed has delivered what its scheduler knows.",
 )  # fmt: skip
-ROWS = _metric("rows_total", (), "Rows or changes of objects that a feed read of its scheduler.")
 LEFT_OUT = _metric(
     "left_out_total", (), "Rows or objects that a feed could not read; each is logged."
 )
@@ -44,12 +43,3 @@ CONTACT = _metric(
     "contact_timestamp_seconds", (OBJECT_KIND,),
     "Wall clock of the server's last answer or change of a kind, also where nothing changed.",
 )  # fmt: skip
-LISTED = _metric(
-    "listed_timestamp_seconds", (OBJECT_KIND,), "Wall clock of the last list of a kind; 0 without."
-)
-CHANGED = _metric(
-    "changed_timestamp_seconds",
-    (OBJECT_KIND,),
-    "Wall clock of the last change of a kind; 0 without.",
-)
-LISTS = _metric("lists_total", (OBJECT_KIND,), "Lists of a kind that the feed has read.")

@@ -35,6 +35,7 @@ GPU_DRIVER_INFO = Metric(
     labels=(labels.VERSION, labels.CUDA),
     help="Version of the GPU driver, always 1; absent without a driver.",
     source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
+    for_users="dcgm-exporter: label DCGM_FI_DRIVER_VERSION",
 )
 # A GPU that fell off the bus is in one count and missing in the other.
 GPU_COUNT = Metric(
@@ -66,6 +67,7 @@ GPU_MEMORY_COPY = _declare_gpu(
     "lockstep_gpu_memory_copy_utilization_ratio",
     "Share of the driver's last window in which memory was read or written.",
     "nvmlDeviceGetUtilizationRates memory",
+    for_users="dcgm-exporter: DCGM_FI_DEV_MEM_COPY_UTIL",
 )
 GPU_MEMORY_TOTAL = _declare_gpu(
     "lockstep_gpu_memory_total_bytes", "Memory of the GPU.", "nvmlDeviceGetMemoryInfo total"
@@ -99,6 +101,7 @@ GPU_MIG_ENABLED = _declare_gpu(
     "lockstep_gpu_mig_enabled",
     "1 when the GPU is split into instances, else 0.",
     "nvmlDeviceGetMigMode",
+    for_users="nvidia_gpu_exporter: mig_mode_current",
 )
 GPU_MIG_INFO = _declare_gpu(
     "lockstep_gpu_mig_info",
@@ -132,23 +135,14 @@ GPU_POWER_AVERAGE = _declare_gpu(
     "lockstep_gpu_power_average_watts",
     "Power drawn by the GPU, averaged by the driver over about a second.",
     "field 185 / 1000",
-)
-# Scope 2 is measured on Hopper: 43 W on an idle H200, 98 W on a loaded one.
-GPU_MEMORY_POWER = _declare_gpu(
-    "lockstep_gpu_memory_power_watts",
-    "Power drawn by the memory of the GPU, averaged by the driver.",
-    "field 185 of scope 2 / 1000",
-)
-GPU_MODULE_POWER = _declare_gpu(
-    "lockstep_gpu_module_power_watts",
-    "Power drawn by the module of GPU and CPU.",
-    "field 186 of scope 1 / 1000",
+    for_users="dcgm-exporter: DCGM_FI_DEV_POWER_USAGE",
 )
 # Its rate is the true mean power, which no sampling can miss.
 GPU_ENERGY = _declare_gpu(
     "lockstep_gpu_energy_joules_total",
     "Energy used by the GPU since the driver was loaded.",
     "field 83, else nvmlDeviceGetTotalEnergyConsumption / 1000",
+    for_users="dcgm-exporter: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
 )
 GPU_POWER_LIMIT = _declare_gpu(
     "lockstep_gpu_power_limit_watts",
@@ -161,12 +155,6 @@ GPU_POWER_WINDOW = _declare_gpu(
     "lockstep_gpu_power_window_watts",
     "Power of the GPU over the agent's window, from the driver's own samples.",
     "nvmlDeviceGetSamples of total power",
-    (labels.STATISTIC,),
-)
-GPU_UTILIZATION_WINDOW = _declare_gpu(
-    "lockstep_gpu_utilization_window_ratio",
-    "Utilization of the GPU over the agent's window, from the driver's own samples.",
-    "nvmlDeviceGetSamples of GPU utilization",
     (labels.STATISTIC,),
 )
 GPU_CLOCK_WINDOW = _declare_gpu(
@@ -186,11 +174,13 @@ GPU_CLOCK_MAX = _declare_gpu(
     "Highest clock of the GPU by domain.",
     "nvmlDeviceGetMaxClockInfo x 1e6",
     (labels.DOMAIN,),
+    for_users="nvidia_gpu_exporter: clocks_max_sm_clock_hz",
 )
 GPU_PSTATE = _declare_gpu(
     "lockstep_gpu_performance_state",
     "Performance state, from 0, the fastest, to 15.",
     "nvmlDeviceGetPerformanceState",
+    for_users="nvidia_gpu_exporter: pstate",
 )
 # An H100 and an H200 report the nine bits 0x1ff as supported.
 GPU_THROTTLE_ACTIVE = _declare_gpu(
@@ -223,6 +213,7 @@ GPU_TEMPERATURE_LIMIT = _declare_gpu(
     "Temperature from which the driver acts, where it reports one.",
     "nvmlDeviceGetTemperatureThreshold",
     (labels.THRESHOLD,),
+    for_users="dcgm-exporter: DCGM_FI_DEV_SLOWDOWN_TEMP, _SHUTDOWN_TEMP",
 )
 # From Ada and Hopper on thresholds are offsets from T.Limit. Fixed limits of 85 or 90 C would be
 # wrong: an H100 slows down at 89 C.
@@ -231,6 +222,7 @@ GPU_TEMPERATURE_LIMIT_MARGIN = _declare_gpu(
     "Margin at which the driver acts, where it reports thresholds as margins.",
     "fields 193 to 196",
     (labels.THRESHOLD,),
+    for_users="dcgm-exporter: DCGM_FI_DEV_GPU_TEMP_LIMIT",
 )
 
 # Metrics of the activity of a GPU's units: by GPM from Hopper on, by DCGM before.
@@ -242,16 +234,11 @@ GPU_SM_ACTIVE = _declare_gpu(
     "Share of time, over all multiprocessors, in which one had work.",
     "GPM 2, DCGM 1002",
 )
-GPU_SM_ACTIVE_WINDOW = _declare_gpu(
-    "lockstep_gpu_sm_active_window_ratio",
-    "Activity of the multiprocessors over the agent's window, from its ticks.",
-    "GPM 2 of each tick",
-    (labels.STATISTIC,),
-)
 GPU_SM_OCCUPANCY = _declare_gpu(
     "lockstep_gpu_sm_occupancy_ratio",
     "Warps resident on the multiprocessors as a share of the most that fit.",
     "GPM 3, DCGM 1003",
+    for_users="dcgm-exporter: DCGM_FI_PROF_SM_OCCUPANCY",
 )
 GPU_TENSOR_ACTIVE = _declare_gpu(
     "lockstep_gpu_tensor_active_ratio",
@@ -268,6 +255,7 @@ GPU_GRAPHICS_ACTIVE = _declare_gpu(
     "lockstep_gpu_graphics_engine_active_ratio",
     "Share of time in which the graphics and compute engine worked.",
     "GPM 1, DCGM 1001",
+    for_users="dcgm-exporter: DCGM_FI_PROF_GR_ENGINE_ACTIVE",
 )
 # nvmlDeviceGetUtilizationRates has no data on an instance.
 GPU_MIG_SM_ACTIVE = _declare_gpu(
@@ -297,12 +285,6 @@ GPU_SRAM_THRESHOLD_EXCEEDED = _declare_gpu(
     "lockstep_gpu_sram_ecc_threshold_exceeded",
     "1 when the GPU has so many SRAM errors that it should be replaced, else 0.",
     "nvmlDeviceGetSramEccErrorStatus",
-)
-GPU_SRAM_UNCORRECTED = _declare_gpu(
-    "lockstep_gpu_sram_uncorrected_errors_total",
-    "Uncorrected SRAM errors over the life of the GPU, by unit.",
-    "nvmlDeviceGetSramEccErrorStatus",
-    (labels.SRAM_UNIT,),
 )
 GPU_REMAPPED_ROWS = _declare_gpu(
     "lockstep_gpu_remapped_rows_total",
@@ -426,18 +408,21 @@ NVLINK_BIT_ERROR = _declare_gpu(
     "Bit error ratio of the worst NVLink of the GPU.",
     "fields 220, 222, 293",
     (labels.BER,),
+    for_users="dcgm-exporter: DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER",
 )
 NVLINK_FABRIC_STATE = _declare_gpu(
     "lockstep_nvlink_fabric_state_info",
     "Progress of the GPU in joining the NVLink fabric, always 1 on the present state.",
     "nvmlDeviceGetGpuFabricInfoV state",
     (labels.FABRIC_STATE,),
+    for_users="dcgm-exporter: DCGM_FI_DEV_FABRIC_MANAGER_STATUS",
 )
 NVLINK_FABRIC_INFO = _declare_gpu(
     "lockstep_nvlink_fabric_info",
     "NVLink fabric and clique of the GPU, always 1.",
     "nvmlDeviceGetGpuFabricInfoV",
     (labels.CLIQUE, labels.FABRIC),
+    for_users="dcgm-exporter: DCGM_FI_DEV_FABRIC_CLUSTER_UUID, _CLIQUE_ID",
 )
 # The health mask says something on NVL72; an H100 has no summary.
 NVLINK_FABRIC_UNHEALTHY = _declare_gpu(
@@ -445,6 +430,7 @@ NVLINK_FABRIC_UNHEALTHY = _declare_gpu(
     "1 when the fabric's check of the GPU fails, 0 when it passes; absent without an answer.",
     "nvmlDeviceGetGpuFabricInfoV healthMask",
     (labels.CHECK,),
+    for_users="dcgm-exporter: DCGM_FI_DEV_FABRIC_HEALTH_MASK",
 )
 
 # Metrics of a GPU's PCIe link; by the driver (NVML).

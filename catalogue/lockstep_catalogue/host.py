@@ -4,8 +4,8 @@ from lockstep_catalogue import labels
 from lockstep_catalogue.metric import Label, Metric
 
 
-def _metric(name: str, text: str, source: str, *by: Label) -> Metric:
-    return Metric(name=name, labels=by, help=text, source=source)
+def _metric(name: str, text: str, source: str, *by: Label, for_users: str = "") -> Metric:
+    return Metric(name=name, labels=by, help=text, source=source, for_users=for_users)
 
 
 _CGROUP = "cgroup of the job's ranks (v2; v1 where that is mounted)"
@@ -22,6 +22,7 @@ STEAL_SECONDS = _metric(
     "lockstep_host_cpu_steal_seconds_total",
     "Processor time that the hypervisor gave to other machines, over all processors.",
     "/proc/stat",
+    for_users="node_exporter: node_cpu_seconds_total of mode steal",
 )
 MEMORY_TOTAL = _metric(
     "lockstep_host_memory_total_bytes",

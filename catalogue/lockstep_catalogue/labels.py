@@ -75,11 +75,6 @@ LOCATION = Label(
     help="kind of memory",
     values=("dram", "sram", "l1", "l2", "register_file", "texture", "cbu"),
 )
-SRAM_UNIT = Label(
-    name="sram_unit",
-    help="unit that holds the SRAM",
-    values=("l2", "sm", "pcie", "mcu", "other"),
-)
 AVAILABILITY = Label(
     name="availability",
     help="how many spare rows a bank has left",

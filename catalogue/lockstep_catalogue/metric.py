@@ -125,6 +125,7 @@ class Metric(_Family):
         page_field: field of the rank page's periodic slot that holds this total; the agent sums it
             over the ranks of a node, by item where the field has items.
         endpoint: the program that serves the family, and no other does.
+        for_users: why the family is served though no rule, panel or report of Lockstep reads it.
 
     Raises:
         ValueError: name, help or buckets are not allowed; the message says which.
@@ -135,6 +136,7 @@ class Metric(_Family):
     stability: Stability = Stability.TRIAL
     page_field: str = ""
     endpoint: Endpoint = Endpoint.AGENT
+    for_users: str = ""
     kind: Kind = field(init=False, compare=False)
     unit: Unit = field(init=False, compare=False)
 

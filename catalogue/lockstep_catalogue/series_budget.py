@@ -15,7 +15,6 @@ SPARSE: tuple[Metric, ...] = (
     gpu.GPU_THROTTLE_ACTIVE,
     gpu.GPU_THROTTLE_SECONDS,
     gpu.GPU_ECC_ERRORS,
-    gpu.GPU_SRAM_UNCORRECTED,
     gpu.GPU_REMAPPED_ROWS,
     gpu.GPU_REMAP_BANKS,
     gpu.GPU_RETIRED_PAGES,
@@ -45,7 +44,6 @@ SPARSE: tuple[Metric, ...] = (
 DETAIL: tuple[Metric, ...] = (
     # Other values every tick, and nothing is judged by them.
     agent.COLLECTOR_DURATION,
-    agent.LANE_AGE,
     # Constants of a model of GPU.
     gpu.GPU_CLOCK_MAX,
     gpu.GPU_TEMPERATURE_LIMIT,
@@ -67,7 +65,6 @@ THINNING: dict[str, tuple[Metric, ...]] = {
         gpu.GPU_PCIE_GENERATION_MAX,
         gpu.GPU_PCIE_WIDTH_MAX,
         fabric.NET_SPEED_MAX,
-        fabric.PORT_LANES,
     ),
     "storage": (host.STORAGE_REQUESTS, host.STORAGE_SECONDS, host.STORAGE_BYTES),
     # Bytes stay.
@@ -78,9 +75,7 @@ THINNING: dict[str, tuple[Metric, ...]] = {
     ),
     "windows": (
         gpu.GPU_POWER_WINDOW,
-        gpu.GPU_UTILIZATION_WINDOW,
         gpu.GPU_CLOCK_WINDOW,
-        gpu.GPU_SM_ACTIVE_WINDOW,
     ),
     "port_errors": (
         fabric.RDMA_CONGESTION,

@@ -112,6 +112,6 @@ def gpu_collectors(
     gpu: Gpu, window_seconds: float, *, detail: bool = False
 ) -> tuple[Collector, ...]:
     """The collectors of one GPU, in the order in which its worker runs them."""
-    windows = (GpuWindows(gpu, window_seconds), GpuActivity(gpu, window_seconds))
+    windows = (GpuWindows(gpu, window_seconds), GpuActivity(gpu))
     builders = (*_GPU_COLLECTORS, *(_GPU_DETAIL_COLLECTORS if detail else ()))
     return (*(build(gpu) for build in builders), *windows)

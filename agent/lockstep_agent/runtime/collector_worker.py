@@ -57,7 +57,6 @@ class CollectorWorker:
         self._runs: deque[Run] = deque(maxlen=1000)
         self._lost_state = ""
         self._run_start_seconds: float | None = None
-        self._run_end_seconds: float | None = None
         self._has_logged_hang = False
         # A queue and a lock wake a thread in a third of the time that an Event takes.
         self._requests, self._busy = SimpleQueue[bool](), threading.Lock()
@@ -110,17 +109,12 @@ class CollectorWorker:
         state = self.state
         self._log_hang(state == HUNG)
         parts = (tuple(self._silence(state)),) if state else self._latest
-        age = () if self._run_end_seconds is None else (self._age(self._run_end_seconds),)
-        return (*parts, self._stalled[state == HUNG], age)
+        return (*parts, self._stalled[state == HUNG])
 
     def take_runs(self) -> Iterator[Run]:
         """The runs since the last call, oldest first."""
         while self._runs:
             yield self._runs.popleft()
-
-    def _age(self, since_seconds: float) -> Reading:
-        seconds = max(self._clock() - since_seconds, 0.0)
-        return Reading(agent.LANE_AGE, (self.name,), seconds)
 
     def _log_hang(self, hung: bool) -> None:
         if hung and not self._has_logged_hang:
@@ -136,7 +130,6 @@ class CollectorWorker:
     def _run(self) -> None:
         while self._requests.get():
             self._run_due_collectors()
-            self._run_end_seconds = self._clock()
             self._run_start_seconds = None
             self._busy.release()
 

@@ -1,5 +1,6 @@
 """The page docs/metrics.md."""
 
+from coverage_page.usage import readers
 from lockstep_catalogue import (
     FOREIGN,
     METRICS,
@@ -22,7 +23,9 @@ _HEAD = """# Metrics
 
 Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown is absent.
 Stable names change only with a major version, trial names may still change. A sparse series is
-served from its first value other than 0 on, one of detail with `--detail` only (decision 13)."""
+served from its first value other than 0 on, one of detail with `--detail` only (decision 13).
+*Read by* is computed from the generated rules, the boards and the sources of the reports; what none
+of them reads is there for people's own boards, and names the exporter that has it too."""
 _SECTIONS: dict[Metric, str] = {
     training.RANK_INFO: "Training",
     gpu.GPU_INFO: "GPU",
@@ -50,9 +53,10 @@ def _row(metric: Metric) -> str:
     labels = ", ".join(label.name for label in metric.exposed_labels)
     unit = metric.unit.value or "1"
     when = " (sparse)" if metric in SPARSE else " (detail)" if metric in DETAIL else ""
+    read_by = ", ".join(readers(metric)) or f"users; {metric.for_users}"
     return (
         f"| `{metric.name}` | {metric.kind.value} | {unit} | {labels} | {metric.help}{when} "
-        f"| {metric.source} | {metric.stability.value} |"
+        f"| {metric.source} | {read_by} | {metric.stability.value} |"
     )
 
 
@@ -68,8 +72,8 @@ def render() -> str:
     for metric in METRICS:
         if metric in _SECTIONS:
             lines += ["", f"## {_SECTIONS[metric]}\n"]
-            lines += ["| name | type | unit | labels | meaning | source | stability |"]
-            lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+            lines += ["| name | type | unit | labels | meaning | source | read by | stability |"]
+            lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
         lines.append(_row(metric))
     lines += ["", "## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{r.name}` | {r.unit.value or '1'} | {r.help} |" for r in RECORDED]

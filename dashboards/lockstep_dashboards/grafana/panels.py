@@ -38,8 +38,9 @@ def panel_json(panel: Panel, position: GridPosition, number: int) -> Json:
 
 def grid(position: GridPosition) -> Json:
     """A position as Grafana writes it."""
-    place = core.GridPos(x=position.x, y=position.y, w=position.width, h=position.height)
-    written: Json = place.to_json_data()
+    written: Json = core.GridPos(
+        x=position.x, y=position.y, w=position.width, h=position.height
+    ).to_json_data()
     return written
 
 
@@ -92,7 +93,7 @@ def _heat_map_options(panel: Panel) -> Json:
             "fill": VERMILION,
             "scale": "exponential",
             "exponent": 0.5,
-            **_without_nulls(ends),
+            **_drop_nulls(ends),
         },
         "showValue": "never",
         "yAxis": {"axisPlacement": "left", "unit": panel.unit},
@@ -122,10 +123,10 @@ def _field_defaults(panel: Panel) -> Json:
         "links": series_links(panel) or None,
         "custom": custom or None,
     }
-    return _without_nulls(defaults)
+    return _drop_nulls(defaults)
 
 
-def _without_nulls(fields: Json) -> Json:
+def _drop_nulls(fields: Json) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 

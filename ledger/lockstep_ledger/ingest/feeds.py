@@ -14,26 +14,18 @@ _MAX_KINDS = 200
 _Number = Annotated[float, Meta(ge=0, lt=1e12)]
 _KindName = Annotated[str, Meta(pattern=r"^[a-z0-9.-]{1,253}$")]
 _COUNTED = {
-    "rows": (feeds.ROWS.name, ()),
     "left_out": (feeds.LEFT_OUT.name, ()),
     "workloads_left_out": (feeds.WORKLOADS_LEFT_OUT.name, ()),
     "delivered": (feeds.EVENTS.name, ("delivered",)),
     "refused": (feeds.EVENTS.name, ("refused",)),
 }
-_OF_KIND = {
-    "contact": feeds.CONTACT, "listed": feeds.LISTED, "changed": feeds.CHANGED,
-    "lists": feeds.LISTS,
-}  # fmt: skip
 
 
 class KindReport(msgspec.Struct, frozen=True):
-    """How a feed sees one kind of objects: its state, three times, and the number of lists."""
+    """How a feed sees one kind of objects: its state, and when the server last answered."""
 
     state: Literal["listing", "followed", "refused", "away", "absent"]
     contact: _Number
-    listed: _Number
-    changed: _Number
-    lists: _Number
 
 
 class FeedReport(msgspec.Struct, frozen=True):
@@ -46,7 +38,6 @@ class FeedReport(msgspec.Struct, frozen=True):
 
     source: Literal["slurm", "kubernetes"]
     time: _Number
-    rows: _Number
     left_out: _Number
     workloads_left_out: _Number = 0.0
     delivered: _Number = 0.0
@@ -94,6 +85,5 @@ class Feeds:
                 for state in feeds.FOLLOWING.values:
                     samples[feeds.KINDS.name, (*key, state)] = states[state]
             for kind, report in newest.kinds.items():
-                for member, metric in _OF_KIND.items():
-                    samples[metric.name, (*key, kind)] = getattr(report, member)
+                samples[feeds.CONTACT.name, (*key, kind)] = report.contact
         return samples

@@ -130,7 +130,6 @@ def test_virtual_functions_and_ip_over_infiniband_are_not_ports(
     assert {metric for metric, labels in values if labels == ("ib0",)} == {
         fabric.NET_CARRIER_CHANGES
     }
-    assert values[fabric.NET_VIRTUAL_FUNCTIONS, ("ens0np0",)] == 0
 
 
 def test_a_bond_counts_its_members(tmp_path: Path) -> None:

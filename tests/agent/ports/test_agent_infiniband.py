@@ -55,9 +55,7 @@ NAMES = {
 }
 NOT_IN_NODE_EXPORTER = (
     metrics.PORT_UP,
-    metrics.PORT_LANES,
     metrics.PORT_SATURATED,
-    metrics.PORT_SATURATED_COUNTERS,
 )
 
 
@@ -118,7 +116,6 @@ def test_mlx5_and_omni_path_are_read_with_their_own_counters(tmp_path: Path) -> 
     assert values[metrics.RDMA_QP_ERRORS, (*roce, "responder_completion")] == 8109
     assert values[metrics.PORT_BYTES, (*omni_path, "receive")] == 345_091_702_026 * 4
     assert values[metrics.PORT_RATE, omni_path] == 12.5e9
-    assert values[metrics.PORT_LANES, roce] == 1
     assert not [labels for metric, labels in values if metric is metrics.RDMA_RETRIES_EXCEEDED]
 
 
@@ -135,7 +132,6 @@ def test_a_counter_at_its_ceiling_is_saturated_and_one_beyond_is_not(tmp_path: P
     values = values_below(tmp_path)
     saturated = {labels[2] for metric, labels in values if metric is metrics.PORT_SATURATED}
     assert saturated == {"link_downed", "symbol", "local_link_integrity"}
-    assert values[metrics.PORT_SATURATED_COUNTERS, ("mlx5_0", "1")] == 3
 
 
 def test_efa_counts_bytes_and_its_state_is_ignored(tmp_path: Path) -> None:
@@ -171,7 +167,6 @@ def test_one_bad_file_costs_one_series(tmp_path: Path) -> None:
         (metrics.PORT_ERRORS, (*port_labels, "receive")),
         (metrics.PORT_BYTES, (*port_labels, "receive")),
         (metrics.PORT_RATE, port_labels),
-        (metrics.PORT_LANES, port_labels),
     }
 
 

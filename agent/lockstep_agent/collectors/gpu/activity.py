@@ -1,10 +1,8 @@
 """One GPU: the activity of its units since the last tick (GPM, from Hopper on)."""
 
-import time
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu.window import Window, window_readings
 from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_catalogue import gpu as metrics
@@ -29,31 +27,23 @@ _ACTIVITY = {
 
 
 class GpuActivity:
-    """Reads GPM once a tick: its means cover all the time between two ticks.
-
-    Args:
-        window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
-    """
+    """Reads GPM once a tick: its means cover all the time between two ticks."""
 
     name = "gpu_activity"
     tier = Tier.EVERY_TICK
 
-    def __init__(self, gpu: Gpu, window_seconds: float) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._gpm = Gpm(gpu, _ACTIVITY)
-        self._window = Window(window_seconds)
 
     def collect(self) -> Iterator[Reading]:
-        """Means since the last tick; for the multiprocessors also over the window."""
+        """Means since the last tick."""
         # GPM leaves the profiling counters free: Nsight and CUPTI still work, unlike beside DCGM's
         # profiling (https://github.com/NVIDIA/DCGM/issues/62)
         values, labels = self._gpm.read(), self._gpu.labels
         for number, value in values.items():
             metric, extra_labels, factor = _ACTIVITY[number]
             yield Reading(metric, (*labels, *extra_labels), value * factor)
-        if _SM in values:
-            self._window.add(time.monotonic(), (values[_SM],))
-            yield from window_readings(metrics.GPU_SM_ACTIVE_WINDOW, labels, self._window, _PERCENT)
 
 
 class MigActivity:

@@ -7,7 +7,7 @@ from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
 from lockstep_agent.sources.nvml import Gpu, ids
 from lockstep_catalogue import gpu as metrics
-from lockstep_catalogue.labels import AVAILABILITY, SRAM_UNIT
+from lockstep_catalogue.labels import AVAILABILITY
 
 _CORRECTED, _UNCORRECTED = "corrected", "uncorrected"
 _KINDS = {
@@ -48,13 +48,6 @@ _RETIRED = {
     "double_bit": ids.NVML_FI_DEV_RETIRED_DBE,
 }
 _RETIRED_PENDING = ids.NVML_FI_DEV_RETIRED_PENDING
-_BUCKETS = {
-    "l2": "aggregateUncBucketL2",
-    "sm": "aggregateUncBucketSm",
-    "pcie": "aggregateUncBucketPcie",
-    "mcu": "aggregateUncBucketMcu",
-    "other": "aggregateUncBucketOther",
-}
 
 
 @gpu_collector("gpu_faults", Tier.TEN_SECONDS, unscoped(*_TOTALS.values(), _RECOVERY))
@@ -99,9 +92,6 @@ def lifetime_faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
     if sram is not None:
         exceeded = 1 if sram.bThresholdExceeded else 0
         yield Reading(metrics.GPU_SRAM_THRESHOLD_EXCEEDED, gpu.labels, exceeded)
-        for unit in SRAM_UNIT.values:
-            count = getattr(sram, _BUCKETS[unit])
-            yield Reading(metrics.GPU_SRAM_UNCORRECTED, (*gpu.labels, unit), count)
     # GPUs before Ampere retire pages; later ones remap rows
     yield from read_by_label(metrics.GPU_RETIRED_PAGES, gpu.labels, _RETIRED, values)
     if (_RETIRED_PENDING, 0) in values:

@@ -13,7 +13,6 @@ from lockstep_catalogue import gpu as metrics
 # the driver fills these rings by itself: peaks of a tenth of a second show without a fast loop
 _RINGS = {
     ids.NVML_TOTAL_POWER_SAMPLES: (metrics.GPU_POWER_WINDOW, 1e-3),
-    ids.NVML_GPU_UTILIZATION_SAMPLES: (metrics.GPU_UTILIZATION_WINDOW, 1e-2),
     ids.NVML_PROCESSOR_CLK_SAMPLES: (metrics.GPU_CLOCK_WINDOW, 1e6),
 }
 _MAX_ADDITIONS = 4096

@@ -54,12 +54,10 @@ class InfinibandErrors:
                 names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
                 yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)
         yield from present(metrics.PORT_RATE, labels, port_state.bytes_per_second)
-        yield from present(metrics.PORT_LANES, labels, port_state.lanes)
 
     def _counters(self, port: RdmaPort) -> Iterator[Reading]:
         paths = counter_files(port)
         exported: set[tuple[str, tuple[str, ...]]] = set()
-        num_narrow = num_saturated = 0
         for counter in self._counter_table:
             # a driver may have two names for one counter: the first in the table is exported
             key = (counter.metric.name, counter.extra_labels)
@@ -73,13 +71,9 @@ class InfinibandErrors:
             exported.add(key)
             labels = (*port.labels, *counter.extra_labels)
             yield Reading(counter.metric, labels, value * counter.factor)
-            num_narrow += counter.ceiling is not None
             # equal, not above: a counter beyond its ceiling has more bits than the standard demands
             if value == counter.ceiling:
-                num_saturated += 1
                 yield Reading(metrics.PORT_SATURATED, labels, 1)
-        if num_narrow:
-            yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, num_saturated)
 
 
 def _label(text: str | None) -> str:

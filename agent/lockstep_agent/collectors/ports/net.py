@@ -67,8 +67,6 @@ def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
     yield from present(fabric.NET_CARRIER_CHANGES, labels, changes)
     if not port.is_shadow:
         yield from present(fabric.NET_SPEED, labels, link_rate(port, files))
-        num_virtual_functions = files.count(f"{port.folder}/device/sriov_numvfs")
-        yield from present(fabric.NET_VIRTUAL_FUNCTIONS, labels, num_virtual_functions)
 
 
 def _members(bonds: dict[str, tuple[str, ...]], files: OpenFiles) -> Iterator[Reading]:

@@ -29,7 +29,7 @@ _PURGE_SECONDS = 30.0
 _MOST_WAITING, _MOST_LABELS = 200_000, 50_000
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
 _MAX_ID = 200
-_SHOWN = ("state", "contact", "listed", "changed", "lists")
+_SHOWN = ("state", "contact")
 
 
 class Feed:

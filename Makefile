@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
+.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,11 +136,13 @@ format: $(READY) ## Format the code and fix what the linter can
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
-	PYTHONPATH=bench $(BIN)/python -m coverage_page.from_spec
+	PYTHONPATH=docs $(BIN)/python -m writers spec
 	lockstep alerts generate
 	lockstep dashboards generate
-	PYTHONPATH=bench $(BIN)/python -m coverage_page.declared docs
-	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
+	PYTHONPATH=docs $(BIN)/python -m writers pages
+
+trace: $(READY) ## Print where a metric is declared, set, recorded, alerted on and drawn (METRIC=name)
+	@PYTHONPATH=docs $(BIN)/python -m writers.trace $(METRIC)
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
 	lockstep dashboards generate --check

@@ -17,8 +17,9 @@ import httpx
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-# What several components' tests share, and the simulated cluster of tests and benches.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench")]
+# What several components' tests share, the simulated cluster, and the writers of documents.
+_ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(_ROOT / folder) for folder in ("tests", "bench", "docs")]
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),

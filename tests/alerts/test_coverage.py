@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
-from coverage_page.failures import FAILURES, Failure
-from coverage_page.measures import MEASURES, Measure
-from coverage_page.page import (
+from writers.coverage import (
     alerts_of,
     alerts_of_failure,
     deadlines,
     indicators_of,
     render,
 )
-from coverage_page.usage import panels_of, readers, rules, rules_of, unread_records
+from writers.readers import panels_of, readers, rules, rules_of, unread_records
+from writers.requirements import FAILURES, MEASURES, Failure, Measure
 
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path

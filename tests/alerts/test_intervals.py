@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from coverage_page.from_spec.catalogue_limits import render as render_limits
+from writers.spec_files import render_limits
 
 from lockstep_alerts.areas import AREAS, JOBS, Area
 from lockstep_alerts.output.write import write_files

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from coverage_page.from_spec.scrape_files import with_native_histograms
+from writers.spec_files import with_native_histograms
 
 from lockstep_alerts.writers.rule_files import native
 from lockstep_catalogue import ledger

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from coverage_page.from_spec.runbook_lines import render
+from writers.spec_files import render_runbooks
 
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
@@ -93,7 +93,7 @@ def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:
 
 
 def test_what_keeps_an_alert_quiet_follows_from_the_graph() -> None:
-    rendered = render(read_spec(spec_path()))
+    rendered = render_runbooks(read_spec(spec_path()))
     assert [path.name for path, text in rendered.items() if path.read_text() != text] == []
 
 

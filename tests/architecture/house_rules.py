@@ -22,6 +22,7 @@ COMPONENTS = [
     REPOSITORY / folder
     for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 ]
+OTHER_FOLDERS = ("bench", "docs/writers", "tests")
 MAX_LINES = 500
 MAX_ENTRIES = 24
 MAX_FUNCTION_LINES = 40
@@ -214,7 +215,7 @@ RULES: tuple[Rule, ...] = (
 def list_files() -> list[SourceFile]:
     """Every Python file of the components, of bench and of tests."""
     folders = [(folder, True) for folder in COMPONENTS]
-    folders += [(REPOSITORY / name, False) for name in ("bench", "tests")]
+    folders += [(REPOSITORY / name, False) for name in OTHER_FOLDERS]
     return [
         SourceFile(path, path.read_text(encoding="utf-8"), is_library)
         for folder, is_library in folders
@@ -235,7 +236,10 @@ def find_all() -> list[str]:
     """One line for each finding in the repository."""
     full = {
         str(folder.relative_to(REPOSITORY)): number
-        for root in (*COMPONENTS, REPOSITORY / "bench", REPOSITORY / "tests")
+        for root in (
+            *COMPONENTS,
+            *(REPOSITORY / name for name in OTHER_FOLDERS),
+        )
         for folder, number in find_full_folders(root)
     }
     crowded = [f"{name} has {full[name]} entries" for name in full]

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from coverage_page.declared.metrics import render
+from writers.metrics import render
 
 from lockstep_catalogue import (
     METRIC_BY_NAME,

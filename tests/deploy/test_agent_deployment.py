@@ -13,7 +13,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from coverage_page.from_spec.scrape_files import render as render_scrapes
+from writers.spec_files import render_scrapes
 
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL

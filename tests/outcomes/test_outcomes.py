@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coverage_page.declared.outcomes import render
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from writers.outcomes import render
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
 from lockstep_outcomes.classify import Classification, classify

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from coverage_page.declared.page_format import render
+from writers.page_format import render
 
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Metric

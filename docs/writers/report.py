@@ -12,8 +12,8 @@ from lockstep_reports.document import published
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _ORIGIN = "reports/lockstep_reports/document/published.py"
 _INTRODUCTION = (
-    "What `lockstep report SOURCE --json FILE` writes, checked against"
-    " [report.schema.json](report.schema.json). Unknown is null, and the field `unknown` says why."
+    "What `lockstep report SOURCE --json FILE` writes, checked against report.schema.json, which"
+    " `make generate` writes beside this page. Unknown is null, and the field `unknown` says why."
     " A report on recorded steps and one on a log have different fields; each holds all of its own."
 )
 

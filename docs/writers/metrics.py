@@ -1,6 +1,5 @@
 """The page docs/metrics.md."""
 
-from coverage_page.usage import readers
 from lockstep_catalogue import (
     FOREIGN,
     METRICS,
@@ -16,6 +15,7 @@ from lockstep_catalogue import (
 )
 from lockstep_catalogue.metric import Label, Metric, Series
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
+from writers.readers import readers
 
 _HEAD = """# Metrics
 

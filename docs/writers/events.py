@@ -68,7 +68,8 @@ _ENVELOPE: dict[str, dict[str, Any]] = {
 _OPTIONAL = ("version", "node", "launcher", "cluster", "owner")
 _INTRODUCTION = (
     "One line of `ROOT/jobs/JOB_ID/events.jsonl` and one item of a"
-    " [delivery](event-delivery.md), checked against [events.schema.json](events.schema.json)."
+    " [delivery](event-delivery.md), checked against events.schema.json, which `make generate`"
+    " writes beside this page."
     " Unknown is absent or null. Fields that the table does not name are kept and passed on, within"
     f" the bounds of every event: {MAX_LINE:,} characters as JSON, {MAX_DEPTH} lists or objects in"
     f" each other, {MAX_ITEMS:,} entries each, texts of {MAX_TEXT:,} characters without control"

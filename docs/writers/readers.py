@@ -80,17 +80,27 @@ def rules_of(series: Metric | Recorded) -> list[str]:
 
 
 @cache
-def _report_names() -> frozenset[str]:
-    """The metrics that the reports' sources name, as attributes of the catalogue's modules."""
-    sources = (_REPOSITORY / "reports/lockstep_reports").rglob("*.py")
-    words = set(_CONSTANT.findall(" ".join(path.read_text(encoding="utf-8") for path in sources)))
-    return frozenset(
-        value.name
+def _constants() -> Mapping[str, str]:
+    """Module and constant of each metric that has one, such as gpu.GPU_POWER, by its name."""
+    return {
+        value.name: f"{module.__name__.rpartition('.')[2]}.{constant}"
         for module in METRIC_MODULES
         for constant, value in vars(module).items()
         if isinstance(value, Metric)
-        if f"{module.__name__.rpartition('.')[2]}.{constant}" in words
-    )
+    }
+
+
+def constant_of(metric: Metric) -> str:
+    """Module and constant of a metric, such as gpu.GPU_POWER."""
+    return _constants()[metric.name]
+
+
+@cache
+def report_names() -> frozenset[str]:
+    """The metrics that the reports' sources name, as attributes of the catalogue's modules."""
+    sources = (_REPOSITORY / "reports/lockstep_reports").rglob("*.py")
+    words = set(_CONSTANT.findall(" ".join(path.read_text(encoding="utf-8") for path in sources)))
+    return frozenset(name for name, constant in _constants().items() if constant in words)
 
 
 def readers(metric: Metric) -> list[str]:
@@ -98,7 +108,7 @@ def readers(metric: Metric) -> list[str]:
     found = {
         "rule": bool(rules_of(metric)),
         "panel": bool(panels_of((metric,))),
-        "report": metric.name in _report_names(),
+        "report": metric.name in report_names(),
     }
     return [name for name, is_one in found.items() if is_one]
 

@@ -1,1 +1,0 @@
-"""Writes what alerts/slos.yaml decides outside of alerts/generated."""

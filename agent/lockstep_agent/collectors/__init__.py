@@ -1,6 +1,6 @@
 """The collectors of the agent, listed in one place: those of the node, and those of each GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.gpu.activity import GpuActivity, MigActivity
@@ -109,9 +109,10 @@ def _kernel_log(
 
 
 def gpu_collectors(
-    gpu: Gpu, window_seconds: float, *, detail: bool = False
+    gpu: Gpu, window_seconds: float, *, detail: bool = False, without: Collection[str] = ()
 ) -> tuple[Collector, ...]:
-    """The collectors of one GPU, in the order in which its worker runs them."""
+    """The collectors of one GPU but for some, in the order in which its worker runs them."""
     windows = (GpuWindows(gpu, window_seconds), GpuActivity(gpu))
     builders = (*_GPU_COLLECTORS, *(_GPU_DETAIL_COLLECTORS if detail else ()))
-    return (*(build(gpu) for build in builders), *windows)
+    collectors = (*(build(gpu) for build in builders), *windows)
+    return tuple(each for each in collectors if each.name not in without)

@@ -1,6 +1,6 @@
 """Every worker of one agent: one for each collector of the node, one for the driver, one a GPU."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from lockstep_agent.collector import Collector
@@ -43,12 +43,13 @@ class CollectorRuntime:
             options.sysfs,
             options.scrape_seconds,
             detail=options.detail,
+            without=options.without,
         )
         self.owner_of: Callable[[str], int | None]
         self._incidents, self._hangs = RecentEvents(), RecentEvents()
-        self._node = _workers(self._node_collectors(options))
+        self._node = _workers(self._node_collectors(options), options.without)
         # Behind the driver's workers: of a series that both have, the first one is served.
-        self._dcgm = _workers(self._dcgm_collectors(options))
+        self._dcgm = _workers(self._dcgm_collectors(options), options.without)
 
     def __call__(self) -> Sequence[CollectorWorker]:
         """The workers of this moment; those of the GPUs change when the driver is opened anew."""
@@ -108,9 +109,13 @@ class CollectorRuntime:
             yield DcgmExporter(options.dcgm_exporter)
 
 
-def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
-    """A worker of its own for each collector, so that one that hangs stalls no other."""
-    return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)
+def _workers(
+    collectors: Iterator[Collector], without: Collection[str]
+) -> tuple[CollectorWorker, ...]:
+    """A worker for each collector that is on, so that one that hangs stalls no other."""
+    return tuple(
+        CollectorWorker(each.name, (each,)) for each in collectors if each.name not in without
+    )
 
 
 def _delivery(options: Options, spool: EventSpool, sources: Sequence[EventSource]) -> Delivery:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
@@ -31,6 +31,8 @@ class GpuWorkers:
         sysfs: where /sys is mounted; it has GPUs that the driver has lost.
         window_seconds: window for minimum, mean and maximum.
         clock: monotonic, in seconds.
+        detail: whether the collectors of rare counters run too.
+        without: names of collectors that do not run.
 
     Attributes:
         workers: one a GPU, empty without a driver.
@@ -47,8 +49,9 @@ class GpuWorkers:
         clock: Callable[[], float] = time.monotonic,
         *,
         detail: bool = False,
+        without: Collection[str] = (),
     ) -> None:
-        self._detail = detail
+        self._detail, self._without = detail, without
         self._open_driver, self._sysfs, self._clock = open_driver, sysfs, clock
         self._window_seconds = window_seconds
         self.workers: tuple[CollectorWorker, ...] = ()
@@ -152,7 +155,7 @@ class GpuWorkers:
     def _create_worker(self, gpu: Gpu) -> CollectorWorker:
         return CollectorWorker(
             f"gpu{gpu.index}",
-            gpu_collectors(gpu, self._window_seconds, detail=self._detail),
+            gpu_collectors(gpu, self._window_seconds, detail=self._detail, without=self._without),
             silence=lambda state: absent_gpu(gpu, state),
             clock=self._clock,
         )

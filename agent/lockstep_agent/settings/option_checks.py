@@ -1,11 +1,13 @@
 """Checks of the agent's option values that a click type alone does not make."""
 
 import re
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from lockstep_agent.collector_names import COLLECTORS
 from lockstep_agent.sources.dcgm import EMBEDDED
 from lockstep_records.distribution import install_hint
 from lockstep_records.files.jobs import find_root, plain_roots
@@ -37,6 +39,18 @@ def check_name(value: str) -> str:
     """
     if not value or not value.isprintable():
         raise ValueError(f"{value!r} cannot be a label; give a printable name")
+    return value
+
+
+def check_collector(value: str) -> str:
+    """The name of a collector.
+
+    Raises:
+        ValueError: no collector has it; the text has the names that are nearest.
+    """
+    if value not in COLLECTORS:
+        near = ", ".join(get_close_matches(value, COLLECTORS, cutoff=0))
+        raise ValueError(f"{value!r} is no collector; the nearest are {near}")
     return value
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from lockstep_agent.collector_names import COLLECTORS
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.settings import option_checks as checks
 from lockstep_agent.settings.option_fields import Command, click_option, duration, option, path
@@ -97,6 +98,12 @@ class Options:
     )
     detail: bool = option(
         False, "Serve rare counters too; a node may exceed 2,000 series.", is_flag=True
+    )
+    without: tuple[str, ...] = option(
+        (),
+        f"Collector to leave out; repeatable. The collectors: {', '.join(COLLECTORS)}.",
+        type=Parsed("NAME", checks.check_collector),
+        multiple=True,
     )
     kmsg: Path = path("/dev/kmsg", "The kernel log: the device, or a plain file.")
     fabric_manager_log: Path = path(

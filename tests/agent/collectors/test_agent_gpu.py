@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
+from lockstep_agent.collector_names import COLLECTORS
 from lockstep_agent.collectors.gpu.nvlink import bit_error_ratio
 from lockstep_agent.collectors.gpu.window import Window
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
@@ -270,3 +271,19 @@ def test_a_window_forgets_old_values() -> None:
     for seconds, value in ((0, 100), (11, 2), (12, 4)):
         window.add(seconds, (value,))
     assert window.statistics() == {"min": 2, "mean": 3, "max": 4}
+
+
+def test_without_leaves_out_a_collector_by_its_name_and_every_collector_has_one(
+    options: Options, values: Values
+) -> None:
+    assert values
+    everything = replace(
+        options, detail=True, dcgm="embedded", dcgm_exporter="http://127.0.0.1:1/metrics"
+    )
+    runs = Sampler(CollectorRuntime(everything), 1).sample().readings
+    names = {each.labels[0] for each in runs if each.metric is agent.COLLECTOR_SUCCESS}
+    assert names - {"health"} == {*COLLECTORS}
+    some = replace(everything, without=("net", "gpu_power", "nvlink"))
+    left = Sampler(CollectorRuntime(some), 1).sample().readings
+    found = {each.labels[0] for each in left if each.metric is agent.COLLECTOR_SUCCESS}
+    assert names - found == {"net", "gpu_power", "nvlink"}

@@ -76,7 +76,7 @@ class GpuAllocation:
         allocations: asks the kubelet at a socket; raises OSError where it does not answer.
     """
 
-    name = "owners"
+    name = "gpu_allocation"
     tier = Tier.EVERY_TICK
 
     def __init__(

@@ -71,7 +71,7 @@ def faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
         yield Reading(metrics.GPU_RECOVERY_ACTION, (*gpu.labels, action), 1)
 
 
-@gpu_collector("gpu_fault_places", Tier.TEN_SECONDS)
+@gpu_collector("gpu_fault_locations", Tier.TEN_SECONDS)
 def fault_locations(gpu: Gpu, _: Values) -> Iterator[Reading]:
     """Counts by kind, scope and location."""
     # H100 and H200 answer for DRAM and SRAM only, older chips for others too
@@ -82,7 +82,7 @@ def fault_locations(gpu: Gpu, _: Values) -> Iterator[Reading]:
         yield from present(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
 
-@gpu_collector("gpu_slow_faults", Tier.MINUTE, unscoped(*_RETIRED.values(), _RETIRED_PENDING))
+@gpu_collector("gpu_lifetime_faults", Tier.MINUTE, unscoped(*_RETIRED.values(), _RETIRED_PENDING))
 def lifetime_faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
     """What changes over months and tells when to replace a GPU: spare rows, retired pages."""
     banks = gpu.query("nvmlDeviceGetRowRemapperHistogram")

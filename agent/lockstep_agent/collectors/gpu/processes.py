@@ -8,7 +8,7 @@ from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
 
-@gpu_collector("gpu_tenants", Tier.TEN_SECONDS)
+@gpu_collector("gpu_processes", Tier.TEN_SECONDS)
 def processes(gpu: Gpu, _: Values) -> Iterator[Reading]:
     """Number of processes and their memory, and one info series for each instance."""
     # the pids are those of the host: in a container it takes the host's pid namespace

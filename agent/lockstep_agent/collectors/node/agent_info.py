@@ -13,7 +13,7 @@ from lockstep_records.distribution import installed_version
 class AgentInfo:
     """Reports what the agent is and what it costs."""
 
-    name = "itself"
+    name = "agent_info"
     tier = Tier.TEN_SECONDS
 
     def __init__(self, cluster: str, node: str, procfs: Path) -> None:

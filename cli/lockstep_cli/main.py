@@ -2,6 +2,8 @@
 
 import ast
 import logging
+import os
+import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -114,6 +116,7 @@ def main() -> None:
     logging.setLogRecordFactory(SafeLogRecord)
     try:
         status = group.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)
@@ -122,6 +125,13 @@ def main() -> None:
     except click.ClickException as error:  # of bad input the exit code is 2
         click.echo(f"lockstep: {safe_lines(error.format_message())}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # who reads the output has seen enough, as in `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (OSError, UnicodeError, subprocess.SubprocessError) as error:
+        # what the machine lacks or refuses, where no option can be named
+        click.echo(f"lockstep: {safe_lines(' '.join(str(error).split()))}", err=True)
+        sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
 
 

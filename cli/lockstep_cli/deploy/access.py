@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 import httpx
 
+from lockstep_cli.options import bad_input
+
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKENS = ("scrape", "agent", "scheduler", "reader")
 _DAYS = "3650"
@@ -24,6 +26,15 @@ _DAYS = "3650"
 @click.option("--tokens-only", is_flag=True, help="Another program makes the certificate.")
 def deploy_access(*, secret: str, tokens_only: bool) -> None:
     """Add the tokens and the certificate that a Secret lacks; what it has stays."""
+    if not _ACCOUNT.is_dir():
+        raise click.UsageError(f"there is no service account in {_ACCOUNT}; run it in a pod")
+    with bad_input(httpx.HTTPError, KeyError):
+        added = _complete(secret, tokens_only=tokens_only)
+    click.echo(f"added {', '.join(sorted(added)) or 'nothing'}")
+
+
+def _complete(secret: str, *, tokens_only: bool) -> dict[str, str]:
+    """Adds to the Secret what it lacks; returns that, by key."""
     namespace = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
     token = (_ACCOUNT / "token").read_text(encoding="utf-8").strip()
@@ -38,7 +49,7 @@ def deploy_access(*, secret: str, tokens_only: bool) -> None:
         if added:
             content_type = {"Content-Type": "application/merge-patch+json"}
             client.patch(url, json={"stringData": added}, headers=content_type).raise_for_status()
-    click.echo(f"added {', '.join(sorted(added)) or 'nothing'}")
+    return added
 
 
 def missing_keys(

@@ -50,7 +50,7 @@ def check_collector(value: str) -> str:
     """
     if value not in COLLECTORS:
         near = ", ".join(get_close_matches(value, COLLECTORS, cutoff=0))
-        raise ValueError(f"{value!r} is no collector; the nearest are {near}")
+        raise ValueError(f"{value!r} is unknown; the nearest collectors are {near}")
     return value
 
 

@@ -27,7 +27,7 @@ _DAYS = "3650"
 def deploy_access(*, secret: str, tokens_only: bool) -> None:
     """Add the tokens and the certificate that a Secret lacks; what it has stays."""
     if not _ACCOUNT.is_dir():
-        raise click.UsageError(f"there is no service account in {_ACCOUNT}; run it in a pod")
+        raise click.UsageError(f"{_ACCOUNT} lacks a service account; run it in a pod")
     with bad_input(httpx.HTTPError, KeyError):
         added = _complete(secret, tokens_only=tokens_only)
     click.echo(f"added {', '.join(sorted(added)) or 'nothing'}")

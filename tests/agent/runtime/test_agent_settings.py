@@ -26,7 +26,7 @@ from ..running_agent import COMMAND
         ("tick = ", "the text is not TOML"),
         ("once = true", "unknown key 'once'"),
         ('tick = "0s"', "0s is not in the range 50ms<=x<=1m"),
-        ('without = ["nvlnk"]', "'nvlnk' is no collector; the nearest are nvlink"),
+        ('without = ["nvlnk"]', "'nvlnk' is unknown; the nearest collectors are nvlink"),
         ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep_ledger.ingest.document import read_delivery
-from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_records.events.event import Event
 
 BEGIN = 1_795_000_000.0
 _ids = itertools.count()
@@ -60,7 +60,7 @@ def delivery(events: list[Document], node: str = "", version: int = 1) -> bytes:
     return json.dumps(message).encode()
 
 
-def checked(story: Story, received_seconds: float | None = None) -> list[LedgerEvent]:
+def checked(story: Story, received_seconds: float | None = None) -> list[Event]:
     now = story.now if received_seconds is None else received_seconds
     read = read_delivery(delivery(story.events), now)
     assert read.refused == ()

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from lockstep_records.events.event import Event, parse_event
+from lockstep_records.events.event import Event, parse_lines
 from lockstep_records.file_access.foreign_files import open_foreign
 
 _TAIL_BYTES = 256 << 10
@@ -20,4 +20,4 @@ def last_events(path: Path, owner: int) -> list[Event]:
     with open_foreign(path, owner=owner) as descriptor:
         begin = max(os.fstat(descriptor).st_size - _TAIL_BYTES, 0)
         lines = os.pread(descriptor, _TAIL_BYTES, begin).decode(errors="replace").splitlines()
-    return [event for line in lines if (event := parse_event(line)) is not None]
+    return parse_lines(lines)

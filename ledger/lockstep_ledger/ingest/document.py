@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Never
 
 from lockstep_ledger.ingest.feeds import FeedReport, read_report
-from lockstep_ledger.merge.event import LedgerEvent, is_printable
-from lockstep_records.events.bounds import EventError
-from lockstep_records.events.event import check_event
+from lockstep_ledger.merge.event import body_of
+from lockstep_records.events.bounds import EventError, is_printable
+from lockstep_records.events.event import Event, check_event
 from lockstep_records.events.kinds import LAST_TIME
 
 VERSION = 1
@@ -16,9 +16,6 @@ MAX_EVENTS = 1000
 _MAX_EVENT_CHARACTERS = 65_536
 CLOCK_SLACK_SECONDS = 2.0
 """A sender whose clock differs from the ledger's by more has the times of its events corrected."""
-_MEMBERS = frozenset(
-    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster", "owner"}
-)
 
 
 class DeliveryError(ValueError):
@@ -58,7 +55,7 @@ class Delivery:
         feed: what a feed of a scheduler tells of itself.
     """
 
-    events: tuple[LedgerEvent, ...]
+    events: tuple[Event, ...]
     refused: tuple[RefusedEvent, ...]
     cluster: str = ""
     feed: FeedReport | None = None
@@ -92,7 +89,7 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
     offset_seconds = _clock_offset(document.get("sent"), now_seconds)
     checked = list(_checked(events, origin, now_seconds, offset_seconds))
     return Delivery(
-        events=tuple(event for event in checked if isinstance(event, LedgerEvent)),
+        events=tuple(event for event in checked if isinstance(event, Event)),
         refused=tuple(event for event in checked if isinstance(event, RefusedEvent)),
         cluster=origin[0],
         feed=read_report(document, now_seconds),
@@ -129,7 +126,7 @@ def _clock_offset(sent: object, now_seconds: float) -> float:
 
 def _checked(
     documents: list[Any], origin: tuple[str, str], now_seconds: float, offset_seconds: float
-) -> Iterator[LedgerEvent | RefusedEvent]:
+) -> Iterator[Event | RefusedEvent]:
     for document in documents:
         try:
             yield _event(document, origin, now_seconds, offset_seconds)
@@ -139,41 +136,25 @@ def _checked(
 
 def _event(
     document: Any, origin: tuple[str, str], now_seconds: float, offset_seconds: float
-) -> LedgerEvent:
+) -> Event:
     event = check_event(document, now_seconds=now_seconds - offset_seconds)
     cluster, node = event.cluster or origin[0], event.node or origin[1]
     # What a node says of a user's job is of that node alone; only schedulers speak of others.
     if event.owner is not None and (cluster, node) != origin:
         raise EventError("scope", f"an event with an owner is of node {origin[1]!r} of cluster"
                          f" {origin[0]!r}, not of {node!r} of {cluster!r}")  # fmt: skip
-    checked = LedgerEvent(
-        id=event.id,
-        kind=event.kind,
-        cluster=cluster,
-        job_id=event.job_id,
-        node=_source(node, event.launcher),
-        attempt=event.attempt,
-        time_seconds=event.time + offset_seconds,
-        received_seconds=now_seconds,
-        fields=event.fields,
-        owner=event.owner,
-        extra={key: value for key, value in document.items() if key not in _MEMBERS}
-        | ({"node_time": event.time} if offset_seconds else {}),
-    )
-    if len(checked.body) > _MAX_EVENT_CHARACTERS:
-        raise EventError(
-            "value", f"the event has {len(checked.body)} characters; {_MAX_EVENT_CHARACTERS} fit"
-        )
+    moved = {"node_time": event.time} if offset_seconds else {}
+    checked = replace(
+        event, cluster=cluster, node=node, time=event.time + offset_seconds, received=now_seconds,
+        extra={**event.extra, **moved},
+    )  # fmt: skip
+    if not is_printable(checked.source):
+        raise EventError("value", f"node {node!r} with launcher {event.launcher!r} must have at"
+                         " most 200 characters")  # fmt: skip
+    size = len(body_of(checked))
+    if size > _MAX_EVENT_CHARACTERS:
+        raise EventError("value", f"the event has {size} characters; {_MAX_EVENT_CHARACTERS} fit")
     return checked
-
-
-def _source(node: str, launcher: str | None) -> str:
-    """The node, or one of the launchers that a job has on it; a scheduler has none."""
-    source = f"{node}/{launcher}" if node and launcher else node
-    if not is_printable(source):
-        raise EventError("value", f"node {node!r} with launcher {launcher!r} must have at most 200"
-                         " characters")  # fmt: skip
-    return source
 
 
 def _refused(document: Any, error: EventError, origin: tuple[str, str]) -> RefusedEvent:

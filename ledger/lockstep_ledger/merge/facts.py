@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 
 from lockstep_ledger.merge.counted import Booked
-from lockstep_ledger.merge.event import LedgerEvent, Order
+from lockstep_ledger.merge.event import Order, order_of
 from lockstep_ledger.merge.precedence import NUMBERS, OF_A_RUN, SCHEDULER, SETTLED, TEXTS
+from lockstep_records.events.event import Event
 
 Word = tuple[Order, Any]
 _STATING = frozenset({"job_submitted", "job_started"})
@@ -72,24 +73,24 @@ class JobFacts(msgspec.Struct):
     checkpoint: tuple[float, int | None] | None = None
     booked: Booked = msgspec.field(default_factory=Booked)
 
-    def take(self, event: LedgerEvent) -> None:
+    def take(self, event: Event) -> None:
         """Adds what an event states."""
         if event.kind == SETTLED:
-            begin = event.fields.get("run_begin", event.time_seconds)
-            self.settlements.append(Settlement(begin, event.time_seconds))
+            begin = event.fields.get("run_begin", event.time)
+            self.settlements.append(Settlement(begin, event.time))
             self.settlements = sorted(self.settlements, key=lambda each: each.time)[-_MAX_VALUES:]
             return
-        self.heard = max(self.heard, event.time_seconds)
+        self.heard = max(self.heard, event.time)
         self.received = max(self.received, event.received_seconds)
         if self.owner is None:
             self.owner = event.owner
         if event.kind in _STATING:
             self._describe(event)
         if event.kind == "job_requeued":
-            self.requeued = max(self.requeued or 0.0, event.time_seconds)
+            self.requeued = max(self.requeued or 0.0, event.time)
         elif event.kind == "job_preempted":
             lost = event.number("lost_gpu_seconds")
-            self.preemptions.append(Preemption(event.time_seconds, lost))
+            self.preemptions.append(Preemption(event.time, lost))
             self.preemptions.sort(key=lambda each: each.time)
 
     def word(self, name: str) -> Any:
@@ -117,29 +118,29 @@ class JobFacts(msgspec.Struct):
         stated = [(order, name) for name, (_, order) in self.ids.items() if order is not None]
         return min(stated)[1] if stated else min((n, name) for name, (n, _) in self.ids.items())[1]
 
-    def name(self, event: LedgerEvent, sequence: int) -> None:
+    def name(self, event: Event, sequence: int) -> None:
         """Notes the id under which an event comes; events of a joined job are stored without."""
         first, stated = self.ids.get(event.job_id, (sequence, None))
-        if event.node == SCHEDULER:
-            stated = event.order if stated is None else min(stated, event.order)
+        if event.source == SCHEDULER:
+            stated = order_of(event) if stated is None else min(stated, order_of(event))
         self.ids[event.job_id] = (min(first, sequence), stated)
 
-    def _describe(self, event: LedgerEvent) -> None:
-        is_scheduler = event.node == SCHEDULER
+    def _describe(self, event: Event) -> None:
+        is_scheduler = event.source == SCHEDULER
         uid = event.count("uid")
         if is_scheduler and uid is not None:
             self.owner = uid  # whoever was first before may have guessed the id
         if event.kind == "job_submitted":
             side = 0 if is_scheduler else 1
             before = self.submitted[side]
-            time = event.time_seconds
+            time = event.time
             self.submitted[side] = time if before is None else min(before, time)
         for name in (*TEXTS, *NUMBERS):
             value: Any = event.text(name) if name in TEXTS else event.number(name)
             if value is None or value == "":
                 continue
             value = int(value) if name in _WHOLE else value
-            self._state(name, (event.order, value), is_scheduler=is_scheduler)
+            self._state(name, (order_of(event), value), is_scheduler=is_scheduler)
 
     def _state(self, name: str, word: Word, *, is_scheduler: bool) -> None:
         if is_scheduler:

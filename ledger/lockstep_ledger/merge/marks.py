@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.spans import WindowRow
+from lockstep_records.events.event import Event
 
 Mark = tuple[str, int, int]
 """What it is, its attempt, and its step or total."""
@@ -14,7 +14,7 @@ _FAILURES = {
 }
 
 
-def mark_of(event: LedgerEvent) -> Mark | None:
+def mark_of(event: Event) -> Mark | None:
     """What an event reports; None where it counts nothing."""
     number = event.count("step" if event.kind in _OF_STEPS else "total")
     if event.kind == "checkpoint_durable":

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_records.events.event import Event
 
 MAX_GPUS_OF_NODE = 1024
 """More than any machine has, for what a machine says of itself."""
@@ -29,7 +29,7 @@ class Refused:
 
 
 def implausible(
-    event: LedgerEvent, nodes: Collection[str], num_nodes: int | None, num_spans: int
+    event: Event, nodes: Collection[str], num_nodes: int | None, num_spans: int
 ) -> Refused | None:
     """Why an event cannot be true; None where it may be.
 
@@ -43,7 +43,7 @@ def implausible(
     if reason is None and event.kind in _STARTS and num_spans >= MAX_SPANS:
         reason = f"is one more start than the {MAX_SPANS} that a job may have; start a new job id"
     most_nodes = MAX_SPARE_NODES + (num_nodes or 0)
-    if reason is None and event.node not in nodes and len(nodes) >= most_nodes:
+    if reason is None and event.source not in nodes and len(nodes) >= most_nodes:
         reason = f"is of one more node than the {most_nodes} that the job may have; state num_nodes"
     if reason is None:
         return None
@@ -55,9 +55,9 @@ def most_seconds(begin: float, end: float, early_seconds: float) -> float:
     return max(0.0, end - begin) * _SLACK_RATIO + early_seconds
 
 
-def _excess(event: LedgerEvent) -> str | None:
+def _excess(event: Event) -> str | None:
     if event.owner is not None:
-        age_seconds = event.received_seconds - event.time_seconds
+        age_seconds = event.received_seconds - event.time
         if age_seconds > MAX_AGE_SECONDS:
             return f"is {age_seconds / 86_400.0:.0f} days old; set the clock of the node"
         gpus = 0.0 if event.kind.startswith("job_") else event.number("num_gpus") or 0.0

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import takewhile
 
-from lockstep_ledger.merge.event import LedgerEvent, machine_of
+from lockstep_ledger.merge.event import order_of
 from lockstep_ledger.merge.growth import count, note
 from lockstep_ledger.merge.precedence import FROM_PAGES, SCHEDULER
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
+from lockstep_records.events.event import Event
 
 _OF_NODES = frozenset({
     "job_started", "attempt_started", "attempt_ended", "job_finished", "goodput"
@@ -38,21 +39,21 @@ class Source:
         self.requeue_waits: float | None = None
         self.changed: set[int] = set()
 
-    def sweeps(self, event: LedgerEvent) -> bool:
+    def sweeps(self, event: Event) -> bool:
         """Whether the place of an event among the others matters."""
         if self.name == SCHEDULER:
             return event.kind in _OF_SCHEDULERS
         return event.kind in (_OF_PARTS if self.name.startswith(PART_PREFIX) else _OF_NODES)
 
-    def is_late(self, event: LedgerEvent) -> bool:
+    def is_late(self, event: Event) -> bool:
         """Whether an event that is swept belongs before others that are there.
 
         With the first span all that was heard of the node is placed; so it is with a new span
         that begins before the newest event.
         """
-        if not self.spans or event.order <= tuple(self.spans[-1].last):
+        if not self.spans or order_of(event) <= tuple(self.spans[-1].last):
             return True
-        return event.kind in _STARTS and event.time_seconds <= self.spans[-1].heard
+        return event.kind in _STARTS and event.time <= self.spans[-1].heard
 
     def is_of(self, frame: Frame) -> bool:
         """Whether a sweep would give the same spans in this frame, which only nodes depend on."""
@@ -61,18 +62,18 @@ class Source:
         befores = (None, *self.spans)
         return all(s.is_of(frame, before) for s, before in zip(self.spans, befores, strict=False))
 
-    def list_before(self, event: LedgerEvent) -> list[Span]:
+    def list_before(self, event: Event) -> list[Span]:
         """Spans of a node that neither an event nor anything after it can change."""
         if self.name == SCHEDULER or self.name.startswith(PART_PREFIX):
             return []
         return list(
             takewhile(
-                lambda span: tuple(span.last) < event.order and span.heard < event.time_seconds,
+                lambda span: tuple(span.last) < order_of(event) and span.heard < event.time,
                 self.spans,
             )
         )
 
-    def take(self, event: LedgerEvent, frame: Frame) -> Iterator[WindowRow]:
+    def take(self, event: Event, frame: Frame) -> Iterator[WindowRow]:
         """Adds an event, in order if its place matters; what it adds to the windows."""
         if not self.sweeps(event):
             self._note_event(event)
@@ -81,9 +82,7 @@ class Source:
         span = self.spans[-1] if self.spans else None
         is_open = span is not None and span.end is None
         is_restart = (
-            is_open
-            and span is not None
-            and (frame.zone(span.begin) == frame.zone(event.time_seconds))
+            is_open and span is not None and (frame.zone(span.begin) == frame.zone(event.time))
         )
         if kind == "job_started" or (kind == "attempt_started" and not is_restart):
             self._open(event)
@@ -93,22 +92,22 @@ class Source:
             self._end_without_start(event)
         elif kind == "job_requeued":
             if span is not None and is_open:
-                span.end, span.end_received = event.time_seconds, event.received_seconds
-            self.requeue_waits = event.time_seconds
+                span.end, span.end_received = event.time, event.received_seconds
+            self.requeue_waits = event.time
         self._note_event(event)
         if self.spans:
             span = self.spans[-1]
-            span.last = event.order
+            span.last = order_of(event)
             if self.name != SCHEDULER:
                 note(span, event)
                 final = self._final_gpus[span.number : span.number + 1]
                 gpus = final[0] if final else span.find_gpus(frame.gpus_of_node)
                 yield from count(span, event, gpus)
 
-    def _open(self, event: LedgerEvent, *, has_start: bool = True) -> Span:
+    def _open(self, event: Event, *, has_start: bool = True) -> Span:
         span = Span(
-            node=self.name, number=len(self.spans), attempt=event.attempt, opened=event.order,
-            last=event.order, begin=event.time_seconds, has_start=has_start,
+            node=self.name, number=len(self.spans), attempt=event.attempt, opened=order_of(event),
+            last=order_of(event), begin=event.time, has_start=has_start,
             gpu_model=event.text("gpu_model"), is_launched=event.kind == "job_started",
         )  # fmt: skip
         if event.kind == "job_started":
@@ -123,30 +122,30 @@ class Source:
         self.requeue_waits = None
         return span
 
-    def _end_without_start(self, event: LedgerEvent) -> None:
+    def _end_without_start(self, event: Event) -> None:
         requeued = self.requeue_waits
         span = self._open(event, has_start=False)
         _close(span, event)
         span.after_requeue = requeued
 
-    def _note_event(self, event: LedgerEvent) -> None:
-        order = event.order
+    def _note_event(self, event: Event) -> None:
+        order = order_of(event)
         span = next((s for s in reversed(self.spans) if tuple(s.opened) <= order), None)
         if span is None:
             return
         self.changed.add(span.number)
-        span.heard = max(span.heard, event.time_seconds)
+        span.heard = max(span.heard, event.time)
         if event.kind != "job_finished":
-            span.alive = max(span.alive, event.time_seconds)
+            span.alive = max(span.alive, event.time)
         if event.kind == "checkpoint_durable":
-            times = {*span.checkpoints, event.time_seconds}
+            times = {*span.checkpoints, event.time}
             span.checkpoints = sorted(times)[-_NUM_CHECKPOINTS:]
         if event.kind in {"attempt_ended", "job_finished"}:
             span.is_preempted |= event.fields.get("outcome") == "preempted"
 
 
 def sweep(
-    name: str, events: Iterable[LedgerEvent], frame: Frame, prefix: Sequence[Span] = ()
+    name: str, events: Iterable[Event], frame: Frame, prefix: Sequence[Span] = ()
 ) -> tuple[Source, list[WindowRow]]:
     """The spans of all events of a source, and what they add to the windows.
 
@@ -157,8 +156,8 @@ def sweep(
         prefix: spans of before, which are not changed.
     """
     newest = tuple(prefix[-1].last) if prefix else ()
-    ordered = sorted(events, key=lambda event: event.order)
-    ordered = [e for e in ordered if not prefix or e.order > newest or e.kind not in _OF_NODES]
+    ordered = sorted(events, key=order_of)
+    ordered = [e for e in ordered if not prefix or order_of(e) > newest or e.kind not in _OF_NODES]
     source, rows = _sweep(_resume(name, prefix), ordered, frame)
     if not source.is_of(frame):
         # The newest word on the GPUs of a span holds for all of it.
@@ -177,9 +176,7 @@ def _resume(name: str, prefix: Sequence[Span], final_gpus: Sequence[float] = ())
     return source
 
 
-def _sweep(
-    source: Source, ordered: list[LedgerEvent], frame: Frame
-) -> tuple[Source, list[WindowRow]]:
+def _sweep(source: Source, ordered: list[Event], frame: Frame) -> tuple[Source, list[WindowRow]]:
     rows: list[WindowRow] = []
     for is_swept in (True, False):
         for event in ordered:
@@ -188,17 +185,17 @@ def _sweep(
     return source, rows
 
 
-def _close(span: Span, event: LedgerEvent) -> None:
+def _close(span: Span, event: Event) -> None:
     reason, ranks = event.fields.get("reason"), event.fields.get("culprit_ranks")
     rank = ranks[0] if isinstance(ranks, list) and ranks else None
-    span.end, span.end_received = event.time_seconds, event.received_seconds
+    span.end, span.end_received = event.time, event.received_seconds
     span.ending = End(
-        order=event.order,
+        order=order_of(event),
         outcome=event.text("outcome") or "unknown",
         failure_class=event.text("failure_class") or None,
         cause=event.text("cause") or None,
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
-        culprit_node=event.text("culprit_node") or machine_of(event.node, event.extra) or None,
+        culprit_node=event.text("culprit_node") or event.node or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == FROM_PAGES,
         exit_code=event.count("exit_code"),

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.tables import inbox
 from lockstep_ledger.store.transaction import Submission
+from lockstep_records.events.event import Event
 
 MAX_DELIVERIES = 20_000
 """Some minutes of a large cluster. More is refused, and stays with the senders."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[LedgerEvent]).decode
+_decode = msgspec.json.Decoder(list[Event]).decode
 
 
 def put(connection: Connection, submissions: Sequence[Submission], now_seconds: float) -> None:

@@ -10,7 +10,6 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from lockstep_ledger.merge.derive import Derivation
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.merge.record import Record, record_of_json
@@ -19,6 +18,7 @@ from lockstep_ledger.merge.spans import Frame, Span
 from lockstep_ledger.merge.sweep import Source
 from lockstep_ledger.store.database import insert_into
 from lockstep_ledger.store.tables import jobs, marks, spans
+from lockstep_records.events.event import Event
 
 _decode_facts = msgspec.json.Decoder(JobFacts).decode
 _decode_span = msgspec.json.Decoder(Span).decode
@@ -50,7 +50,7 @@ class JobState:
     facts: JobFacts
     sources: dict[str, Source] = field(default_factory=dict)
     record: Record | None = None
-    pending: list[LedgerEvent] = field(default_factory=list)
+    pending: list[Event] = field(default_factory=list)
     derivation: Derivation | None = None
     touched: set[str] = field(default_factory=set)
     begins_anew: bool = False

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, select, text
 
 from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
 from lockstep_ledger.merge.effects import Effects
-from lockstep_ledger.merge.event import LedgerEvent, machine_of
+from lockstep_ledger.merge.event import machine_of, order_of
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.marks import Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.precedence import SCHEDULER
@@ -23,6 +23,7 @@ from lockstep_ledger.store.job_marks import all_marks, durable_checkpoints, held
 from lockstep_ledger.store.job_states import JobState, changed_spans, remove, upsert
 from lockstep_ledger.store.tables import events, marks, spans
 from lockstep_outcomes.evidence import NodeEvent
+from lockstep_records.events.event import Event
 
 _MAX_INCIDENTS = 200
 _OF_JOB = select(events).where(events.c.job == bindparam("number"))
@@ -61,7 +62,7 @@ class JobWork:
         self._is_growth = False
         # All that is stored of a new job is pending.
         self._is_first = state.record is None and not state.begins_anew
-        self._of_scheduler: dict[str, list[LedgerEvent]] = defaultdict(list)
+        self._of_scheduler: dict[str, list[Event]] = defaultdict(list)
 
     def run(self) -> Record:
         """Applies the events and derives the record; counters are booked by the caller."""
@@ -86,7 +87,7 @@ class JobWork:
         state = self._state
         before = state.frame
         self._is_growth = not any(event.kind in STRUCTURAL for event in state.pending)
-        by_source: dict[str, list[LedgerEvent]] = defaultdict(list)
+        by_source: dict[str, list[Event]] = defaultdict(list)
         for event in state.pending:
             state.facts.take(event)
             for name in _sources_of(event):
@@ -110,7 +111,7 @@ class JobWork:
         remove(self._connection, facts.number)
         names: set[str] = set()
 
-        def taken() -> Iterator[LedgerEvent]:
+        def taken() -> Iterator[Event]:
             for row in self._connection.execute(_OF_JOB, {"number": facts.number}):
                 event = event_of_row(row, facts)
                 facts.take(event)
@@ -144,10 +145,10 @@ class JobWork:
         """Number, first and last time of the durable checkpoints up to a time."""
         return durable_checkpoints(self._connection, self._state.number, until)
 
-    def _add(self, name: str, added: list[LedgerEvent], before: Frame) -> None:
+    def _add(self, name: str, added: list[Event], before: Frame) -> None:
         """Adds events to a source, or sweeps all of it anew; ``before`` is the frame until now."""
         source, frame = self._state.sources.get(name) or Source(name), self._state.frame
-        added.sort(key=lambda event: event.order)
+        added.sort(key=order_of)
         rows: list[WindowRow] = []
         is_late = False
         for event in added:
@@ -186,7 +187,7 @@ class JobWork:
             own = (spans.c.job == self._state.number, spans.c.node == name)
             self._connection.execute(delete(spans).where(*own, spans.c.number >= count))
 
-    def _read(self, name: str, since: float = _EVER) -> list[LedgerEvent]:
+    def _read(self, name: str, since: float = _EVER) -> list[Event]:
         """Stored events of a source from a time on; those of the scheduler are read once."""
         if self._is_first:
             return [event for event in self._state.pending if name in _sources_of(event)]
@@ -204,7 +205,7 @@ class JobWork:
                 self._of_scheduler[source].append(event)
         return self._of_scheduler[name]
 
-    def _count_marks(self, added: Iterable[LedgerEvent]) -> None:
+    def _count_marks(self, added: Iterable[Event]) -> None:
         """Counts what is counted once, where it is new or was reported earlier than before."""
         reported: dict[Mark, dict[int, float]] = defaultdict(dict)
         facts = self._state.facts
@@ -213,9 +214,9 @@ class JobWork:
             if found is None:
                 continue
             times, number = reported[group_of(found)], found[2]
-            times[number] = min(event.time_seconds, times.get(number, event.time_seconds))
+            times[number] = min(event.time, times.get(number, event.time))
             if found[0] == "checkpoint":
-                newest = (event.time_seconds, event.count("step"))
+                newest = (event.time, event.count("step"))
                 facts.checkpoint = max(facts.checkpoint or newest, newest, key=lambda c: c[0])
         held, new = held_marks(self._connection, facts.number, reported), list[dict[str, Any]]()
         for group, times in reported.items():
@@ -246,10 +247,10 @@ class JobWork:
         return rows
 
 
-def _sources_of(event: LedgerEvent) -> Iterator[str]:
-    if event.node == SCHEDULER and event.kind.startswith("resources_"):
+def _sources_of(event: Event) -> Iterator[str]:
+    if event.source == SCHEDULER and event.kind.startswith("resources_"):
         yield f"{PART_PREFIX}{event.text('part')}"
-    yield event.node
+    yield event.source
 
 
 def _read_incidents(
@@ -273,11 +274,12 @@ def _incident(node: str, time: float, body: dict[str, Any]) -> NodeEvent:
     )  # fmt: skip
 
 
-def event_of_row(row: Row[Any], facts: JobFacts) -> LedgerEvent:
+def event_of_row(row: Row[Any], facts: JobFacts) -> Event:
     """A stored event."""
     body = json.loads(row.body)
-    return LedgerEvent(
-        id=row.id, kind=row.kind, cluster=facts.cluster, job_id=facts.job_id, node=row.node,
-        attempt=row.attempt, time_seconds=row.time, received_seconds=row.received,
-        fields=body.pop("fields"), extra=body,
+    return Event(
+        id=row.id, kind=row.kind, cluster=facts.cluster, job_id=facts.job_id,
+        node=machine_of(row.node, body), launcher=body.pop("launcher", None),
+        attempt=row.attempt, time=row.time, received=row.received, fields=body.pop("fields"),
+        extra=body,
     )  # fmt: skip

@@ -8,7 +8,6 @@ from sqlalchemy import Connection, delete, select, update
 
 from lockstep_ledger.merge.counted import Booked
 from lockstep_ledger.merge.effects import Effects
-from lockstep_ledger.merge.event import LedgerEvent, is_printable
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
@@ -17,21 +16,23 @@ from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.known_jobs import ID_PREFIX, Key, KnownJobs
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs
+from lockstep_records.events.bounds import is_printable
+from lockstep_records.events.event import Event
 
 _STATING = frozenset({"job_submitted", "job_started"})
 _MAX_ALIASES = 20
 
 
-def aliases_of(event: LedgerEvent) -> list[str]:
+def aliases_of(event: Event) -> list[str]:
     """Other names of the job: of a start or submission, and of any word of a scheduler."""
     stated = event.fields.get("aliases")
-    if not isinstance(stated, list) or (event.node and event.kind not in _STATING):
+    if not isinstance(stated, list) or (event.source and event.kind not in _STATING):
         return []
     names = [name for name in stated if isinstance(name, str) and name and is_printable(name)]
     return names[:_MAX_ALIASES]
 
 
-def instance_of(event: LedgerEvent) -> str:
+def instance_of(event: Event) -> str:
     """Name of the Slurm that the job's own number is of; empty where nobody says."""
     for alias in aliases_of(event):
         scheme, _, rest = alias.partition(":")
@@ -57,40 +58,40 @@ class Joins:
     changed: dict[int, JobState]
     rows: list[dict[str, Any]]
 
-    def locate(self, event: LedgerEvent) -> LedgerEvent:
+    def locate(self, event: Event) -> Event:
         """The event under the id of its job: the second scheduler with one number has its name."""
         job = self.memory.get(event.key)
         if job is None:
             return event
         instances = job.facts.instances
         own = instances.get(SCHEDULER)
-        instance = instance_of(event) or (instances.get(event.node, "") if event.node else "")
-        if event.node and instance and instance != own:
-            instances[event.node] = instance
+        instance = instance_of(event) or (instances.get(event.source, "") if event.source else "")
+        if event.source and instance and instance != own:
+            instances[event.source] = instance
         if not instance or own in {None, instance}:
             return event
         twin = replace(event, job_id=f"{event.job_id}@{instance}")
         is_there = self.memory.find(self.connection, twin.key) is not None
-        return twin if is_there or event.node == SCHEDULER else event
+        return twin if is_there or event.source == SCHEDULER else event
 
-    def note(self, job: JobState, event: LedgerEvent) -> JobState:
+    def note(self, job: JobState, event: Event) -> JobState:
         """Notes the names that an event states; the job that it is of then."""
         instance, names = instance_of(event), aliases_of(event)
         twin_id, _, twin_instance = event.job_id.rpartition("@")
-        if event.node == SCHEDULER and instance:
+        if event.source == SCHEDULER and instance:
             same = {n for n, i in job.facts.instances.items() if i == instance}
             for node in same:
                 del job.facts.instances[node]
             job.facts.instances.setdefault(SCHEDULER, instance)
         elif instance and instance != job.facts.instances.get(SCHEDULER):
-            job.facts.instances[event.node] = instance
+            job.facts.instances[event.source] = instance
         elif twin_id and names:
             plain = self.memory.find(self.connection, (event.cluster, twin_id))
             if plain is not None:
                 self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)
                 instances = plain.facts.instances
                 of_twin = {n for n, i in instances.items() if n and i == twin_instance}
-                self._part(plain, job, of_twin if event.node == SCHEDULER else {event.node})
+                self._part(plain, job, of_twin if event.source == SCHEDULER else {event.source})
         for alias in names:
             job = self._claim(job, (event.cluster, alias))
         return job
@@ -115,8 +116,8 @@ class Joins:
             own = (events.c.job == plain.number, events.c.node.in_(some))
             self.connection.execute(update(events).where(*own).values(job=twin.number))
         self._renumber(plain.number, twin.number, nodes)
-        twin.pending += [event for event in plain.pending if event.node in nodes]
-        plain.pending = [event for event in plain.pending if event.node not in nodes]
+        twin.pending += [event for event in plain.pending if event.source in nodes]
+        plain.pending = [event for event in plain.pending if event.source not in nodes]
 
     def _hand_over(self, alias: str, plain: JobState, twin: JobState) -> None:
         """Gives the twin the alias that its nodes stated before it was known."""
@@ -128,7 +129,7 @@ class Joins:
 
     def _has_events(self, job: JobState, node: str) -> bool:
         query = select(events.c.id).where(events.c.job == job.number, events.c.node == node)
-        is_pending = any(event.node == node for event in job.pending)
+        is_pending = any(event.source == node for event in job.pending)
         return is_pending or self.connection.execute(query.limit(1)).first() is not None
 
     def _begin_anew(self, *states: JobState) -> None:

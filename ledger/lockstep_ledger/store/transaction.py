@@ -1,5 +1,6 @@
 """One transaction of the store: new events, the jobs they change, the counters, refused events."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.effects import Effects
-from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.event import body_of
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.settlement import SettleTimeouts
@@ -21,7 +22,7 @@ from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.joins import Joins, aliases_of
 from lockstep_ledger.store.known_jobs import KnownJobs
 from lockstep_ledger.store.tables import amendments, events, slo_events
-from lockstep_records.events.event import stable_id
+from lockstep_records.events.event import Event, stable_id
 
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
 _STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("names", expanding=True)))
@@ -39,7 +40,7 @@ class Submission:
         duplicates: number of events that were stored before.
     """
 
-    events: Sequence[LedgerEvent] = ()
+    events: Sequence[Event] = ()
     refused: list[RefusedEvent] = field(default_factory=list)
     client: str = ""
     stored: int = 0
@@ -95,7 +96,7 @@ class Transaction:
         new = [event for event in batch if event.id not in seen]
         state.memory.read(connection, {event.key for event in new})
         state.memory.read_aliases(connection, {(e.cluster, a) for e in new for a in aliases_of(e)})
-        newest: dict[int, LedgerEvent] = {}
+        newest: dict[int, Event] = {}
         for submission in self._submissions:
             for event in submission.events:
                 if event.id in seen:
@@ -118,7 +119,7 @@ class Transaction:
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
-    def _accept(self, submission: Submission, event: LedgerEvent) -> bool:
+    def _accept(self, submission: Submission, event: Event) -> bool:
         state = self._state
         held = state.memory.get(event.key)
         job = held or JobState(JobFacts(event.cluster, event.job_id, state.num_jobs + 1))
@@ -141,16 +142,16 @@ class Transaction:
         self._rows.append(_event_row(event, state.sequence, job.number))
         return True
 
-    def _derive(self, job: JobState, newest: LedgerEvent) -> None:
+    def _derive(self, job: JobState, newest: Event) -> None:
         work = JobWork(job, self._connection, self._effects, self._state.timeouts)
         record = work.run()
         changes = book(job.facts, job.record, record, work.checkpoints, self._effects)
         self._amendments += [self._amendment(job, change, newest) for change in changes]
         job.record = record
 
-    def _amendment(self, job: JobState, change: Change, event: LedgerEvent) -> dict[str, Any]:
-        late_seconds = event.received_seconds - event.time_seconds
-        source = event.node or "the scheduler"
+    def _amendment(self, job: JobState, change: Change, event: Event) -> dict[str, Any]:
+        late_seconds = event.received_seconds - event.time
+        source = event.source or "the scheduler"
         return {
             "time": self._now_seconds,
             "job": job.number,
@@ -160,41 +161,41 @@ class Transaction:
         }
 
 
-def _refuse(job: JobState, event: LedgerEvent) -> Refused | None:
+def _refuse(job: JobState, event: Event) -> Refused | None:
     """Who sent the first event of a job from a node owns it; others may not speak of it."""
     owner = job.facts.owner
     if event.owner is not None and owner is not None and event.owner != owner:
         return Refused(
             "owner",
             f"job {event.job_id} of cluster {event.cluster} is of user {owner}, and {event.kind} of"
-            f" {event.node} is of user {event.owner}; choose an id that nobody has",
+            f" {event.source} is of user {event.owner}; choose an id that nobody has",
         )
     return implausible(event, job.sources, job.facts.word("num_nodes"), job.num_spans)
 
 
-def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
+def letter_of(event: Event, refusal: str, sentence: str) -> RefusedEvent:
     """The dead letter of an event that is refused here."""
     return RefusedEvent(
         refusal=refusal,
         reason=sentence,
         id=event.id,
         job_id=event.job_id,
-        node=event.node,
-        body=event.letter,
+        node=event.source,
+        body=json.dumps(event.document()),
         # A stranger who goes on sending fills no table.
         once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
     )
 
 
-def _event_row(event: LedgerEvent, sequence: int, job: int) -> dict[str, Any]:
+def _event_row(event: Event, sequence: int, job: int) -> dict[str, Any]:
     return {
         "sequence": sequence,
         "id": event.id,
         "job": job,
         "kind": event.kind,
-        "node": event.node,
+        "node": event.source,
         "attempt": event.attempt,
-        "time": event.time_seconds,
+        "time": event.time,
         "received": event.received_seconds,
-        "body": event.body,
+        "body": body_of(event),
     }

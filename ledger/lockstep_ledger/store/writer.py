@@ -8,14 +8,13 @@ from sqlalchemy import Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.effects import Labels
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.precedence import SETTLED
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
-from lockstep_records.events.event import stable_id
+from lockstep_records.events.event import Event, stable_id
 
 _log = logging.getLogger(__name__)
 _MAX_CACHED_JOBS = 5000
@@ -103,15 +102,15 @@ class StoreWriter:
             due = select(*columns).where(jobs.c.settle_at <= now)
             rows = connection.execute(due.limit(1000)).all()
         batch = [
-            LedgerEvent(
+            Event(
                 id=stable_id(SETTLED, row.cluster, row.job_id, now),
                 kind=SETTLED,
                 cluster=row.cluster,
                 job_id=row.job_id,
                 node="",
                 attempt=0,
-                time_seconds=now,
-                received_seconds=now,
+                time=now,
+                received=now,
                 fields={"run_begin": None if row.status == "pending" else row.run_begin},
             )
             for row in rows
@@ -122,7 +121,7 @@ class StoreWriter:
             self._leave_aside(submission.refused, batch)
         return len(batch)
 
-    def _leave_aside(self, refused: Sequence[RefusedEvent], batch: Sequence[LedgerEvent]) -> None:
+    def _leave_aside(self, refused: Sequence[RefusedEvent], batch: Sequence[Event]) -> None:
         """Lets jobs that cannot be settled wait for ever, or they would be tried each second."""
         ids = {letter.id for letter in refused}
         for key in [event.key for event in batch if event.id in ids]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lockstep_ledger.merge.event import LedgerEvent, is_printable
+from lockstep_records.events.bounds import is_printable
+from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import EDGE_KINDS
 from lockstep_records.file_access.token_files import TokenLine, read_token_lines
 
@@ -42,7 +43,7 @@ class Grant:
         limits = {"cluster": self.clusters, "project": self.projects}
         return {name: values for name, values in limits.items() if values is not None}
 
-    def objection(self, event: LedgerEvent) -> str:
+    def objection(self, event: Event) -> str:
         """Why the token may not send an event, one sentence; empty where it may."""
         is_kind_allowed = event.kind not in _REFUSED_KINDS.get(self.scope, frozenset()) and (
             self.scope != "scheduler" or event.kind in _SCHEDULER_KINDS
@@ -57,7 +58,7 @@ class Grant:
                 return f"project {project!r} is not one of this token's"
         return ""
 
-    def stamped(self, event: LedgerEvent) -> LedgerEvent:
+    def stamped(self, event: Event) -> Event:
         """The event with the owner that this token vouches for; only agents see a folder's."""
         if self.scope in {"", "agent"} or event.owner == self.owner:
             return event

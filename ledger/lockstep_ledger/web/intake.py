@@ -15,11 +15,11 @@ from lockstep_ledger.ingest.document import (
     read_delivery,
 )
 from lockstep_ledger.ingest.feeds import Feeds
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store.transaction import Submission, letter_of
 from lockstep_ledger.web.access import client_of
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
+from lockstep_records.events.event import Event
 
 _MAX_LETTER_CHARACTERS = 4096
 _STATUS = {"size": 413, "token": 401}
@@ -97,7 +97,7 @@ def granted(delivery: Delivery, grant: Grant) -> Delivery:
     """The delivery as far as a token permits it; its other events are refused."""
     if grant == Grant():
         return delivery
-    events: list[LedgerEvent] = []
+    events: list[Event] = []
     refused = list(delivery.refused)
     for event in delivery.events:
         objection = grant.objection(event)

@@ -6,19 +6,18 @@ the kernel says, and of which node and cluster the events are, the delivery says
 """
 
 import itertools
-import json
 import logging
 import os
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep_records.delivery.spool_database import keep_refused, open_database
 from lockstep_records.events.bounds import EventError
-from lockstep_records.events.event import FILE_NAME, Event, document_of, line_of
+from lockstep_records.events.event import FILE_NAME, Event, line_of, parse_line
 from lockstep_records.events.kinds import EDGE_KINDS
 from lockstep_records.file_access.foreign_files import open_foreign, owner_of
 from lockstep_records.files.jobs import Roots, list_jobs, list_roots
@@ -45,18 +44,14 @@ def row_of(line: str, owner: int, job: str, launcher: str | None) -> tuple[bool,
     Raises:
         EventError: the line is not an event, or one of another job.
     """
-    document = document_of(line)
-    if document["job_id"] != job:
-        sentence = f"job_id {document['job_id']!r} must be {job!r}, the folder of the file"
+    event = parse_line(line)
+    if event.job_id != job:
+        sentence = f"job_id {event.job_id!r} must be {job!r}, the folder of the file"
         raise EventError("value", sentence)
+    user = None if owner == NOBODY else owner
     # Of which cluster and node it is, the delivery says.
-    for member in ("cluster", "node", "launcher", "owner"):
-        document.pop(member, None)
-    if owner != NOBODY:
-        document["owner"] = owner
-    if launcher is not None:
-        document["launcher"] = launcher
-    return document["kind"] in EDGE_KINDS, json.dumps(document, separators=(",", ":")), owner, job
+    sent = replace(event, cluster=None, node=None, launcher=launcher, owner=user)
+    return event.kind in EDGE_KINDS, line_of(sent), owner, job
 
 
 def read_lines(path: Path, owner: int, inode: int, byte: int) -> Chunk | None:

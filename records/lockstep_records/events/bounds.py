@@ -87,7 +87,7 @@ def fit(value: Any) -> Any:
         return {fit(str(name))[:MAX_NAME]: fit(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [fit(inner) for inner in value[:MAX_ITEMS]]
-    return value if value is None or isinstance(value, bool) or _is_number(value) else None
+    return value if value is None or isinstance(value, bool) or is_number(value) else None
 
 
 def _check_names(document: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def _check_numbers(document: dict[str, Any]) -> None:
         raise EventError(
             "type", f"attempt {quoted(attempt)} must be a whole number from 0 to {MAX_ATTEMPT}"
         )
-    if not _is_number(moment) or not 0 <= moment <= LAST_TIME:
+    if not is_number(moment) or not 0 <= moment <= LAST_TIME:
         raise EventError("type", f"time {quoted(moment)} must be seconds since 1970")
     if owner is not None and not (_is_integer(owner) and 0 <= owner <= MAX_OWNER):
         raise EventError("type", f"owner {quoted(owner)} must be a user id, 0 to {MAX_OWNER}")
@@ -144,7 +144,7 @@ def _check_value(name: str, value: object, depth: int, budget: list[int]) -> Non
             )
     elif isinstance(value, dict | list):
         _check_entries(name, value, depth, budget)
-    elif value is not None and not isinstance(value, bool) and not _is_number(value):
+    elif value is not None and not isinstance(value, bool) and not is_number(value):
         raise EventError("value", f"{name} {quoted(value)} must be a finite number, a whole one"
                          f" at most {MAX_WHOLE}")  # fmt: skip
     if budget[0] < 0 or budget[1] < 0:
@@ -201,7 +201,13 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
+def is_printable(text: str) -> bool:
+    """Whether a text is short and without control characters, so that any database holds it."""
+    return _is_name(text, MAX_NAME)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number that every program reads exactly."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if isinstance(value, int):
@@ -216,14 +222,14 @@ def _is_list(value: object, item: Callable[[object], bool]) -> bool:
 _SHAPES: dict[str, Callable[[object], bool]] = {
     "text": lambda value: isinstance(value, str),
     "integer": _is_integer,
-    "number": _is_number,
+    "number": is_number,
     "flag": lambda value: isinstance(value, bool),
     "integers": lambda value: _is_list(value, _is_integer),
     "texts": lambda value: _is_list(value, lambda item: isinstance(item, str)),
     "objects": lambda value: _is_list(value, lambda item: isinstance(item, dict)),
     "object": lambda value: isinstance(value, dict),
     "numbers_by_name": lambda value: (
-        isinstance(value, dict) and all(_is_number(n) and n >= 0 for n in value.values())
+        isinstance(value, dict) and all(is_number(n) and n >= 0 for n in value.values())
     ),
 }
 _NUMERIC = frozenset({"integer", "number", "integers", "numbers_by_name"})

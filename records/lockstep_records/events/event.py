@@ -1,7 +1,6 @@
-"""Events of a job: one JSON object a line, appended by the launcher and the library, read by all.
+"""Events of a job: one type from the launcher to the ledger, and one JSON object a line of it.
 
-``event_kinds`` is the table of kinds and fields. Delivery is at least once, so every event has an
-id of its own.
+``kinds.py`` is the table of kinds and fields. Delivery is at least once, so every event has an id.
 """
 
 import json
@@ -9,12 +8,22 @@ import os
 import platform
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from lockstep_records.events.bounds import MAX_LINE, EventError, check_document, fit, quoted
-from lockstep_records.events.kinds import KIND_BY_NAME, KINDS, VERSION
+from lockstep_records.events.bounds import (
+    MAX_LINE,
+    EventError,
+    check_document,
+    fit,
+    is_number,
+    is_printable,
+    quoted,
+)
+from lockstep_records.events.kinds import KIND_BY_NAME, KINDS, MAX_NUMBER, VERSION
 from lockstep_records.file_access.foreign_files import ForeignFileError, open_foreign
 from lockstep_records.file_access.own_files import open_for_append
 
@@ -43,10 +52,12 @@ class Event:
         kind: a name of ``EVENT_KINDS``, or one of a newer writer.
         attempt: counts from 0, over restarts and requeues.
         time: wall clock of the node, seconds since 1970.
-        node: that wrote it; None where the source knows no node.
+        node: that wrote it; None where the source knows no node, as a scheduler.
         launcher: which of a job's launchers on the node; None of the first, or only, one.
         cluster: None where the delivery tells it for all events of a node.
         owner: user id of the job's folder on the node that sent it; None where nobody looked.
+        extra: members that this version has no name for, passed on unharmed.
+        received: wall clock of the ledger at its arrival; None on the way there.
     """
 
     kind: str
@@ -60,10 +71,60 @@ class Event:
     cluster: str | None = None
     owner: int | None = None
     version: int = VERSION
+    extra: dict[str, Any] = field(default_factory=dict)
+    received: float | None = None
+
+    @property
+    def source(self) -> str:
+        """The node, with ``/`` and the launcher where it is not the first; empty without a node."""
+        return f"{self.node}/{self.launcher}" if self.node and self.launcher else self.node or ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Cluster and id of the job."""
+        return self.cluster or "", self.job_id
+
+    @property
+    def received_seconds(self) -> float:
+        """Wall clock of the ledger that has received it."""
+        assert self.received is not None
+        return self.received
 
     def document(self) -> dict[str, Any]:
         """The event as JSON holds it; what is unknown is absent."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        members = {name: getattr(self, name) for name in _MEMBERS}
+        return {**self.extra, **{n: value for n, value in members.items() if value is not None}}
+
+    def text(self, *names: str) -> str:
+        """The first of these fields that is a printable text; empty without one."""
+        for name in names:
+            value = self.fields.get(name)
+            if isinstance(value, str) and value and is_printable(value):
+                return value
+        return ""
+
+    def number(self, *names: str) -> float | None:
+        """The first of these fields that is a number of 0 or more; None without one."""
+        values = (self.fields.get(name) for name in names)
+        return next((float(value) for value in values if _is_amount(value)), None)
+
+    def count(self, *names: str) -> int | None:
+        """As ``number``, whole."""
+        value = self.number(*names)
+        return None if value is None else int(value)
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """A field that holds numbers by name; what is none in it is left out."""
+        value = self.fields.get(name)
+        entries = value.items() if isinstance(value, dict) else ()
+        return {str(key): float(number) for key, number in entries if _is_amount(number)}
+
+
+_MEMBERS = tuple(each.name for each in fields(Event) if each.name not in {"extra", "received"})
+
+
+def _is_amount(value: Any) -> TypeGuard[float]:
+    return is_number(value) and 0 <= value < MAX_NUMBER
 
 
 def stable_id(*parts: object) -> str:
@@ -118,8 +179,7 @@ def read_events(job: Path) -> list[Event]:
     lines = data.split(b"\n")
     if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
         lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]
-    found = (parse_event(line.decode(errors="replace")) for line in lines)
-    return [event for event in found if event is not None]
+    return parse_lines(line.decode(errors="replace") for line in lines)
 
 
 def _head_and_tail(descriptor: int) -> bytes:
@@ -134,16 +194,32 @@ def _head_and_tail(descriptor: int) -> bytes:
     return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
-def parse_event(line: str) -> Event | None:
-    """The event on a line of the file, of any kind; None when the line is not an event."""
-    try:
-        return event_of(document_of(line))
-    except EventError:
-        return None
+def parse_event(document: object) -> Event:
+    """The event of a decoded document, of any kind.
+
+    Raises:
+        EventError: the value is not an event; the text says which field and why.
+    """
+    members = check_document(document)
+    version = members.get("version")
+    return Event(
+        kind=members["kind"],
+        job_id=members["job_id"],
+        attempt=members["attempt"],
+        fields=dict(members["fields"]),
+        time=float(members["time"]),
+        id=members["id"],
+        node=members.get("node"),
+        launcher=members.get("launcher"),
+        cluster=members.get("cluster"),
+        owner=members.get("owner"),
+        version=version if isinstance(version, int) else VERSION,
+        extra={name: value for name, value in members.items() if name not in _MEMBERS},
+    )
 
 
-def document_of(line: str) -> dict[str, Any]:
-    """The document on a line of the file.
+def parse_line(line: str) -> Event:
+    """The event on a line of the file.
 
     Raises:
         EventError: the line is not an event; the text says which field and why.
@@ -154,25 +230,16 @@ def document_of(line: str) -> dict[str, Any]:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise EventError("type", f"the line {line[:40]!r} is not a JSON object") from error
-    return check_document(document)
+    return parse_event(document)
 
 
-def event_of(document: dict[str, Any]) -> Event:
-    """The event of a document that was checked."""
-    version = document.get("version", VERSION)
-    return Event(
-        kind=document["kind"],
-        job_id=document["job_id"],
-        attempt=document["attempt"],
-        fields=dict(document["fields"]),
-        time=float(document["time"]),
-        id=document["id"],
-        node=document.get("node"),
-        launcher=document.get("launcher"),
-        cluster=document.get("cluster"),
-        owner=document.get("owner"),
-        version=version if isinstance(version, int) else VERSION,
-    )
+def parse_lines(lines: Iterable[str]) -> list[Event]:
+    """The events on lines of a file, without the lines that are none."""
+    events = []
+    for line in lines:
+        with suppress(EventError):
+            events.append(parse_line(line))
+    return events
 
 
 def check_event(document: object, *, now_seconds: float) -> Event:
@@ -188,7 +255,7 @@ def check_event(document: object, *, now_seconds: float) -> Event:
     version = document.get("version", VERSION) if isinstance(document, dict) else VERSION
     if version != VERSION or isinstance(version, bool):
         raise EventError("version", f"version {quoted(version)} is unknown here; send {VERSION}")
-    event = event_of(check_document(document))
+    event = parse_event(document)
     if event.time > now_seconds + MAX_FUTURE_SECONDS:
         raise EventError(
             "future", f"time {event.time:.0f} is {event.time - now_seconds:.0f} s in the future;"

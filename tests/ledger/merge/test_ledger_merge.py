@@ -7,10 +7,10 @@ import pytest
 
 from lockstep_catalogue import ledger as counted
 from lockstep_catalogue.vocabulary import OUTCOMES
-from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.precedence import SETTLED
 from lockstep_ledger.merge.record import record_of_json
 from lockstep_ledger.store.transaction import Submission
+from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import KINDS
 
 from ..stories import BEGIN, Story
@@ -219,16 +219,16 @@ VALUES = (
 )
 
 
-def random_event(dice: random.Random, number: int) -> LedgerEvent:
-    return LedgerEvent(
+def random_event(dice: random.Random, number: int) -> Event:
+    return Event(
         id=str(number),
         kind=dice.choice([*KINDS, SETTLED, "of_the_future"]),
         cluster="east",
         job_id="j",
         node=dice.choice(["", "n1", "n2"]),
         attempt=dice.randrange(4),
-        time_seconds=BEGIN + dice.choice([0.0, number, dice.uniform(0, 1e6)]),
-        received_seconds=BEGIN,
+        time=BEGIN + dice.choice([0.0, number, dice.uniform(0, 1e6)]),
+        received=BEGIN,
         fields={name: dice.choice(VALUES) for name in dice.sample(FIELDS, dice.randrange(5))},
     )
 

@@ -16,7 +16,7 @@ from lockstep_records.events.event import (
     Event,
     append_event,
     check_event,
-    parse_event,
+    parse_line,
     read_events,
     stable_id,
 )
@@ -140,7 +140,7 @@ def test_whatever_comes_is_an_event_or_refused_and_an_event_keeps_to_the_schema(
     except EventError:
         return
     assert is_valid(event.document())
-    assert parse_event(json.dumps(event.document())) is not None
+    assert parse_line(json.dumps(event.document())) == event
 
 
 def test_the_same_parts_give_the_same_id() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence, NodeEvent
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.events.event import FILE_NAME, Event, append_event, parse_event, read_events
+from lockstep_records.events.event import FILE_NAME, Event, append_event, parse_lines, read_events
 from lockstep_records.files.jobs import job_folder
 
 STRANGER = 4711
@@ -48,7 +48,7 @@ def flood(root: Path, job_id: str, count: int, **fields: Any) -> None:
 )
 def test_no_line_of_any_bytes_ends_its_reader(data: bytes) -> None:
     for line in (data, b'{"kind":' + data + b"}", b'{"id":"a","fields":' + data + b"}"):
-        parse_event(line.decode(errors="replace"))
+        parse_lines([line.decode(errors="replace")])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _STRAGGLERS = ("TrainStraggler",)
 def errors_of(scenario: Scenario, ended: Ended, alerts: set[str]) -> list[str]:
     """Names of what is wrong: fields of the event, words of the first line, alerts, top."""
     fields = ended.fields
-    named = set(fields.get("culprit_ranks") or ())
+    named = set(fields.get("cause_ranks") or ())
     severity = ended.payload.get("severity")
     is_calm = scenario.severity == "nobody"
     has_page = any(name.startswith(_STRAGGLERS) for name in alerts)
@@ -73,7 +73,7 @@ def main() -> None:
 
 def _cells(scenario: Scenario, ended: Ended, alerts: set[str], wrong: list[str]) -> list[str]:
     fields, incident = ended.fields, ended.incident
-    ranks = ", ".join(map(str, fields.get("culprit_ranks") or ())) or "none"
+    ranks = ", ".join(map(str, fields.get("cause_ranks") or ())) or "none"
     event = [fields.get(name) or "-" for name in ("outcome", "cause", "failure_class")]
     lost = "" if ended.lost_seconds is None else f"{ended.lost_seconds:.1f}"
     by_log = f"{incident.outcome}, {incident.cause}, {incident.blame} {list(incident.ranks)}"

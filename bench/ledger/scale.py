@@ -68,10 +68,10 @@ CREATE TEMPORARY TABLE copy AS WITH RECURSIVE copy(k) AS (
 _COPIES = (
     """
     INSERT INTO jobs (number, cluster, job_id, project, queue, job_class, "user", name, status,
-                      outcome, failure_class, cause, culprit_node, submitted, started, ended,
+                      outcome, failure_class, cause, cause_node, submitted, started, ended,
                       updated, gpu_seconds, cost, settle_at, counted, state)
     SELECT number + k * :jobs, cluster, job_id || '-' || k, project, queue, job_class, "user", name,
-           status, outcome, failure_class, cause, culprit_node, submitted, started + k * :shift,
+           status, outcome, failure_class, cause, cause_node, submitted, started + k * :shift,
            ended + k * :shift, updated + k * :shift, gpu_seconds, cost,
            settle_at, counted,
            replace(replace(state, '"job_id":"' || job_id || '"',

@@ -124,7 +124,7 @@ def _ended_in(connection: Connection, monday: date, cluster: str | None) -> list
     rows = []
     for row in connection.execute(query).mappings():
         record = json.loads(row["state"])
-        names = ("goodput", "deadline", "requeues", "preemptions", "culprit_rank", "reason")
+        names = ("goodput", "deadline", "requeues", "preemptions", "cause_rank", "reason")
         rows.append(
             {**row, **{name: record[name] for name in names}}
             | {"interruptions": interruptions_of(record)}
@@ -147,8 +147,8 @@ def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Nodes that failures were blamed on; what owners broke says nothing of a node."""
     causes: dict[str, Counter[str]] = defaultdict(Counter)
     for row in failed:
-        if row["culprit_node"] and row["failure_class"] != "user":
-            causes[row["culprit_node"]][row["cause"] or "unknown"] += 1
+        if row["cause_node"] and row["failure_class"] != "user":
+            causes[row["cause_node"]][row["cause"] or "unknown"] += 1
     ranked = sorted(causes.items(), key=lambda entry: (-entry[1].total(), entry[0]))
     return [
         {"node": node, "failures": counts.total(), "causes": dict(counts)}
@@ -211,5 +211,5 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
 
 def _failed_job(row: dict[str, Any]) -> dict[str, Any]:
     names = ("job_id", "cluster", "project", "outcome", "failure_class", "cause", "reason",
-             "culprit_node", "culprit_rank")  # fmt: skip
+             "cause_node", "cause_rank")  # fmt: skip
     return {**{name: row[name] for name in names}, "gpu_hours": row["gpu_seconds"] / _HOUR_SECONDS}

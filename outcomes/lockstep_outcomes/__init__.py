@@ -1,1 +1,1 @@
-"""What became of a job or an attempt: one table from evidence to outcome, class and culprit."""
+"""The outcome of a job or an attempt: one table from evidence to outcome, class and cause."""

@@ -20,7 +20,7 @@ _SLACK_SECONDS = 2.0
 _STANDING_SECONDS = 5.0
 _ENDED_WELL = frozenset({"exit_ok", "gave_way", "terminated"})
 # How a rank ends that somebody else ends; each is a failure of its own without an end from outside.
-_MAY_FOLLOW = frozenset({
+_POSSIBLE_CONSEQUENCES = frozenset({
     "exit", "killed", "aborted", "terminated", "crashed", "exception", "data_error", "segfault",
     "bus_error", "gloo_closed", "nccl_remote", "store_lost", "taken_down", "nccl_timeout",
     "nccl_system", "ib_error", "hidden_cause", "bad_input",
@@ -33,7 +33,7 @@ class Classification:
 
     Attributes:
         failure_class: None unless it failed.
-        culprit_ranks: empty where no rank is to blame or none is known.
+        cause_ranks: empty where no rank is to blame or none is known.
         evidence: what was found, the deciding first.
         exception: what ended the rank to blame, with its place; None where none is known.
         signal: that ended it; None for none.
@@ -46,8 +46,8 @@ class Classification:
     cause: str
     blame: vocabulary.Verdict
     reason: str
-    culprit_ranks: tuple[int, ...] = ()
-    culprit_node: str | None = None
+    cause_ranks: tuple[int, ...] = ()
+    cause_node: str | None = None
     evidence: tuple[str, ...] = ()
     exception: str | None = None
     signal: str | None = None
@@ -60,9 +60,9 @@ class Classification:
             "outcome": self.outcome,
             "cause": self.cause,
             "reason": self.reason,
-            "culprit_ranks": list(self.culprit_ranks),
+            "cause_ranks": list(self.cause_ranks),
         }
-        for name in ("failure_class", "culprit_node", "exception", "signal", "last_step"):
+        for name in ("failure_class", "cause_node", "exception", "signal", "last_step"):
             if (value := getattr(self, name)) is not None:
                 fields[name] = value
         if self.followers:
@@ -124,7 +124,7 @@ def _stood_still(end: RankEnd) -> bool:
 
 def _follows(sign: Sign, outside_time: float | None) -> bool:
     """Whether a sign may follow from an end from outside at a time, which may be unknown."""
-    if sign.name not in _MAY_FOLLOW:
+    if sign.name not in _POSSIBLE_CONSEQUENCES:
         return False
     if outside_time is None or sign.time is None:
         return True
@@ -155,13 +155,13 @@ def _classification(
         failure_class = "user" if failure_class == "unknown" else failure_class
         if rule.name == "killed":
             blame, failure_class = "unknown", "unknown"
-        culprits: tuple[int, ...] = ()
+        named: tuple[int, ...] = ()
     elif blame in {"rank", "group"}:
-        culprits = ranks
+        named = ranks
         blame = blame if ranks or (blame == "group" and node) else "unknown"
         ranks_text = f" on rank {rank_list(ranks)}" if ranks else ""
     else:
-        culprits, ranks_text = (), ""
+        named, ranks_text = (), ""
     also = next((sign for sign in signs if sign.name in rule.also), None)
     return Classification(
         outcome=rule.outcome,
@@ -170,27 +170,27 @@ def _classification(
         blame=blame,
         reason=rule.reason.format(
             ranks=ranks_text,
-            Ranks=f"Rank {rank_list(ranks)} was" if culprits else "Ranks were",
+            Ranks=f"Rank {rank_list(ranks)} was" if named else "Ranks were",
             sign=printable(deciding[0].text, _MAX_TEXT) if deciding else "",
             also=printable(also.text, _MAX_TEXT) if also else "",
         ),
-        culprit_ranks=culprits,
-        culprit_node=node if blame in {"rank", "group"} else None,
+        cause_ranks=named,
+        cause_node=node if blame in {"rank", "group"} else None,
         evidence=_evidence((*deciding, *matched, *signs)),
         last_step=max(
             (e.last_step for e in evidence.ranks if e.last_step is not None), default=None
         ),
-        **_describe_culprit(rule, culprits, deciding, evidence),
+        **_describe_cause(rule, named, deciding, evidence),
     )
 
 
-def _describe_culprit(
-    rule: Rule, culprits: tuple[int, ...], deciding: list[Sign], evidence: Evidence
+def _describe_cause(
+    rule: Rule, named: tuple[int, ...], deciding: list[Sign], evidence: Evidence
 ) -> dict[str, Any]:
     """What ended the rank to blame, and who followed it; empty where nothing failed."""
     if rule.outcome != "failed":
         return {}
-    end = next((e for e in evidence.ranks if e.rank in culprits), None)
+    end = next((e for e in evidence.ranks if e.rank in named), None)
     sign = deciding[0] if deciding else None
     exception = end.exception if end is not None else None
     # All ranks failed alike: the exception of the first describes all.
@@ -200,7 +200,7 @@ def _describe_culprit(
     return {
         "exception": None if exception is None else printable(exception, _MAX_TEXT),
         "signal": signal_name(end.exit_code) if end is not None and end.exit_code else None,
-        "followers": tuple(sorted(failed - set(culprits))) if culprits else (),
+        "followers": tuple(sorted(failed - set(named))) if named else (),
     }
 
 
@@ -214,7 +214,7 @@ def _deciding(matched: list[Sign], evidence: Evidence) -> list[Sign]:
         first = min(matched, key=lambda sign: sign.time or 0.0)
     first = first or matched[0]
     same = [sign for sign in matched if (sign.name, sign.key) == (first.name, first.key)]
-    # A status tells nothing of why: of several ranks with the same, the first is the culprit.
+    # A status tells nothing of why: of several ranks with the same, the first is named.
     if first.name == "exit" and first_ranks and not _are_most(_ranks(same), evidence):
         same = [sign for sign in same if first_ranks & set(sign.ranks)]
     return [first, *(sign for sign in same if sign is not first)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep_outcomes.joblogs.kinds import BY_NAME
+from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME
 from lockstep_outcomes.joblogs.model import JobLog
 from lockstep_outcomes.joblogs.outcome import Incident
 from lockstep_outcomes.progress.hang_events import HangRecord, hangs_of, standstill_words
@@ -272,5 +272,5 @@ def _sign(incident: Incident, cause: str) -> str:
 
 def _is_everywhere(incident: Incident) -> bool:
     """Whether the reader found that most ranks failed alike, and names none therefore."""
-    kind = BY_NAME.get(incident.cause or "")
+    kind = KIND_BY_NAME.get(incident.cause or "")
     return incident.blame == "workload" and kind is not None and kind.blame in {"rank", "group"}

@@ -43,7 +43,7 @@ def first_line(fields: Mapping[str, Any]) -> str:
 
 def _why(fields: Mapping[str, Any]) -> str:
     """The reason as a part of a sentence, with the exception where one is known."""
-    exception, ranks = fields.get("exception"), _ranks(fields, "culprit_ranks")
+    exception, ranks = fields.get("exception"), _ranks(fields, "cause_ranks")
     if isinstance(exception, str) and exception and fields.get("cause") in _RAISED:
         named = rank_words(ranks) if ranks else "most ranks"
         text = _FOLDERS.sub(r"(\1)", exception)

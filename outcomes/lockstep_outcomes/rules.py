@@ -22,7 +22,7 @@ class Rule:
         name: the cause; of rules with one name the first that holds decides.
         signs: at least one of these is there.
         failure_class: who has to act; None unless it failed.
-        blame: whom it accuses where few ranks show the sign; where most do, the workload.
+        blame: whom it names where few ranks show the sign; where most do, the workload.
         reason: one sentence, with ``{ranks}``, ``{sign}`` and ``{node}`` filled in.
         also: at least one of these is there too.
         unless: none of these is there.
@@ -45,7 +45,7 @@ def _names(*tiers: Tier) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind.name for kind in (*KINDS, DATA_ERROR) if kind.tier in tiers))
 
 
-SAME_AS = {
+SYNONYMS = {
     "host_oom": ("out_of_memory",),
     "launch_failure": ("not_found", "not_executable"),
     "bad_arguments": ("bad_input",),
@@ -65,7 +65,7 @@ def _make_rule(kind: Kind) -> Rule:
     says = kind.says or kind.name.replace("_", " ")
     shows_text = kind.name in {"exception", "data_error", "xid"}
     reason = "{sign}{ranks}." if shows_text else f"{says[:1].upper()}{says[1:]}{{ranks}}."
-    signs = (kind.name, *SAME_AS.get(kind.name, ()))
+    signs = (kind.name, *SYNONYMS.get(kind.name, ()))
     return Rule(kind.name, signs, "failed", kind.failure_class, kind.blame, reason)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lockstep_outcomes.evidence import Evidence, RankEnd
 from lockstep_outcomes.joblogs.clock import Clock
-from lockstep_outcomes.joblogs.kinds import BY_NAME, SOFTWARE_XIDS
+from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, SOFTWARE_XIDS
 from lockstep_outcomes.joblogs.scan import Scan
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 
@@ -191,7 +191,7 @@ def _text_signs(end: RankEnd) -> Iterator[Sign]:
     if end.last_lines:
         tail = end.last_lines[-_MOST_TAIL_CHARACTERS:]
         yield from _scanned(end, tail, "output")
-        success = BY_NAME["success"].pattern
+        success = KIND_BY_NAME["success"].pattern
         line = next((line for line in tail.splitlines() if success.search(line)), None)
         if line is not None:
             yield _sign(end, "success", "output", line.strip())

@@ -1,4 +1,4 @@
-"""How a scrape is written: label values, numbers, samples and heads, in both formats."""
+"""The text of a scrape: label values, numbers, samples and heads, in both formats."""
 
 import math
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""What a job leaves behind: rank pages and events, their formats, writers and readers."""
+"""Records that a job leaves behind: rank pages and events, their formats, writers and readers."""

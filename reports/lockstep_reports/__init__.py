@@ -1,1 +1,1 @@
-"""Who was slow, since when, in which phase, what it cost: or nobody."""
+"""Reports on a job: the slow ranks, since when, in which phase and at what cost; or nobody."""

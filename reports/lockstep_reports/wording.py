@@ -8,7 +8,7 @@ from lockstep_records.text.printable import printable
 
 UNKNOWN = "unknown"
 _MAX_NAMED_RANKS = 8
-_NEEDS_NO_TENTHS = 0.0995
+_TENTHS_LIMIT = 0.0995
 # Upper limit in seconds, seconds of the unit, format.
 _UNITS = (
     (1e-3, 1e-6, "{:.0f} µs"),
@@ -41,7 +41,7 @@ def percent(ratio: float | None) -> str:
     """A ratio as a percentage."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
-    return f"{ratio:.1%}" if abs(ratio) < _NEEDS_NO_TENTHS else f"{ratio:.0%}"
+    return f"{ratio:.1%}" if abs(ratio) < _TENTHS_LIMIT else f"{ratio:.0%}"
 
 
 def clock(wall_seconds: float | None) -> str:

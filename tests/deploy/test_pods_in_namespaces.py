@@ -84,7 +84,7 @@ def test_two_jobs_in_pods_are_two_and_the_slow_rank_is_paged_once_with_its_pod(
     assert "vision/llm-1" in page["annotations"]["description"]
 
     assert found["killed"]["outcome"] == "failed"
-    assert found["killed"]["culprit_rank"] == 1
+    assert found["killed"]["cause_rank"] == 1
     assert "SIGKILL" in found["killed"]["reason"]
     assert (found["slow"]["status"], found["slow"]["outcome"]) == ("running", None)
     for record in (found["killed"], found["slow"]):

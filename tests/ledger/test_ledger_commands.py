@@ -44,7 +44,7 @@ def stories() -> list[Story]:
         fields: dict[str, Any] = {}
         if number in {1, 2, 3}:
             node = "n7" if number < 3 else None
-            fields = {"failure_class": "infra", "cause": "xid", "culprit_node": node}
+            fields = {"failure_class": "infra", "cause": "xid", "cause_node": node}
         if number == 4:
             fields = {"failure_class": "user", "cause": "exception"}
         story.after(1800).end("failed" if fields else "succeeded", "n1", **fields)

@@ -37,7 +37,7 @@ def test_the_last_output_of_the_rank_that_failed_names_the_cause(memory: Path) -
     end_rank(memory, 0, -15)
     evidence = evidence_of(job_folder(memory, "job"), 0)
     judged = classify(evidence)
-    assert (judged.cause, judged.culprit_ranks, judged.failure_class) == ("gpu_oom", (1,), "user")
+    assert (judged.cause, judged.cause_ranks, judged.failure_class) == ("gpu_oom", (1,), "user")
     assert evidence.world_size == 2
 
 
@@ -48,7 +48,7 @@ def test_the_error_beside_a_page_names_the_cause_without_a_launcher(memory: Path
     )
     write_error(pages[1].path, error)
     judged = classify(evidence_of(job_folder(memory, "job"), 0))
-    assert (judged.outcome, judged.culprit_ranks) == ("failed", (1,))
+    assert (judged.outcome, judged.cause_ranks) == ("failed", (1,))
     assert "KeyError: 'tokens'" in judged.reason
 
 

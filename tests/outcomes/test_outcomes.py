@@ -18,7 +18,7 @@ from lockstep_outcomes.evidence import (
     node_events_of,
     ranks_of,
 )
-from lockstep_outcomes.joblogs.kinds import BY_NAME, KINDS, Tier
+from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, KINDS, Tier
 from lockstep_outcomes.progress.hang_events import hangs_of
 from lockstep_outcomes.rules import RULES
 from lockstep_outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
@@ -142,7 +142,7 @@ def test_the_table_judges(
     culprits: tuple[int, ...],
 ) -> None:
     judged = classify(evidence)
-    assert (judged.outcome, judged.failure_class, judged.cause, judged.culprit_ranks) == (
+    assert (judged.outcome, judged.failure_class, judged.cause, judged.cause_ranks) == (
         outcome, failure_class, cause, culprits,
     ), judged  # fmt: skip
     assert judged.reason.endswith(".")
@@ -152,7 +152,7 @@ def test_the_table_judges(
 def test_a_node_that_failed_is_named_where_no_rank_is() -> None:
     lost = NodeEvent(sign="node_lost", node="n7", detail="kubelet stopped posting status")
     judged = classify(Evidence(ranks=ends(-15, -15), node_events=(lost,)))
-    assert (judged.blame, judged.culprit_node) == ("group", "n7")
+    assert (judged.blame, judged.cause_node) == ("group", "n7")
     assert judged.evidence[0] == "node: kubelet stopped posting status"
 
 
@@ -168,7 +168,10 @@ def test_every_cause_that_a_line_can_name_has_its_rule_with_the_same_class() -> 
         if kind.tier not in {Tier.CAUSE, Tier.CRASH, Tier.NETWORK}:
             continue
         rule = next(rule for rule in RULES if rule.name == kind.name)
-        assert (rule.failure_class, rule.blame) == (BY_NAME[kind.name].failure_class, kind.blame)
+        assert (rule.failure_class, rule.blame) == (
+            KIND_BY_NAME[kind.name].failure_class,
+            kind.blame,
+        )
         judged = classify(Evidence(reported=(kind.name,)))
         assert (judged.outcome, judged.cause) == ("failed", kind.name)
 
@@ -249,7 +252,7 @@ def test_whatever_the_evidence_there_is_one_outcome_and_no_rank_that_was_not_the
     )  # fmt: skip
     judged: Classification = classify(evidence)
     assert judged.outcome in OUTCOMES
-    assert set(judged.culprit_ranks) <= {end.rank for end in ranks} | set(missing)
+    assert set(judged.cause_ranks) <= {end.rank for end in ranks} | set(missing)
     assert judged.reason.isprintable()
 
 

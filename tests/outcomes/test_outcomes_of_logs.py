@@ -1,4 +1,4 @@
-"""What a log names as first cause has the outcome and class of the one outcome table."""
+"""A log's first cause has the outcome and class of the one outcome table."""
 
 import importlib
 import sys

@@ -132,7 +132,7 @@ def test_the_end_of_a_job_whose_launcher_was_killed_is_told_by_its_events_and_pa
     assert node.kinds() == []
     events = node.poll(61)
     assert [event.kind for event in events] == ["goodput", "attempt_ended", "job_finished"]
-    assert (events[-1].fields["cause"], events[-1].fields["culprit_ranks"]) == ("killed", [1])
+    assert (events[-1].fields["cause"], events[-1].fields["cause_ranks"]) == ("killed", [1])
 
 
 def test_a_launcher_that_lives_is_waited_for(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the trainer have in common."""
+"""Fixtures of the trainer's tests."""
 
 import tempfile
 from collections.abc import Iterator

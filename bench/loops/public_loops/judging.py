@@ -48,7 +48,7 @@ def judge_run(name: str, fault: str, run: Run, folder: Path) -> Judged:
 def _judge_end(name: str, fault: str, recording: Recording) -> Judged:
     """Outcome, cause and rank; where no launcher watched a kill, that nobody else is blamed."""
     end = recording.end
-    found = end.get("outcome"), end.get("cause"), end.get("culprit_ranks")
+    found = end.get("outcome"), end.get("cause"), end.get("cause_ranks")
     words = " ".join(map(str, found)) if end else "no end"
     expected = "failed", ENDS[fault], [LOOPS[name].slow_rank]
     unwatched = LOOPS[name].starts_ranks and fault == "killed" and not end

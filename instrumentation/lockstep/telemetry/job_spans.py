@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lockstep_records.events.event import PREEMPTED, Event, read_events
-from lockstep_records.file_access.foreign_files import OF_RANK
+from lockstep_records.file_access.foreign_files import RANK_PREFIX
 from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.files.spans import Span, Trace, read_spans, spool_path
 
@@ -45,7 +45,7 @@ class JobSpans:
                 yield self._job_span(began, ended)
         for attempt in list_attempts(self.job):
             for page in list_pages(attempt):
-                rank = int(page.stem.removeprefix(OF_RANK))
+                rank = int(page.stem.removeprefix(RANK_PREFIX))
                 for span in read_spans(spool_path(page)):
                     yield ExportSpan(span, self._resource(int(attempt.name), rank))
 

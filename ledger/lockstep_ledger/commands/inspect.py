@@ -63,7 +63,7 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
     rows = [
         (
             job["job_id"], job["cluster"], job["project"], job["queue"], job["status"],
-            job["outcome"], job["failure_class"], job["cause"], job["culprit_node"],
+            job["outcome"], job["failure_class"], job["cause"], job["cause_node"],
             format_time(job["started"]), format_time(job["ended"]),
             job["gpu_seconds"] / _HOUR_SECONDS,
             money({job["currency"]: job["cost"]}) if job["cost"] else "",
@@ -134,8 +134,8 @@ def _print_job(job: dict[str, Any]) -> None:
     end = f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}"
     click.echo(printable(end))
     names = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
-             "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "culprit_node",
-             "culprit_rank")  # fmt: skip
+             "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "cause_node",
+             "cause_rank")  # fmt: skip
     facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
     click.echo(printable("  ".join(facts)))
     _print_disagreements(job["disagreements"])

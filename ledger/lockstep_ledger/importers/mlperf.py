@@ -49,8 +49,8 @@ def _end_fields(log: JobLog, incident: Incident) -> dict[str, object]:
         "cause": judged.cause,
         # The reader of logs has read more than the table is given, and says it at greater length.
         "reason": incident.reason,
-        "culprit_ranks": list(incident.ranks),
-        "culprit_node": incident.group,
+        "cause_ranks": list(incident.ranks),
+        "cause_node": incident.group,
         "last_step": log.last_step,
     }
 

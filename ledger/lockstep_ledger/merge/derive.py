@@ -215,7 +215,7 @@ class Derivation:
         verdict = self._verdict(len(self.runs) - 1) if self.runs else _NEVER
         record.outcome, record.failure_class = verdict.outcome, verdict.failure_class
         record.cause, record.reason = verdict.cause, verdict.reason
-        record.culprit_node, record.culprit_rank = verdict.node, verdict.rank
+        record.cause_node, record.cause_rank = verdict.node, verdict.rank
         record.ended = self.runs[-1].end if self.runs else self._facts.heard
         if self.runs:
             run = self.runs[-1]

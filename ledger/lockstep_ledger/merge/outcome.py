@@ -89,7 +89,7 @@ def _read_end(span: Span) -> Verdict:
         failure_class=end.failure_class or ("unknown" if is_bad else None),
         cause=end.cause,
         reason=end.reason,
-        node=end.culprit_node or span.node or None,
+        node=end.cause_node or span.node or None,
         rank=end.rank,
         time=span.end,
         is_implied=end.is_implied,
@@ -170,7 +170,7 @@ def _with_incidents(run: Run, verdict: Verdict, incidents: Incidents) -> Verdict
         failure_class=judged.failure_class,
         cause=judged.cause,
         reason=judged.reason,
-        node=judged.culprit_node or deciding.node,
-        rank=judged.culprit_ranks[0] if judged.culprit_ranks else None,
+        node=judged.cause_node or deciding.node,
+        rank=judged.cause_ranks[0] if judged.cause_ranks else None,
         time=verdict.time,
     )

@@ -72,8 +72,8 @@ class Record(msgspec.Struct):
     failure_class: str | None = None
     cause: str | None = None
     reason: str | None = None
-    culprit_rank: int | None = None
-    culprit_node: str | None = None
+    cause_rank: int | None = None
+    cause_node: str | None = None
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None

@@ -24,7 +24,7 @@ class End(msgspec.Struct):
     failure_class: str | None = None
     cause: str | None = None
     reason: str | None = None
-    culprit_node: str | None = None
+    cause_node: str | None = None
     rank: int | None = None
     is_implied: bool = False
     exit_code: int | None = None

@@ -186,7 +186,7 @@ def _sweep(source: Source, ordered: list[Event], frame: Frame) -> tuple[Source, 
 
 
 def _close(span: Span, event: Event) -> None:
-    reason, ranks = event.fields.get("reason"), event.fields.get("culprit_ranks")
+    reason, ranks = event.fields.get("reason"), event.fields.get("cause_ranks")
     rank = ranks[0] if isinstance(ranks, list) and ranks else None
     span.end, span.end_received = event.time, event.received_seconds
     span.ending = End(
@@ -195,7 +195,7 @@ def _close(span: Span, event: Event) -> None:
         failure_class=event.text("failure_class") or None,
         cause=event.text("cause") or None,
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
-        culprit_node=event.text("culprit_node") or event.node or None,
+        cause_node=event.text("cause_node") or event.node or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == FROM_PAGES,
         exit_code=event.count("exit_code"),

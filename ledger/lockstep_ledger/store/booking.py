@@ -10,7 +10,7 @@ from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.record import Record
 
 _WATCHED = (
-    "outcome", "failure_class", "cause", "culprit_node", "project", "queue", "started", "ended",
+    "outcome", "failure_class", "cause", "cause_node", "project", "queue", "started", "ended",
     "attempts", "requeues", "preemptions", "resumes", "checkpoints", "gpu_seconds", "cost",
     "currency",
 )  # fmt: skip

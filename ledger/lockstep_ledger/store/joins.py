@@ -86,14 +86,14 @@ class Joins:
         elif instance and instance != job.facts.instances.get(SCHEDULER):
             job.facts.instances[event.source] = instance
         elif twin_id and names:
-            plain = self.memory.find(self.connection, (event.cluster, twin_id))
+            plain = self.memory.find(self.connection, (event.key[0], twin_id))
             if plain is not None:
                 self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)
                 instances = plain.facts.instances
                 of_twin = {n for n, i in instances.items() if n and i == twin_instance}
                 self._part(plain, job, of_twin if event.source == SCHEDULER else {event.source})
         for alias in names:
-            job = self._claim(job, (event.cluster, alias))
+            job = self._claim(job, (event.key[0], alias))
         return job
 
     def _claim(self, job: JobState, alias: Key) -> JobState:

@@ -16,14 +16,14 @@ MAX_PAGE = 500
 MAX_TIMELINE = 2000
 MAX_TIMELINE_CHARACTERS = 8 << 20
 FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
-           "failure_class", "cause", "culprit_node")  # fmt: skip
+           "failure_class", "cause", "cause_node")  # fmt: skip
 """Columns by which jobs are chosen, each by one value."""
 Limits = Mapping[str, frozenset[str]]
 """The only values that a reader may see, by column of a job; everything where empty."""
 OWN_COLUMNS = frozenset({"state", "facts", "counted", "settle_at", "run_begin"})
 """Of a job's row, for the writer alone."""
 _PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in OWN_COLUMNS)
-_END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
+_END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "cause_ranks", "exit_code")
 _INTERNAL_FIELDS = ("number", "runs", "run_number")
 _GPUS = ("gpus_started", "gpus_reported", "num_ranks")
 """Fields of a span that state its GPUs, the best first."""

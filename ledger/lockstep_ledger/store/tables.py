@@ -48,7 +48,7 @@ jobs = sa.Table(
     sa.Column("outcome", sa.String(16)),
     sa.Column("failure_class", sa.String(16)),
     sa.Column("cause", sa.String(64)),
-    sa.Column("culprit_node", _NAME),
+    sa.Column("cause_node", _NAME),
     sa.Column("submitted", sa.Double),
     sa.Column("started", sa.Double),
     sa.Column("ended", sa.Double),

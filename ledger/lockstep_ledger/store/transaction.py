@@ -122,7 +122,7 @@ class Transaction:
     def _accept(self, submission: Submission, event: Event) -> bool:
         state = self._state
         held = state.memory.get(event.key)
-        job = held or JobState(JobFacts(event.cluster, event.job_id, state.num_jobs + 1))
+        job = held or JobState(JobFacts(*event.key, state.num_jobs + 1))
         refused = _refuse(job, event)
         if refused is not None:
             submission.refused.append(letter_of(event, refused.refusal, refused.sentence))

@@ -1,11 +1,11 @@
-"""What became of a job, before the times are added; whom a finding accuses, and the wording."""
+"""The first cause of a failure, by the findings of a log: a rank, a node, the workload, nobody."""
 
 import re
 from collections import Counter
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
-from lockstep_outcomes.joblogs.kinds import BY_NAME, SOFTWARE_XIDS, Kind, Tier
+from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, SOFTWARE_XIDS, Kind, Tier
 from lockstep_outcomes.joblogs.model import Finding, JobLog
 from lockstep_records.events.event import PREEMPTED
 
@@ -17,7 +17,7 @@ class Judgement:
     """Outcome and blame before the times are added.
 
     Attributes:
-        group: the node, where that is accused.
+        group: the node, where that is named.
         first: lines of the first cause; None where no line is the cause by itself.
     """
 
@@ -31,7 +31,7 @@ class Judgement:
     first: Finding | None = None
 
 
-def accuse(
+def failure_by(
     finding: Finding,
     blame: Verdict,
     reason: str,
@@ -42,7 +42,7 @@ def accuse(
     cause: str | None = None,
 ) -> Judgement:
     """A failure by its first finding."""
-    kind = BY_NAME[finding.kind]
+    kind = KIND_BY_NAME[finding.kind]
     return Judgement(
         outcome="failed",
         blame=blame,
@@ -59,7 +59,7 @@ def tier_of(finding: Finding) -> Tier:
     """How near to the root cause a finding is; Xids of software are consequences."""
     if finding.kind == "xid" and int(finding.key or 0) in SOFTWARE_XIDS:
         return Tier.VICTIM
-    return BY_NAME[finding.kind].tier
+    return KIND_BY_NAME[finding.kind].tier
 
 
 def victims_of(findings: list[Finding]) -> list[Finding]:
@@ -95,8 +95,8 @@ _FEW = 0.5
 _SHELL = 128  # a shell reports a signal as 128 plus its number
 
 
-def suspect_by_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
-    """The suspect by the exits that launchers report; None where they report no failure."""
+def judge_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
+    """The failure by the exits that launchers report; None where they report no failure."""
     exits = _own_exits(early)
     if not exits:
         return None
@@ -120,7 +120,7 @@ def suspect_by_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
     else:
         ranks, blame, failure_class = (), "workload", "user"
         reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
-    return accuse(first, blame, reason, ranks=ranks, failure_class=failure_class, cause=cause)
+    return failure_by(first, blame, reason, ranks=ranks, failure_class=failure_class, cause=cause)
 
 
 def _own_exits(early: list[Finding]) -> list[Finding]:
@@ -184,14 +184,14 @@ def _was_ended(how: str) -> bool:
 
 
 _RAISED = frozenset({"exception", "data_error"})
-_BY_THEMSELVES = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}
+_RANK_KINDS = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}
 """Kinds that each rank prints for itself, so that lines without a prefix can be counted."""
 # The kernel names the mapping in which a process touched what is not its own.
 _LIBRARY = re.compile(r"\bin ([\w.+-]+)\[")
 _MOST_SHARE, _MANY = 0.5, 4
 
 
-def find_suspect(log: JobLog, before: int | None) -> Judgement | None:
+def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
     """The first cause; None when nothing failed.
 
     Evidence in the order of precedence; weaker evidence counts only without stronger:
@@ -218,18 +218,18 @@ def find_suspect(log: JobLog, before: int | None) -> Judgement | None:
     causes = [f for f in early if tier_of(f) in (Tier.CAUSE, Tier.CRASH) and f.kind != "srun_exit"]
     if causes:
         first = min(causes, key=lambda f: (tier_of(f), early.index(f)))
-        return _accuse_first(log, first, causes)
-    exits = suspect_by_exits(log, early)
+        return _judge_first(log, first, causes)
+    exits = judge_exits(log, early)
     if exits is not None and (exits.cause != "exit" or not victims_of(early)):
         return exits
     if victims_of(early):
-        return _accuse_in_hang(log, early)
+        return _judge_victims(log, early)
     return exits
 
 
-def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgement:
-    """Whom a cause accuses: few ranks themselves; where most failed alike, the workload."""
-    kind = BY_NAME[first.kind]
+def _judge_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgement:
+    """Whom a cause names: few ranks themselves; where most failed alike, the workload."""
+    kind = KIND_BY_NAME[first.kind]
     same = [
         f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind not in _RAISED)
     ]
@@ -240,20 +240,22 @@ def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgeme
         alike = f"{most_ranks(log)} failed alike ({what}): no single rank is to blame."
         unknown = kind.failure_class == "unknown"
         whose = "user" if unknown else kind.failure_class
-        return accuse(first, "workload", alike, failure_class=whose)
+        return failure_by(first, "workload", alike, failure_class=whose)
     if kind.blame in {"workload", "nobody"}:
-        return accuse(first, kind.blame, f"{capitalised(what)}.")
+        return failure_by(first, kind.blame, f"{capitalised(what)}.")
     ranks = ranks or _silent_among_victims(log)
     node = next((node for f in same for node in f.nodes), None)
     if kind.blame == "group" and not ranks and node is not None:
-        return accuse(first, "group", f"{capitalised(what)}: {node}.", group=node)
+        return failure_by(first, "group", f"{capitalised(what)}: {node}.", group=node)
     if ranks and _breaks_off(log, first):
         reason = f"{capitalised(what)} on rank {rank_list(ranks)}, and the log breaks off"
-        return accuse(first, "unknown", f"{reason} before others tell.")
+        return failure_by(first, "unknown", f"{reason} before others tell.")
     if ranks:
         reason = f"{capitalised(what)} on rank {rank_list(ranks)}."
-        return accuse(first, "rank", reason, ranks=ranks, group=node)
-    return accuse(first, "unknown", f"{capitalised(what)}; the log does not tell on which rank.")
+        return failure_by(first, "rank", reason, ranks=ranks, group=node)
+    return failure_by(
+        first, "unknown", f"{capitalised(what)}; the log does not tell on which rank."
+    )
 
 
 def _cause_text(finding: Finding, kind: Kind) -> str:
@@ -271,7 +273,7 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
     world = log.world_size or 0
     if len(ranks) > 1 and len(ranks) > _MOST_SHARE * world:
         return True
-    if same[0].kind not in _BY_THEMSELVES:
+    if same[0].kind not in _RANK_KINDS:
         return False
     # A launcher may list some of the ranks only, and ends the others before they print.
     # Labels of ranks on a node are fewer than the ranks; then each traceback counts.
@@ -287,7 +289,7 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
 
 def _breaks_off(log: JobLog, first: Finding) -> bool:
     """Whether ranks raised what all may have raised, and no line shows how the others ended."""
-    if first.kind not in _BY_THEMSELVES or (log.world_size or 0) <= 1:
+    if first.kind not in _RANK_KINDS or (log.world_size or 0) <= 1:
         return False
     return not any(tier_of(f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
 
@@ -306,24 +308,26 @@ def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
     return missing if missing and few and len(victims) > 1 else ()
 
 
-def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Judgement:
-    """Whom victims alone accuse: the fabric, a mismatch, a rank that never came, or unknown."""
+def _judge_victims(log: JobLog, early: list[Finding]) -> Judgement:
+    """Whom victims alone name: the fabric, a mismatch, a rank that never came, or unknown."""
     victims = victims_of(early)
     network = [f for f in victims if tier_of(f) is Tier.NETWORK]
     if network:
-        kind = BY_NAME[network[0].kind]
-        return accuse(network[0], "nobody", f"{capitalised(kind.says)}.")
+        kind = KIND_BY_NAME[network[0].kind]
+        return failure_by(network[0], "nobody", f"{capitalised(kind.says)}.")
     first = victims[0]
     if mismatch := _mismatched_collectives(log):
         reason = f"The ranks stood in different collectives: {mismatch}."
-        return accuse(first, "workload", reason, failure_class="user", cause="collective_mismatch")
+        return failure_by(
+            first, "workload", reason, failure_class="user", cause="collective_mismatch"
+        )
     # The watchdogs print how many collectives each rank had entered: the rank behind is waited for.
     late = _ranks_behind(log) or _silent_among_victims(log)
     if late:
         reason = f"Rank {rank_list(late)} did not come to the collective that all others waited in."
-        return accuse(first, "rank", reason, ranks=late, failure_class="unknown", cause="hang")
-    says = capitalised(BY_NAME[first.kind].says)
-    return accuse(first, "unknown", f"{says}, and nothing tells which rank failed first.")
+        return failure_by(first, "rank", reason, ranks=late, failure_class="unknown", cause="hang")
+    says = capitalised(KIND_BY_NAME[first.kind].says)
+    return failure_by(first, "unknown", f"{says}, and nothing tells which rank failed first.")
 
 
 def _mismatched_collectives(log: JobLog) -> str | None:

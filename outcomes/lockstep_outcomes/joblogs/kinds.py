@@ -33,7 +33,7 @@ class Kind:
     """A kind of line.
 
     Attributes:
-        blame: whom it accuses when few ranks print it, a group being the node. A kind that accuses
+        blame: whom it names when few ranks print it, a group being the node. A kind that names
             the workload or nobody does so however few they are.
         says: the cause in a few words, for a sentence.
         literals: bytes of which a matching line holds at least one.
@@ -210,7 +210,7 @@ KINDS: tuple[Kind, ...] = (
 )
 DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read", "", "(?!)")
 """What an exception becomes when its traceback shows that data was being read."""
-BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
+KIND_BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
 
 SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that the application causes, or that only report its end."""

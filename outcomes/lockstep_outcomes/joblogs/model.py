@@ -1,4 +1,4 @@
-"""What a job's log says: findings, progress, step times and the clock, from files of any size."""
+"""The content of a job's log: findings, progress, step times and the clock."""
 
 from array import array
 from collections.abc import Iterator

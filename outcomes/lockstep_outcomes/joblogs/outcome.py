@@ -1,10 +1,13 @@
-"""Logs that tell no end: a wrapper hides the cause, it hangs, it goes on, or nobody can tell."""
+"""The outcome of a job by its log: the first cause, and whom it names, if anyone.
+
+``kinds.KINDS`` is the table of causes; this module combines several of them.
+"""
 
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
-from lockstep_outcomes.joblogs.blame import Judgement, find_suspect
-from lockstep_outcomes.joblogs.kinds import BY_NAME, Tier
+from lockstep_outcomes.joblogs.blame import Judgement, find_first_cause
+from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, Tier
 from lockstep_outcomes.joblogs.model import Finding, JobLog, Line
 from lockstep_outcomes.progress.hangs import hang_limit_seconds
 from lockstep_records.events.event import PREEMPTED
@@ -170,11 +173,11 @@ def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
 def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     good = log.run_status in _GOOD
     end = _end_of(log)
-    suspect = find_suspect(log, before=_horizon(log, end, good=good))
+    failure = find_first_cause(log, before=_horizon(log, end, good=good))
     if good:
         return _judge_success(log, end)
-    if suspect is not None and not _has_moved_on(log, suspect, end):
-        return _judge_failure(log, suspect)
+    if failure is not None and not _has_moved_on(log, failure, end):
+        return _judge_failure(log, failure)
     if log.run_status is not None:
         return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
@@ -187,13 +190,13 @@ def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     return judge_hang(log) or judge_silence(log, now_seconds)
 
 
-def _has_moved_on(log: JobLog, suspect: Judgement, end: Finding | None) -> bool:
+def _has_moved_on(log: JobLog, failure: Judgement, end: Finding | None) -> bool:
     """Whether training moved on after the supposed cause, so that it was none.
 
     Buffered output is printed late, so the clock has to agree; and where the launcher reports
     ranks that failed, it was the cause whatever else was printed.
     """
-    finding = suspect.first
+    finding = failure.first
     if finding is not None and finding.kind in _LAUNCHES:
         return _has_worked(log) and finding.last_order < log.progress_order
     failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
@@ -260,26 +263,26 @@ def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
     if end is not None and end.order > log.run_stop_order:
         is_later = after_stop is not None and stop is not None and after_stop >= stop
         later = f" {(after_stop or 0) - (stop or 0):.0f} s later" if is_later else ""
-        reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
+        reason += f" It was ended by {KIND_BY_NAME[end.kind].says}{later}, which changes nothing."
     elif late:
         reason += " What failed afterwards was the leaving."
     return Judgement(outcome="succeeded", reason=reason)
 
 
 def _is_trouble(finding: Finding) -> bool:
-    return BY_NAME[finding.kind].tier < Tier.MILESTONE
+    return KIND_BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _judge_failure(log: JobLog, suspect: Judgement) -> Judgement:
-    if suspect.cause in _LAUNCHES and not _has_worked(log):
+def _judge_failure(log: JobLog, failure: Judgement) -> Judgement:
+    if failure.cause in _LAUNCHES and not _has_worked(log):
         return Judgement(
-            outcome="failed", blame=suspect.blame, cause="launch_failure",
-            failure_class=suspect.failure_class, first=suspect.first,
+            outcome="failed", blame=failure.blame, cause="launch_failure",
+            failure_class=failure.failure_class, first=failure.first,
             reason="It never started: "
-            + ("the launcher refused it." if suspect.cause == "launch_failure" else
+            + ("the launcher refused it." if failure.cause == "launch_failure" else
                "the system could not start its tasks."),
         )  # fmt: skip
-    return suspect
+    return failure
 
 
 def _judge_end(end: Finding) -> Judgement:

@@ -1,4 +1,4 @@
-"""The end of a job in its own words: provisional until an explicit final status."""
+"""Milestones of a log: progress, sizes, and the end that the job itself reports."""
 
 import json
 import math
@@ -103,7 +103,7 @@ _WORK = frozenset(
     {"mllog", "progress", "bar", "success", "evaluation", "epoch", "checkpoint", "checkpoint_saved"}
 )
 # Of these alone nothing tells that a text is the log of a job.
-_SAYS_NOTHING = frozenset({"watcher", "clock_marker", "num_nodes"})
+_UNINFORMATIVE_KINDS = frozenset({"watcher", "clock_marker", "num_nodes"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +183,7 @@ class Milestones:
             if name == "nccl_timeout" and len(self.timeouts) < _MOST_RANKS:
                 self.timeouts.setdefault(line.origin, _collective_of(match["work"]))
             return False
-        self.num_lines += name not in _SAYS_NOTHING
+        self.num_lines += name not in _UNINFORMATIVE_KINDS
         return True
 
     def _add_work_line(self, line: MilestoneLine) -> None:

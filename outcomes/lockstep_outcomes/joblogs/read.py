@@ -1,4 +1,4 @@
-"""Times of all files of a job's log, on one axis."""
+"""Reads the logs of one job, a file or a folder of them, into one value."""
 
 import re
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class LogTimes:
 
 T = TypeVar("T")
 # Kinds of lines in which Slurm names tasks.
-_BY_TASK = frozenset({"srun_exit", "host_oom"})
+_TASK_KINDS = frozenset({"srun_exit", "host_oom"})
 
 
 class RankResolver:
@@ -127,7 +127,7 @@ def world_size(files: list[Scan], findings: tuple[Finding, ...], ranks: RankReso
     """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
     exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
     if ranks.tasks_are_ranks:
-        exits |= {rank for f in findings if f.kind in _BY_TASK for rank in f.ranks}
+        exits |= {rank for f in findings if f.kind in _TASK_KINDS for rank in f.ranks}
     # One rank alone is the one that prints for all of them.
     seen = _ranks_seen(files, ranks) | exits
     return max(_stated_world(files), max(seen) + 1 if len(seen) > 1 else 0)

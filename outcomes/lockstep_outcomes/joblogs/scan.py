@@ -1,4 +1,4 @@
-"""Finds the few lines of a log that hold one of many literals, in one pass where it can.
+"""One pass over one log: groups the lines that say something, in bounded memory.
 
 With the package ahocorasick-rs all literals are searched at once, several times faster; without it
 one after the other, with the same result.
@@ -12,11 +12,11 @@ from typing import Any
 
 from lockstep_outcomes.joblogs.clock import Clock
 from lockstep_outcomes.joblogs.kinds import (
-    BY_NAME,
     DATA_ERROR,
     DATA_ERRORS,
     DATA_TRACES,
     HIDING_ERRORS,
+    KIND_BY_NAME,
     KINDS,
     LAUNCHER_ERRORS,
     Kind,
@@ -338,7 +338,7 @@ class Scan:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\0\n")
             extra = data.count(b"\0\n")
         if self.first_stamp is None:
-            self.first_stamp = self.clock.first_in(data, skipped=BY_NAME["watcher"].pattern)
+            self.first_stamp = self.clock.first_in(data, skipped=KIND_BY_NAME["watcher"].pattern)
         counted, number, floor = 0, self.lines, 0
         for start, end, kinds in _LITERALS.lines(data):
             number += data.count(b"\n", counted, start) - data.count(b"\0\n", counted, start)
@@ -388,7 +388,7 @@ class Scan:
                 self.tracebacks[line.origin] = self.tracebacks.get(line.origin, 0) + 1
         elif kind.name in SUMMARY_KINDS:
             for ended in self.summary.add_line(kind.name, match, line.origin):
-                self._add(BY_NAME["summary_exit"], ended.key, line, ended=ended)
+                self._add(KIND_BY_NAME["summary_exit"], ended.key, line, ended=ended)
         elif kind.name == "exception":
             self._add_exception(kind, match, line)
         else:
@@ -406,7 +406,7 @@ class Scan:
         name, key = match["type"].rpartition(".")[2], key_of(kind, match)
         if name in LAUNCHER_ERRORS:
             if name in HIDING_ERRORS:
-                self._add(BY_NAME["hidden_cause"], "", line)
+                self._add(KIND_BY_NAME["hidden_cause"], "", line)
             return
         if name in DATA_ERRORS and self._was_reading_data(key, line, before):
             kind = DATA_ERROR

@@ -12,9 +12,9 @@ from lockstep_outcomes.progress import hangs
 from lockstep_records.page.reader import Page
 
 # Stragglers are known only by comparing ranks; recovery and idleness lie outside of any page.
-_NOT_ON_A_PAGE = frozenset({"straggler_wait", "recovery", "idle"})
+_UNPAGED_STATES = frozenset({"straggler_wait", "recovery", "idle"})
 PAGE_STATES: tuple[vocabulary.GoodputState, ...] = tuple(
-    state for state in vocabulary.GOODPUT_STATES if state not in _NOT_ON_A_PAGE
+    state for state in vocabulary.GOODPUT_STATES if state not in _UNPAGED_STATES
 )
 """The states that one rank's page can tell, in the order of the vocabulary."""
 

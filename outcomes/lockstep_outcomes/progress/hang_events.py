@@ -8,7 +8,7 @@ from typing import Any
 from lockstep_outcomes.progress.hangs import Hang, HungRank
 from lockstep_records.events.event import Event
 
-_STOPPED, _IN_KERNEL = frozenset("Tt"), "D"
+_STOPPED, _KERNEL_WAIT = frozenset("Tt"), "D"
 _MAX_NAMED = 8
 
 
@@ -78,7 +78,7 @@ def standstill_words(hang: HangRecord) -> str:
     why = ""
     if states and states <= _STOPPED:
         why = ", stopped by a signal"
-    elif states == {_IN_KERNEL}:
+    elif states == {_KERNEL_WAIT}:
         why = ", blocked in the kernel"
     waiting = f"; {rank_words([rank.rank for rank in others])} waited" if others else ""
     return (

@@ -33,7 +33,7 @@ so may the compilation before the first step; gloo's own time-out is 30 minutes 
 ProcessOf = Callable[[Page], RankProcess | None]
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
-_IN_KERNEL = "D"
+_KERNEL_WAIT = "D"
 # The newest rows: steps may become longer or shorter in a run.
 _ROWS_FOR_MEDIAN = 64
 
@@ -236,7 +236,7 @@ def _missing(hung: list[HungRank]) -> tuple[int, ...]:
         if elsewhere and (len(elsewhere) < len(hung) or len(hung) == 1):
             return tuple(at_work or elsewhere)
     # All are at one place, and none waits for another; a call into the kernel sets a rank apart.
-    blocked = [rank.rank for rank in hung if rank.process == _IN_KERNEL]
+    blocked = [rank.rank for rank in hung if rank.process == _KERNEL_WAIT]
     return tuple(blocked) if len(blocked) < len(hung) else ()
 
 

@@ -1,4 +1,4 @@
-"""Who delivers on a node: the agent where one does, else one launcher of each user.
+"""The duty to deliver on a node: the agent where one does, else one launcher of each user.
 
 A lock of the kernel says so, which ends with its process however that ends. Two that deliver the
 same are no harm: the ledger counts an event once.

@@ -23,7 +23,7 @@ _FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 _REFUSAL_SECONDS, _MAX_REFUSALS = 60.0, 1024
 _refused_seconds: dict[str, float] = {}  # by folder, the last time that it was logged
-OF_RANK = "rank-"
+RANK_PREFIX = "rank-"
 """Begin of the names of files in the folder of an attempt; the others are in that of the job."""
 
 
@@ -85,7 +85,7 @@ def open_descriptor(path: Path, *, owner: int | None = None) -> int:
 
 def _open_checked(path: Path, owner: int | None) -> int:
     head, slash, name = str(path).rpartition("/")
-    folder = open_folder(head or slash or ".", os.O_PATH, in_attempt=name.startswith(OF_RANK))
+    folder = open_folder(head or slash or ".", os.O_PATH, in_attempt=name.startswith(RANK_PREFIX))
     try:
         user = os.fstat(folder).st_uid
         try:

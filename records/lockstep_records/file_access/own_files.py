@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstep_records.file_access.foreign_files import (
-    OF_RANK,
+    RANK_PREFIX,
     ForeignFileError,
     check_file,
     open_folder,
@@ -90,7 +90,7 @@ def open_own_file(path: Path, flags: int) -> int:
             link, no regular file, has a second name, or another owner.
         OSError: it cannot be opened.
     """
-    with open_own_folder(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder:
+    with open_own_folder(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
         return _open_checked(path, flags, folder, os.geteuid())
 
 
@@ -137,7 +137,7 @@ def replace_own_file(path: Path, data: bytes | str) -> None:
         ForeignFileError: the folder is refused, see ``open_own_folder``.
         OSError: the folder cannot be written, or the disk is full.
     """
-    with _opened(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder:
+    with _opened(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
         status = os.fstat(folder)
         if not _is_root_elsewhere(status):
             _check_own(path.parent, status)
@@ -166,7 +166,7 @@ def remove_from_folder(path: Path) -> None:
         OSError: it cannot be removed.
     """
     with (
-        _opened(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder,
+        _opened(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder,
         suppress(FileNotFoundError),
     ):
         os.unlink(path.name, dir_fd=folder)

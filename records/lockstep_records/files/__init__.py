@@ -1,1 +1,1 @@
-"""What a job leaves on a node beside its pages and events."""
+"""Files that a job leaves on a node beside its pages and events."""

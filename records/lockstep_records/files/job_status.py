@@ -1,4 +1,4 @@
-"""Where a job of this node stands: it runs, it has ended, or its processes are gone."""
+"""The status of a job of this node, and which ended jobs leave its tmpfs first."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""What a rank wrote last, beside its page: the end of its stderr, and the error that ended it.
+"""The last words of a rank, beside its page: the end of its stderr, and the error that ended it.
 
 ``rank-00003.stderr`` is a ring of fixed size, so that no output can fill the tmpfs: 8 bytes
 ``LKSTERR1``, the number of bytes written so far (64 bit, little-endian), then byte n of the output

@@ -1,4 +1,4 @@
-"""What may take the pages away, or hide them from the agent, where they lie in /dev/shm."""
+"""Dangers to pages in /dev/shm: what removes them, or hides them from the agent."""
 
 import os
 from pathlib import Path

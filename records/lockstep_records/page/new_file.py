@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep_records.file_access.foreign_files import OF_RANK, ForeignFileError
+from lockstep_records.file_access.foreign_files import RANK_PREFIX, ForeignFileError
 from lockstep_records.file_access.own_files import create_attempt_folder, open_own_folder
 from lockstep_records.page.layout import DEFAULT_ROWS, ROW
 
@@ -65,7 +65,7 @@ def create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
                 "can block the step; set LOCKSTEP_DIR to a folder on a tmpfs such as /dev/shm"
             )
         create_attempt_folder(path.parent)
-        with open_own_folder(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder:
+        with open_own_folder(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
             return _create_in(folder, path, size)
     except ForeignFileError as error:
         raise NoPageError(

@@ -95,7 +95,7 @@ _BEARER = re.compile(
     rf"((?:{_ignore_case('bearer basic')})[ \t]{{1,8}}+)"
     r"(?=[A-Za-z.~+/_-]{0,200}+[\d=])[\w.~+/=-]{8,}+"
 )
-_IN_QUERY = re.compile(
+_QUERY_SECRET = re.compile(
     r"([?&](?i:sig|signature|x-(?:amz|goog)-[\w-]{1,40}|key|code|access_token)=)[^&\s\"']{4,}+"
 )
 _ADDRESS = re.compile(r"://(?!://)[^\s\"'<>:]*+(?>(?::(?!//)[^\s\"'<>:]*+)*)")
@@ -107,7 +107,7 @@ _LOGIN = re.compile(
 _MIN_LOGIN_TOKEN_CHARACTERS = 20
 # Prefixes by which the issuers' own scanners find their tokens. Sources: the rules of gitleaks
 # (github.com/gitleaks/gitleaks, config/gitleaks.toml) and the issuers' documentation.
-_BY_PREFIX = re.compile(
+_PREFIXED_SECRET = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"  # AWS
     r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
@@ -199,7 +199,7 @@ _STEPS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] 
     ("bearer basic", _BEARER, _mask_value),
     ("://", _ADDRESS, _mask_password),
     ("@", _LOGIN, _mask_value),
-    ("? &", _IN_QUERY, _mask_value),
+    ("? &", _QUERY_SECRET, _mask_value),
 )
 """Literals of which a text holds one, the pattern that is searched then, and what replaces it."""
 
@@ -209,4 +209,4 @@ def _mask_text(text: str) -> str:
     for literals, pattern, mask in _STEPS:
         if any(literal in lower for literal in literals.split()):
             text = pattern.sub(mask, text)
-    return _BY_PREFIX.sub(MASK, text)
+    return _PREFIXED_SECRET.sub(MASK, text)

@@ -1,1 +1,1 @@
-"""What is computed from a recording, without a file, a clock or a network: one frozen analysis."""
+"""The analysis of a recording, without a file, a clock or a network: one frozen analysis."""

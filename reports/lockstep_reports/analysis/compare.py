@@ -1,4 +1,4 @@
-"""How much a duration changed from one run to another, and with which confidence.
+"""The change of a duration from one run to another, and its confidence.
 
 The durations of neighbouring steps are correlated, so the interval comes from a bootstrap over
 blocks of steps. The effect size is Cliff's delta, which compares only which of two steps is longer.

@@ -1,4 +1,4 @@
-"""What lateness cost, and the goodput statement: states that sum to the time of all ranks."""
+"""The cost of lateness, and the goodput statement: states that sum to the time of all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from lockstep_reports.verdict.verdict import Episode
 
 SECONDS_PER_HOUR = 3600.0
 # The other states need more than the step rows of one attempt.
-_BEYOND_ONE_ATTEMPT = frozenset({"restore", "rework", "recovery", "idle"})
-STATES = tuple(state for state in GOODPUT_STATES if state not in _BEYOND_ONE_ATTEMPT)
+_WHOLE_JOB_STATES = frozenset({"restore", "rework", "recovery", "idle"})
+STATES = tuple(state for state in GOODPUT_STATES if state not in _WHOLE_JOB_STATES)
 """The states that step rows show, in the order of the catalogue."""
 
 
@@ -89,7 +89,7 @@ def goodput(
     """Seconds of all ranks by state.
 
     In an episode every other rank waits out its cost. That wait is part of their communication
-    and is moved to straggler_wait. The culprit's own longer work stays in the state of its phase.
+    and is moved to straggler_wait. The slow rank's own longer work stays in the state of its phase.
     Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
     of each rank's page to its first recorded step. Standstills are lost time of all ranks, of
     which the steps hold nothing.
@@ -99,7 +99,7 @@ def goodput(
         total = float(np.nansum(steps.sum_over_columns(steps.phases[phase])))
         seconds[STATE_BY_PHASE[phase]] += total
     _move_host_bound(steps, seconds)
-    # Nobody waits for himself: the culprits are not counted.
+    # Nobody waits for itself: the slow ranks are not counted.
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
@@ -107,8 +107,8 @@ def goodput(
     seconds["straggler_wait"] = min(wait, seconds["communication"])
     seconds["communication"] -= seconds["straggler_wait"]
     stood = {
-        lasted: len(steps.members) * sum(s.seconds for s in standstills if s.lasted == lasted)
-        for lasted in (False, True)
+        is_final: len(steps.members) * sum(s.seconds for s in standstills if s.is_final == is_final)
+        for is_final in (False, True)
     }
     seconds["hang"] = stood[False]
     seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))

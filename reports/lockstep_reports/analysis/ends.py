@@ -1,4 +1,4 @@
-"""How an attempt stands or ended: its outcome, its times, losses that are not finite, resumes."""
+"""The end of an attempt: its outcome, its times, losses that are not finite, resumes."""
 
 import math
 from dataclasses import dataclass

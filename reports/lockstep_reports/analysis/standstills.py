@@ -32,7 +32,7 @@ class Standstill:
         phase: in which they stood; None where unknown.
         seconds: time without progress.
         begin_time: wall clock; None where unknown.
-        lasted: whether no step followed.
+        is_final: whether no step followed.
         is_now: whether the ranks still stand, at the time of the report.
         words: who stood still where, without a full stop.
     """
@@ -42,7 +42,7 @@ class Standstill:
     phase: str | None
     seconds: float
     begin_time: float | None
-    lasted: bool
+    is_final: bool
     is_now: bool
     words: str
 
@@ -73,15 +73,15 @@ def split_standstills(
 
 def standstill_sentence(standstill: Standstill) -> str:
     """How long nothing moved, and whether it moved again."""
-    end = " until now" if standstill.is_now else ", until the end" if standstill.lasted else ""
-    again = "" if standstill.lasted else "; then it moved again"
+    end = " until now" if standstill.is_now else ", until the end" if standstill.is_final else ""
+    again = "" if standstill.is_final else "; then it moved again"
     return f"No progress for {duration(standstill.seconds)}{end}{again}."
 
 
 def _hung_columns(steps: Steps, hangs: list[HangRecord]) -> Flags:
     """Which steps stood still by their rows, or by the launcher's word [steps]."""
     hung: Flags = np.zeros(len(steps.numbers), dtype=bool)
-    if steps.hung is not None and steps.stands_for is None:
+    if steps.hung is not None and steps.steps_per_column is None:
         hung |= np.nan_to_num(steps.hung).max(axis=0, initial=0) > 0
     seconds = nan_stats.highest(steps.seconds, axis=0)
     for hang in hangs:
@@ -115,7 +115,7 @@ def _describe_column(steps: Steps, column: int, hangs: list[HangRecord]) -> Stan
         phase=phase,
         seconds=lost,
         begin_time=begin if hang is None else hang.begin,
-        lasted=False,
+        is_final=False,
         is_now=False,
         words=words or _words(number, missing, phase),
     )
@@ -149,7 +149,7 @@ def _describe_hang(hang: HangRecord, end: float, *, is_over: bool) -> Standstill
         phase=phases.pop() if len(phases) == 1 else None,
         seconds=max(0.0, end - hang.begin),
         begin_time=hang.begin,
-        lasted=True,
+        is_final=True,
         is_now=not is_over,
         words=standstill_words(hang),
     )

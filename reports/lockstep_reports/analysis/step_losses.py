@@ -1,4 +1,4 @@
-"""What single slow steps cost: periodic ones grouped, bursts and restarts apart, the rest summed.
+"""Losses by single slow steps: periodic ones grouped, bursts and restarts apart, the rest summed.
 
 A step is slow when it is over 1.2 times the median and far beyond the noise of its series, so a
 noisy series has no list of noise.

@@ -73,25 +73,25 @@ class StepAnalysis:
 
     @property
     def costliest_episode(self) -> Episode | None:
-        """The episode with the largest loss, of those that accuse where any do; None without."""
+        """The costliest episode, of those with a slow rank where there are any; None without."""
         return _find_costliest(self.episodes)
 
     @property
-    def accused_episode(self) -> Episode | None:
+    def slow_episode(self) -> Episode | None:
         """The costliest episode in which somebody was slow; None where hosts were busy instead."""
         costliest = self.costliest_episode
         return None if costliest is None or costliest.busy_host else costliest
 
     @property
-    def accused_lost_seconds(self) -> float:
-        """Wall time that was lost to whom the verdict accuses."""
+    def slow_lost_seconds(self) -> float:
+        """Wall time that was lost to slow ranks."""
         return sum(episode.lost_seconds for episode in self.episodes if not episode.busy_host)
 
     @property
-    def accused_lost_ratio(self) -> float | None:
+    def slow_lost_ratio(self) -> float | None:
         """The same as a share of the run; None without steps."""
         covered = self.covered_seconds
-        return self.accused_lost_seconds / covered if covered > 0 else None
+        return self.slow_lost_seconds / covered if covered > 0 else None
 
     def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock in seconds of an episode's begin and end; None where unknown."""
@@ -152,7 +152,7 @@ def _judge(
         replayed = replay_trace(recording.operations)
         return replayed, replayed.verdict, replayed.episodes
     verdict, episodes = judge_recording(recording, scores)
-    if (weights := recording.steps.stands_for) is not None:
+    if (weights := recording.steps.steps_per_column) is not None:
         episodes = tuple(
             replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
         )

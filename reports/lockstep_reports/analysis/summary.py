@@ -117,7 +117,7 @@ def summarize_ranks(
 
 def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     """Count, range, median, p95 and spikes of the steps' durations."""
-    count, are_means = len(steps.numbers), steps.stands_for is not None
+    count, are_means = len(steps.numbers), steps.steps_per_column is not None
     median = nan_stats.number(scores.median_step_seconds)
     # A step that no rank recorded has no ratio and is not a spike.
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
@@ -127,7 +127,9 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
     pauses = Pauses(steps.ranks, {phase: steps.phases[phase] for phase in ("checkpoint", "eval")})
     return StepSummary(
-        count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
+        count=count
+        if steps.steps_per_column is None
+        else round(float(steps.steps_per_column.sum())),
         first=int(steps.numbers[0]) if count else None,
         last=int(steps.numbers[-1]) if count else None,
         median_seconds=median,
@@ -138,7 +140,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
 
 
 def _p95(steps: Steps, scores: Scores) -> float | None:
-    if steps.stands_for is None:
+    if steps.steps_per_column is None:
         return nan_stats.quantile_number(scores.step_seconds, 0.95)
     # A quantile of means is not the quantile of the steps, so only a histogram can answer.
     return None if steps.durations is None else steps.durations.quantile(0.95)

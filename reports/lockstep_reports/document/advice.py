@@ -1,4 +1,4 @@
-"""What to do next: a few plain steps that follow from the verdict."""
+"""Advice: a few plain steps to do next, which follow from the verdict."""
 
 from lockstep_outcomes.progress.hang_events import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
@@ -74,7 +74,7 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     Empty when nobody was slow.
     """
     steps, sentences = analysis.steps, " \n".join(_step_advice(analysis))
-    ranks = analysis.verdict.ranks or analysis.recording.end.get("culprit_ranks") or ()
+    ranks = analysis.verdict.ranks or analysis.recording.end.get("cause_ranks") or ()
     nodes = {member.node for member in steps.members if member.rank in ranks}
     names = {"the job again": f"job {steps.job_id} again"} if steps.job_id else {}
     if len(nodes) == 1 and (node := nodes.pop()):
@@ -124,7 +124,7 @@ def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
 
 def _advise_on_failure(analysis: StepAnalysis) -> tuple[str, ...]:
     """Where to read on, and who has to act; what is slow comes after what fails."""
-    ranks = analysis.recording.end.get("culprit_ranks") or []
+    ranks = analysis.recording.end.get("cause_ranks") or []
     named = rank_words(ranks) if ranks else ""
     if analysis.recording.end.get("cause") == "hang":
         first = f"Read the stacks of {named or 'all ranks'}, then those of a rank that waits."

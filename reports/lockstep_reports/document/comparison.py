@@ -31,7 +31,8 @@ def compare(after: Document, before: Document, against: str) -> Document:
     }
     compared = Compared(
         against=against,
-        verdict_changed=_accuse(before.published.verdict) != _accuse(after.published.verdict),
+        verdict_changed=_slow_ranks(before.published.verdict)
+        != _slow_ranks(after.published.verdict),
         verdict_before=before.published.verdict,
         changes=tuple(measure_change(n, old.get(n, nothing), new.get(n, nothing)) for n in names),
         figures=figures,
@@ -44,8 +45,8 @@ def compare(after: Document, before: Document, against: str) -> Document:
     )
 
 
-def _accuse(verdict: Verdict) -> tuple[object, ...]:
-    """The culprits and their phase."""
+def _slow_ranks(verdict: Verdict) -> tuple[object, ...]:
+    """The slow ranks and their phase."""
     # Confidence and evidence differ between any two runs, so they do not count.
     return verdict.kind, verdict.ranks, verdict.group, verdict.phase
 

@@ -250,9 +250,9 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
     actual = analysis.scores.step_seconds * factor
     lost = np.zeros_like(actual)
     # The curve shows single steps, the loss sums over those of a column.
-    stands_for = analysis.steps.sum_over_columns(np.ones_like(actual))
+    steps_per_column = analysis.steps.sum_over_columns(np.ones_like(actual))
     for episode in analysis.episodes:
-        lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
+        lost[episode.columns] += episode.lost_by_step / steps_per_column[episode.columns] * factor
     measured, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
     numbers = _first_of_bins(analysis.steps.numbers, len(measured))
     figure = go.Figure()

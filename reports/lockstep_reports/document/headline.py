@@ -1,4 +1,4 @@
-"""The first line of a report on steps: of all that is true of the job the gravest, by severity."""
+"""The first line of a report on steps: of all that is true of the job the most severe."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from lockstep_reports.analysis.standstills import Standstill, standstill_sentenc
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.busy_host import busy_nodes
-from lockstep_reports.verdict.verdict import Episode, culprits
+from lockstep_reports.verdict.verdict import Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
 
 # What cost less of the run is a remark: it names nobody in the first line.
@@ -30,12 +30,12 @@ _NO_PHASE = (
     "Nothing inside the steps was seen: give lockstep.attach(model, optimizer) what the loop "
     "trains, or enter the phases."
 )
-_ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
+_OUTSIDE_ENDS = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One truth about a job: its severity, a sentence, and the sentences that belong to it."""
+    """One finding about a job: its severity, a sentence, and the sentences that belong to it."""
 
     severity: Severity
     sentence: str
@@ -43,13 +43,13 @@ class Finding:
 
 
 def findings(analysis: StepAnalysis) -> Iterator[Finding]:
-    """What is true of the job, the gravest first; the first one is the headline."""
+    """What is true of the job, the most severe first; the first one is the headline."""
     yield from _failures(analysis)
     yield from _standstills(analysis)
     yield from _not_finite(analysis)
     yield from _resumed(analysis)
     # Who stops a job asks why it ended, and not whom to blame.
-    if analysis.outcome in _ENDED_BY_SOMEBODY and analysis.recording.end:
+    if analysis.outcome in _OUTSIDE_ENDS and analysis.recording.end:
         yield Finding("stopped", first_line(analysis.recording.end))
     slow = tuple(_slow(analysis)) or tuple(_one_sided_pauses(analysis))
     yield from slow
@@ -66,7 +66,7 @@ def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
         return
     cause = analysis.recording.end.get("cause")
     severity = SEVERITY_BY_CAUSE.get(cause, "failed")
-    stands = tuple(standstill_sentence(s) for s in analysis.standstills if s.lasted)
+    stands = tuple(standstill_sentence(s) for s in analysis.standstills if s.is_final)
     details = (*stands, *stack_sentences(analysis)) if cause == "hang" else ()
     yield Finding(severity, first_line(analysis.recording.end), details)
 
@@ -74,7 +74,7 @@ def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
 def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
     """Standstills that cost a share of the run, the longest in words."""
     is_failure = analysis.outcome == "failed" and analysis.recording.end.get("cause") == "hang"
-    stands = [s for s in analysis.standstills if not (is_failure and s.lasted)]
+    stands = [s for s in analysis.standstills if not (is_failure and s.is_final)]
     if not stands:
         return
     longest = max(stands, key=lambda s: (s.is_now, s.seconds))
@@ -92,7 +92,7 @@ def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
 
 def _standing_words(standstill: Standstill, share: float | None) -> str:
     lasted = "has not moved yet" if standstill.is_now else "did not move again"
-    end = f"It {lasted if standstill.lasted else 'moved again'}"
+    end = f"It {lasted if standstill.is_final else 'moved again'}"
     return f"{end}." if share is None else f"{end}; {percent(share)} of the run was lost so."
 
 
@@ -131,7 +131,7 @@ def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
 
 def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     """Who was slow, where it cost a share of the run worth a headline."""
-    costliest = analysis.accused_episode
+    costliest = analysis.slow_episode
     if costliest is None:
         verdict = analysis.verdict
         if verdict.ranks:
@@ -146,7 +146,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         elif verdict.kind == "workload":
             yield Finding("slow", "The workload was slow, no rank.")
         return
-    lost = analysis.accused_lost_ratio
+    lost = analysis.slow_lost_ratio
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
@@ -156,7 +156,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"
-        yield Finding("slow", f"{culprits(costliest)} {was}{where}{share}.")
+        yield Finding("slow", f"{slow_name(costliest)} {was}{where}{share}.")
 
 
 def loss_word(lost_ratio: float) -> str:
@@ -183,7 +183,7 @@ def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
 
 
 def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
-    """Where the culprits run, unless it is unknown or they are named by it."""
+    """Where the slow ranks run, unless it is unknown or they are named by it."""
     is_known = all(member.node for member in analysis.steps.members)
     return f" on {busy_nodes(analysis.steps, episode)}" if is_known and not episode.group else ""
 
@@ -201,13 +201,13 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
     """The answer where nobody cost a share of the run."""
     if analysis.verdict.cause == "busy_host":
         return _busy_host(analysis)
-    costliest = analysis.accused_episode
+    costliest = analysis.slow_episode
     if costliest is not None:
         remark = (
-            f"{culprits(costliest)} was late{_name_phase(costliest.phase)} from step "
+            f"{slow_name(costliest)} was late{_name_phase(costliest.phase)} from step "
             f"{costliest.start_step} to {costliest.end_step}: "
-            f"{duration(analysis.accused_lost_seconds)} lost, "
-            f"{percent(analysis.accused_lost_ratio)} of the run."
+            f"{duration(analysis.slow_lost_seconds)} lost, "
+            f"{percent(analysis.slow_lost_ratio)} of the run."
         )
         return Finding("nobody", "Nobody was slow by more than 1 % of the run.", (remark,))
     if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.recording.end:

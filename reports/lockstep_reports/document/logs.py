@@ -26,7 +26,7 @@ _STATE_COLOURS = {
     "after_last_progress": STATE_COLOURS["hang"],
     "unknown": STATE_COLOURS["unknown"],
 }
-_BY_OUTCOME: dict[str, tuple[Severity, str]] = {
+_HEADLINE_BY_OUTCOME: dict[str, tuple[Severity, str]] = {
     "succeeded": ("nobody", "The job succeeded"),
     "running": ("nobody", "The job is running"),
     "failed": ("failed", "The job failed"),
@@ -40,17 +40,17 @@ _BY_OUTCOME: dict[str, tuple[Severity, str]] = {
 
 def _log_severity(incident: Incident) -> Severity:
     """What the headline is about."""
-    by_outcome = _BY_OUTCOME[incident.outcome][0]
+    by_outcome = _HEADLINE_BY_OUTCOME[incident.outcome][0]
     # A log may show a job that stood still, whatever became of it.
     is_by_cause = by_outcome == "failed" or incident.cause == "hang"
     return SEVERITY_BY_CAUSE.get(incident.cause, by_outcome) if is_by_cause else by_outcome
 
 
 def _log_headline(incident: Incident) -> str:
-    """The outcome, and who is blamed for it."""
+    """The outcome, and who was its first cause."""
     if incident.cause == "hang":
         return _hang_words(incident)
-    outcome = _BY_OUTCOME[incident.outcome][1]
+    outcome = _HEADLINE_BY_OUTCOME[incident.outcome][1]
     if incident.blame == "rank":
         return f"{outcome}: rank {list_ranks(incident.ranks)} was the first cause."
     if incident.blame == "group":

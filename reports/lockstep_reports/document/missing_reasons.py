@@ -1,4 +1,4 @@
-"""Why a report leaves out what it leaves out: every null of the JSON has its reason here."""
+"""Reasons of the nulls in the JSON of a report: every one stands here."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from lockstep_reports.document.published import LogReport, StepsReport
 
 AnyReport = TypeVar("AnyReport", StepsReport, LogReport)
 _NO_LEDGER = "no ledger was asked: lockstep ledger has the objectives of jobs"
-_NOT_IN_LOG = "a log does not record it"
+_LOG_REASON = "a log does not record it"
 _NO_STEPS = "no steps were recorded"
 # A kind that records neither phases nor arrivals has one reason for all it lacks.
 _REASON_BY_KIND = {
@@ -26,16 +26,16 @@ _REASON_BY_KIND = {
 
 LOG_REASONS = {
     "world_size": "no line has the number of ranks",
-    "verdict.phase": _NOT_IN_LOG,
+    "verdict.phase": _LOG_REASON,
     "verdict.confidence": "lines are judged by rules and not by chance",
     "steps.median_seconds": "no line has a step time",
     "startup_seconds": "no line shows when training began",
     "run_seconds": "no line shows when training began or ended",
     "wall_seconds": "no line has a time",
     "seconds_after_last_progress": "no line with a time shows progress",
-    "collectives": _NOT_IN_LOG,
-    "what_if": _NOT_IN_LOG,
-    "alignment": _NOT_IN_LOG,
+    "collectives": _LOG_REASON,
+    "what_if": _LOG_REASON,
+    "alignment": _LOG_REASON,
     "slo": _NO_LEDGER,
 }
 """Why a field of a report on a log is null, by its dotted name in the JSON."""
@@ -81,7 +81,7 @@ def _lack(analysis: StepAnalysis, default: str) -> str:
 
 
 def _why_no_tail(analysis: StepAnalysis) -> str:
-    if analysis.steps.stands_for is not None:
+    if analysis.steps.steps_per_column is not None:
         return "means over many steps hide the tail, and no counts by duration were recorded"
     return _lack(analysis, _NO_STEPS)
 

@@ -113,7 +113,7 @@ class Document:
 
     Attributes:
         name: of the job or the log.
-        headline: the gravest truth in one short sentence.
+        headline: the most severe finding in one short sentence.
         severity: what the headline is about; it gives the report its colour.
         facts: what was read, in a few words each.
         cards: the key figures, most important first.

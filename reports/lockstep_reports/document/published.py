@@ -84,7 +84,7 @@ class SlowEpisode(SlowStretch):
         late_seconds: by how much the ranks came after all others, median over the steps.
         last_share: share of the steps in which no other rank came later.
         confidence: one minus the bound of the probability of such an episode in a healthy run.
-        busy_host: other processes had the ranks' cores: nobody is accused.
+        busy_host: other processes had the ranks' cores: nobody is slow.
         lost_ratio: loss as a share of the duration of its steps.
     """
 
@@ -145,7 +145,7 @@ class Report:
     """What every report holds; an unknown value is null, and ``unknown`` has the reason.
 
     Attributes:
-        headline: the gravest truth about the job, one sentence.
+        headline: the most severe finding about the job, one sentence.
         severity: what the headline is about.
         first_sign: wall clock, seconds since the epoch.
         goodput: seconds by state, unknown among them; ratio: the productive share.

@@ -16,7 +16,7 @@ def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
     """The sentences after the headline: its details, then what else is true of the job."""
     first, *others = findings
     sentences = [*first.details, *(_episode_story(analysis) if first.severity == "slow" else ())]
-    if first.severity == "slow" and analysis.accused_episode is None:
+    if first.severity == "slow" and analysis.slow_episode is None:
         # Without an episode the first piece of evidence says why.
         sentences += analysis.verdict.evidence[:1]
     for finding in others:
@@ -26,7 +26,7 @@ def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
 
 def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     """Since when somebody was slow, how long, and at what cost; empty without an episode."""
-    costliest = analysis.accused_episode
+    costliest = analysis.slow_episode
     if costliest is None:
         return ()
     begin, end = analysis.episode_span(costliest)
@@ -58,7 +58,7 @@ def _bracket(wall_seconds: float | None, zone: str = "") -> str:
 def list_further_evidence(analysis: StepAnalysis) -> tuple[str, ...]:
     """The evidence that is not part of the story."""
     evidence = analysis.verdict.evidence
-    return evidence if analysis.accused_episode else evidence[1:]
+    return evidence if analysis.slow_episode else evidence[1:]
 
 
 def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
@@ -88,9 +88,9 @@ def describe_end(analysis: StepAnalysis) -> str:
     for ending in analysis.endings:
         if ending.first:
             signal = ending.signal or f"exit code {ending.exit_code}"
-            blamed = analysis.recording.end.get("culprit_ranks") or [ending.rank]
+            first_ranks = analysis.recording.end.get("cause_ranks") or [ending.rank]
             # Who ended first may have followed from one that stood still.
-            how = "fail" if ending.rank in blamed else "end"
+            how = "fail" if ending.rank in first_ranks else "end"
             sentence += f" Rank {ending.rank} was the first to {how}, by {signal}"
             sentence += f": {ending.exception}." if ending.exception else "."
     # With plain torchrun nobody wrote the order of the ends.
@@ -164,7 +164,7 @@ def _loss_cards(analysis: StepAnalysis) -> list[Card]:
         return []
     label = "lost"
     if any(episode.busy_host for episode in analysis.episodes):
-        label = "lost, to busy hosts too" if analysis.accused_episode else "lost to busy hosts"
+        label = "lost, to busy hosts too" if analysis.slow_episode else "lost to busy hosts"
     if analysis.steps.is_independent:
         return [Card(percent(cost.lost_ratio), "of the updates lost", "no other rank waited")]
     figures = [

@@ -30,10 +30,10 @@ from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, plural
 
 _MAX_COLLECTIVES = 1000
-_OF_THE_JOB = (
+_JOB_FIELDS = (
     "job_id", "cluster", "project", "attempt", "world_size", "missing_ranks", "notes",
 )  # fmt: skip
-_COPIED = (
+_EPISODE_FIELDS = (
     "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
     "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "busy_host",
 )  # fmt: skip
@@ -43,21 +43,21 @@ def document_steps(analysis: StepAnalysis, signs: Sequence[published.Sign] = ())
     """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
     replay = None if analysis.replayed is None else analysis.replayed.what_if
     what_if = None if replay is None else describe_replay(replay, analysis)
-    truths = tuple(findings(analysis))
+    all_findings = tuple(findings(analysis))
     stacks = analysis.recording.stacks if analysis.standstills else ()
     steps = analysis.steps
     return Document(
         name=f"job {steps.job_id}, attempt {steps.attempt}",
-        headline=truths[0].sentence,
-        severity=truths[0].severity,
-        story=write_story(analysis, truths),
+        headline=all_findings[0].sentence,
+        severity=all_findings[0].severity,
+        story=write_story(analysis, all_findings),
         facts=_list_facts(analysis),
         cards=step_cards(analysis),
         sections=step_sections(analysis, signs, what_if),
         advice=step_advice(analysis),
         remarks=tuple(filter(None, (describe_end(analysis), *list_caveats(analysis)))),
         links=tuple((f"stacks of rank {rank}", path.as_uri()) for rank, path in stacks),
-        published=_publish(analysis, truths[0], signs, what_if),
+        published=_publish(analysis, all_findings[0], signs, what_if),
         durations=_measure_durations(analysis),
         key_figures=_list_key_figures(analysis),
         trace_events=partial(step_trace_events, analysis),
@@ -94,16 +94,16 @@ def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
 
 def _publish(
     analysis: StepAnalysis,
-    truth: Finding,
+    finding: Finding,
     signs: Sequence[published.Sign],
     what_if: WhatIfFigures | None,
 ) -> published.StepsReport:
     steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment
     report = published.StepsReport(
-        headline=truth.sentence,
-        severity=truth.severity,
+        headline=finding.sentence,
+        severity=finding.severity,
         source=published.Source(kind=analysis.recording.source_kind),
-        **{name: getattr(steps, name) for name in _OF_THE_JOB},
+        **{name: getattr(steps, name) for name in _JOB_FIELDS},
         attempts=analysis.other_attempts,
         outcome=analysis.outcome,
         verdict=analysis.verdict,
@@ -143,6 +143,6 @@ def _publish_goodput(job: WholeJob) -> published.JobGoodput:
 
 def _publish_episode(analysis: StepAnalysis, episode: Episode) -> published.SlowEpisode:
     begin, end = analysis.episode_span(episode)
-    copied: dict[str, Any] = {name: getattr(episode, name) for name in _COPIED}
+    copied: dict[str, Any] = {name: getattr(episode, name) for name in _EPISODE_FIELDS}
     ratio = analysis.lost_step_ratio(episode)
     return published.SlowEpisode(**copied, start_time=begin, end_time=end, lost_ratio=ratio)

@@ -19,7 +19,7 @@ from lockstep_reports.document.missing_reasons import (
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
 from lockstep_reports.document.published import Sign
 from lockstep_reports.document.what_if import WhatIfFigures, name_ranks
-from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.verdict.verdict import slow_name
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural
 
 HEAT_MAPS = {
@@ -156,7 +156,7 @@ def _tabulate_evidence(analysis: StepAnalysis) -> Table:
     rows = (
         Row(
             (
-                culprits(e), e.phase or "none of its own", f"{e.start_step} to {e.end_step}",
+                slow_name(e), e.phase or "none of its own", f"{e.start_step} to {e.end_step}",
                 percent(e.last_share), duration(e.late_seconds),
                 "none" if e.phase_seconds is None else duration(e.phase_seconds),
                 f"{100 * e.confidence:.1f} %",
@@ -176,7 +176,7 @@ def _tabulate_losses(analysis: StepAnalysis) -> Table:
     for episode in analysis.episodes:
         began = (clock(analysis.episode_span(episode)[0]),) if is_timed else ()
         cells = (
-            culprits(episode), episode.phase or "none of its own",
+            slow_name(episode), episode.phase or "none of its own",
             f"{episode.start_step} to {episode.end_step}", *began,
             sentences.describe_episode_end(analysis, episode), duration(episode.late_seconds),
             duration(episode.lost_seconds), percent(analysis.lost_step_ratio(episode)),
@@ -220,8 +220,8 @@ def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
 def _describe_arrivals(analysis: StepAnalysis) -> Section:
     """The latest ranks, the latest first."""
     latest = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))[:MAX_ROWS]
-    accused = analysis.accused_episode
-    marked = accused.ranks if accused else ()
+    slow = analysis.slow_episode
+    marked = slow.ranks if slow else ()
     columns = _read_arrivals(latest, analysis)
     rows = zip(*columns.values(), strict=True)
     table = Table(

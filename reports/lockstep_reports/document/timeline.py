@@ -13,7 +13,7 @@ from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.document.model import TraceEvent
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.verdict.verdict import slow_name
 
 # Bounds the file, whatever the length of the job.
 MAX_EVENTS = 200_000
@@ -60,12 +60,12 @@ def name_track(name: str, process: int, thread: int, value: str | int) -> TraceE
 
 
 def _chosen_rows(analysis: StepAnalysis) -> list[int]:
-    """Rows of the ranks that are drawn: culprits and latest ranks where there are too many."""
-    culprits = set(analysis.verdict.ranks)
+    """Rows of the ranks that are drawn: slow ranks and latest ranks where there are too many."""
+    slow = set(analysis.verdict.ranks)
 
     def importance(row: int) -> tuple[bool, float]:
         summary = analysis.ranks[row]
-        return summary.rank not in culprits, -(summary.lateness_seconds or 0.0)
+        return summary.rank not in slow, -(summary.lateness_seconds or 0.0)
 
     return sorted(sorted(range(len(analysis.ranks)), key=importance)[:_MAX_RANKS])
 
@@ -137,7 +137,7 @@ def _episode_events(analysis: StepAnalysis) -> Iterator[TraceEvent]:
         begin, end = analysis.episode_span(episode)
         if begin is not None and end is not None:
             yield {
-                "ph": "X", "name": f"{culprits(episode)} slow in {episode.phase or 'no phase'}",
+                "ph": "X", "name": f"{slow_name(episode)} slow in {episode.phase or 'no phase'}",
                 "pid": VERDICT_PROCESS, "tid": 0, "ts": _microseconds(begin - origin),
                 "dur": _microseconds(end - begin),
                 "args": {"lost_seconds": episode.lost_seconds, "ranks": list(episode.ranks)},

@@ -27,7 +27,7 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps, timed_steps
 
 # Ends of launchers that saw only a signal, and of ranks without one.
-_GIVES_WAY = frozenset({None, "unknown", "cancelled"})
+_WEAK_OUTCOMES = frozenset({None, "unknown", "cancelled"})
 _ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
 _TIMEOUT_SECONDS = 5.0
 _SLACK_SECONDS = 10.0
@@ -55,8 +55,8 @@ def read(path: Path, options: ReadOptions) -> Recording:
     steps, pages = _read_newest(path, candidates, events)
     outcomes = {number: _find_outcome(number, events) for number in folders}
     end = _read_end(path, steps, events)
-    if outcomes[steps.attempt] in _GIVES_WAY and not steps.is_running:
-        end = _with_slurms_word(path, steps, pages) or end
+    if outcomes[steps.attempt] in _WEAK_OUTCOMES and not steps.is_running:
+        end = _add_slurm_state(path, steps, pages) or end
         outcome = next((name for name in OUTCOMES if name == end.get("outcome")), None)
         outcomes[steps.attempt] = outcome or outcomes[steps.attempt]
     return Recording(
@@ -140,7 +140,7 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
     return _judge_end(job, steps)
 
 
-def _with_slurms_word(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
+def _add_slurm_state(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
     """The end by the evidence on this node and by Slurm's word; empty where Slurm has none."""
     signs = [page.progress_wall_seconds for page in pages]
     word = ask_slurm(job.name, max(signs)) if signs else ""

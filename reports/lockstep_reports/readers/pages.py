@@ -30,11 +30,11 @@ _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
-_OF_ALL_RANKS = ("job_id", "cluster", "project", "attempt", "world_size")
+_SHARED_FIELDS = ("job_id", "cluster", "project", "attempt", "world_size")
 _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
-_BY_DEVICE = _BITS["device"]
+_DEVICE_BIT = _BITS["device"]
 _BLOCKED = "blocked_seconds"
 _WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED}
 
@@ -73,7 +73,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     if clock == "device":
         copied["blocked"] = None
     steps = Steps(
-        **{name: first[name] for name in _OF_ALL_RANKS},
+        **{name: first[name] for name in _SHARED_FIELDS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
         phases={phase: matrices[f"{phase}_seconds"] for phase in STEP_PHASES},
@@ -161,7 +161,7 @@ def _member(rank: _Rank) -> Member:
 
 def _is_on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
-    on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
+    on_device: NDArray[np.bool_] = (rows["flags"] & _DEVICE_BIT) != 0
     return on_device
 
 

@@ -109,7 +109,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
     }
     seconds = np.sum(list(phases.values()), axis=0)
     start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * num_steps
-    stands_for = nan_stats.median(per_step, axis=0)
+    per_column = nan_stats.median(per_step, axis=0)
     loss = _ask_about_job(server, slots, training.LOSS, of_job)
     steps = Steps(
         job_id=job,
@@ -118,14 +118,14 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         cluster=infos[0].get(labels.CLUSTER.name, ""),
         project=infos[0].get(labels.PROJECT.name, ""),
         members=_members(server, infos, of_job, slots.end),
-        numbers=_numbers(server, slots, of_job, stands_for)[columns],
+        numbers=_numbers(server, slots, of_job, per_column)[columns],
         seconds=seconds[:, columns],
         phases={phase: values[:, columns] for phase, values in phases.items()},
         start=start[:, columns],
         loss=np.where(np.isnan(num_steps), np.nan, loss)[:, columns],
-        stands_for=stands_for[columns],
+        steps_per_column=per_column[columns],
         durations=_durations(server, slots, of_job, columns),
-        notes=(_resolution(slots, stands_for[columns]),),
+        notes=(_resolution(slots, per_column[columns]),),
     )
     attempt = Attempt(number=steps.attempt, outcome=_outcome(server, of_job, slots.end))
     return Recording(source_kind=KIND, path=PurePath(job), steps=steps, attempts=(attempt,))
@@ -204,14 +204,17 @@ def _ask_about_job(server: Prometheus, slots: _Slots, metric: Metric, of_job: Ma
     return slots.row(_over(server, by("max", select(metric, of_job), labels.JOB_ID), slots))
 
 
-def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Matrix) -> Integers:
+def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, per_column: Matrix) -> Integers:
     """Step number at the end of every slot [slots].
 
     Counted from 0 where the job has resumed from an earlier step.
     """
-    numbers, has_steps = _ask_about_job(server, slots, training.STEP, of_job), ~np.isnan(stands_for)
+    numbers, has_steps = (
+        _ask_about_job(server, slots, training.STEP, of_job),
+        ~np.isnan(per_column),
+    )
     if np.isnan(numbers[has_steps]).any() or (np.diff(numbers[has_steps]) <= 0).any():
-        numbers = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(stands_for)))) - 1
+        numbers = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(per_column)))) - 1
     rounded: Integers = np.nan_to_num(numbers).astype(np.int64)
     return rounded
 
@@ -269,10 +272,10 @@ def _number(info: Labels, name: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def _resolution(slots: _Slots, stands_for: Matrix) -> str:
-    num_steps = float(nan_stats.median(stands_for))
+def _resolution(slots: _Slots, per_column: Matrix) -> str:
+    num_steps = float(nan_stats.median(per_column))
     return (
         f"Read from Prometheus at a resolution of {duration(slots.seconds)}: each of"
-        f" {plural(len(stands_for), 'column')} is the mean of about {num_steps:.3g} steps, and the"
+        f" {plural(len(per_column), 'column')} is the mean of about {num_steps:.3g} steps, and the"
         " evidence counts columns as steps."
     )

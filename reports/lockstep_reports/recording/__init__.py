@@ -1,1 +1,1 @@
-"""What was recorded, as frozen values: ranks x steps, operations, collectives."""
+"""A recording as frozen values: ranks x steps, operations, collectives."""

@@ -109,8 +109,8 @@ class Steps:
         last_arrival: arrival at the step's last collective, in the same way.
         loss: training loss as the rank reports it [ranks, steps].
         notes: sentences for the reader about what is missing.
-        stands_for: number of the job's steps that a column is the mean of [steps]; None where each
-            column is one step.
+        steps_per_column: number of the job's steps that a column is the mean of [steps]; None
+            where each column is one step.
         durations: histogram of the single steps behind the columns; None where none is kept.
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
@@ -147,7 +147,7 @@ class Steps:
     cluster: str = ""
     project: str = ""
     notes: tuple[str, ...] = ()
-    stands_for: Matrix | None = None
+    steps_per_column: Matrix | None = None
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
@@ -174,7 +174,7 @@ class Steps:
 
     def sum_over_columns(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps behind each column."""
-        return values if self.stands_for is None else values * self.stands_for
+        return values if self.steps_per_column is None else values * self.steps_per_column
 
     @property
     def is_running(self) -> bool:

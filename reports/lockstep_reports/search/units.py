@@ -1,4 +1,4 @@
-"""Who may be late: ranks, and the groups of ranks that the mesh and the nodes define.
+"""Units that may be late: ranks, and the groups of ranks that the mesh and the nodes define.
 
 A unit is late in a step when all of its ranks come after all others. By noise at most one rank
 does so in a step, and at most one group of a kind, however many there are.

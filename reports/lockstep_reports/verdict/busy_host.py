@@ -1,7 +1,7 @@
 """Ranks that were late because others had their cores: no rank is slow.
 
 The kernel counts how long a thread was ready to run and had no core. What is left of a rank's work
-without that is its own, and only that accuses it.
+without that is its own, and only by that it is slow.
 """
 
 from dataclasses import replace
@@ -12,8 +12,8 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, excess, score
-from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.verdict.workload import LOADS, workload
 from lockstep_reports.wording import duration, percent, plural
@@ -30,33 +30,32 @@ _USUAL_QUANTILE = 0.25  # waits lengthen more than half of the steps on some hos
 _MAX_NAMED_NODES = 4
 
 
-def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
-    """Whether waits for a core explain a suspect's lateness, in its episode.
+def host_explains(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
+    """Whether the host explains a candidate's lateness, in its episode.
 
-    Half of it or more, and on a crowded host a rank with more work of its own waits longer too, in
-    proportion or beyond: what is left without the waits must not make the rank a straggler. It is
-    rarely nothing: a thread that loses its core again and again finds its caches cold. So on a
-    crowded host longer work on a core needs no longer wait to be the host's.
+    True if (1) waits for a core are half of the lateness, or (2) the host is crowded and the rank
+    did not sleep; and, in both cases, what is left is under a quarter more work. It is rarely
+    nothing: a thread that loses its core again and again finds its caches cold.
     """
     if steps.run_queue is None:
         return False
-    columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
-    rows, waits = list(suspect.rows), steps.run_queue[:, columns]
+    columns = candidate.stretch.columns.start + np.flatnonzero(candidate.late)
+    rows, waits = list(candidate.rows), steps.run_queue[:, columns]
     # Unknown waits make all of these NaN, and no comparison true.
     everywhere = scores.own_work - steps.run_queue
-    if suspect.by_work:
+    if candidate.by_work:
         work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
         longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
         is_waiting, has_device = left <= (1 - _MIN_EXPLAINED_SHARE) * longer, False
     else:
         # Threads that nobody reads share the cores; a device may be slow without the host.
-        longer = float(nan_stats.mean(suspect.margin[suspect.late]))
+        longer = float(nan_stats.mean(candidate.margin[candidate.late]))
         if float(nan_stats.mean(excess(waits, rows))) >= _MIN_EXPLAINED_SHARE * longer:
             return True
         is_waiting, has_device = False, any(member.gpu_uuid for member in steps.members)
     is_awake = not _is_asleep(steps, rows, columns, _MIN_EXPLAINED_SHARE * longer)
     is_by_host = is_waiting or (is_crowded(steps) and not has_device and is_awake)
-    return is_by_host and not _is_longer(everywhere, suspect)
+    return is_by_host and not _is_longer(everywhere, candidate)
 
 
 def _is_asleep(steps: Steps, rows: list[int], columns: Integers, seconds: float) -> bool:
@@ -73,7 +72,7 @@ def is_crowded(steps: Steps) -> bool:
     return float(np.nansum(steps.run_queue)) >= MIN_EFFECT_RATIO * float(np.nansum(steps.seconds))
 
 
-def lost_beside_waits(steps: Steps) -> float:
+def tolerated_loss_seconds(steps: Steps) -> float:
     """Seconds that a healthy rank may lose by its own work where other processes take its cores."""
     waits = np.zeros(1) if steps.run_queue is None else steps.run_queue
     return _MAX_LOST_BESIDE * float(np.nansum(waits)) / len(steps.members)
@@ -89,14 +88,14 @@ def remove_waits(steps: Steps) -> Steps:
     return replace(steps.with_less_work(removed), run_queue=None)
 
 
-def is_straggler(scores: Scores, suspect: Suspect) -> bool:
-    """Whether a suspect's own work is so much longer than the others' that no host excuses it."""
-    return _is_longer(scores.own_work, suspect)
+def is_straggler(scores: Scores, candidate: Candidate) -> bool:
+    """Whether a candidate's own work is so much longer than the others' that no host excuses it."""
+    return _is_longer(scores.own_work, candidate)
 
 
-def _is_longer(work: Matrix, suspect: Suspect) -> bool:
-    """Whether a suspect's work [ranks, steps] is longer by a straggler's share in its episode."""
-    inside, rows = work[:, suspect.stretch.columns], list(suspect.rows)
+def _is_longer(work: Matrix, candidate: Candidate) -> bool:
+    """Whether a candidate's work [ranks, steps] is longer by a straggler's share in its episode."""
+    inside, rows = work[:, candidate.stretch.columns], list(candidate.rows)
     usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
     longer = excess(inside, rows)
     # Without the longest, which may be the first of the run, with all that is done once.

@@ -12,11 +12,11 @@ import numpy as np
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share, slow_phase
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
-from lockstep_reports.search.suspects import Suspect
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, culprits
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, slow_name
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
@@ -37,7 +37,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
         longer = duration(episode.phase_seconds or 0)
         where = f"Its {work} took {longer} longer than the median of the other ranks."
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
-    subject, came_last = culprits(episode), list[str]()
+    subject, came_last = slow_name(episode), list[str]()
     # A process that is stopped now and then comes last no more often than by chance.
     if chance <= _MAX_WRITTEN_CHANCE:
         came_last.append(
@@ -112,7 +112,7 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
         (
             f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
             f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
-            f"{percent(lost_ratio)} of the run, and so little accuses nobody."
+            f"{percent(lost_ratio)} of the run, and so little names nobody."
         ),
     )
 
@@ -232,29 +232,29 @@ def with_fetched_ahead(steps: Steps, episode: Episode) -> Episode:
     )
 
 
-def episode_of(steps: Steps, suspect: Suspect) -> Episode:
-    """The episode of a suspect."""
-    stretch, rows = suspect.stretch, list(suspect.rows)
-    late_seconds = float(nan_stats.median(suspect.margin[suspect.late]))
-    late_columns = np.arange(stretch.first, stretch.last + 1)[suspect.late]
+def episode_of(steps: Steps, candidate: Candidate) -> Episode:
+    """The episode of a candidate."""
+    stretch, rows = candidate.stretch, list(candidate.rows)
+    late_seconds = float(nan_stats.median(candidate.margin[candidate.late]))
+    late_columns = np.arange(stretch.first, stretch.last + 1)[candidate.late]
     phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
-    has_group = suspect.units.kind not in {"rank", "ranks"}
+    has_group = candidate.units.kind not in {"rank", "ranks"}
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),
         end_step=int(steps.numbers[stretch.last]),
         columns=stretch.columns,
         ongoing=stretch.last >= len(steps.numbers) - 2,
         ranks=tuple(steps.ranks[row] for row in rows),
-        group=suspect.units.names[stretch.unit] if has_group else None,
+        group=candidate.units.names[stretch.unit] if has_group else None,
         phase=phase,
         phase_seconds=phase_seconds,
         late_seconds=late_seconds,
-        lost_by_step=np.nan_to_num(suspect.cost),
-        last_share=float(last_share(suspect.margin[None])[0]),
+        lost_by_step=np.nan_to_num(candidate.cost),
+        last_share=float(last_share(candidate.margin[None])[0]),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
         evidence=(),
-        group_is_node=suspect.units.kind == "node",
+        group_is_node=candidate.units.kind == "node",
     )
-    num_units = max(2, len(suspect.units.names))
+    num_units = max(2, len(candidate.units.names))
     episode = replace(episode, evidence=why_episode(episode, stretch, num_units))
     return with_fetched_ahead(steps, episode)

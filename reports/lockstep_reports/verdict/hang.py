@@ -1,6 +1,6 @@
 """Names the rank that a hung job waits for, from Flight Recorder dumps.
 
-Every rank waits for whoever its oldest outstanding operation needs. Culprits are the roots of these
+Every rank waits for whoever its oldest outstanding operation needs. Named are the roots of these
 waits: ranks that others wait for and that have nothing outstanding, or that are stuck in what
 others have completed. Everybody else is a victim, in whatever group it waits.
 """
@@ -204,13 +204,13 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
         )
         return unknown(why, *_sentences(log, graph, waits), cause="deadlock")
     if roots := graph.roots():
-        return _accuse(log, graph, roots)
+        return _name_roots(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
     return _judge_without_roots(log, graph)
 
 
-def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
+def _name_roots(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
     """The roots, unless they are most of the ranks."""
     waits = [wait for wait in graph.waits if wait.missing in roots]
     sentences = _sentences(log, graph, waits)

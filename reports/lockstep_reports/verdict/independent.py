@@ -18,7 +18,7 @@ from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.busy_host import is_crowded, lost_beside_waits
+from lockstep_reports.verdict.busy_host import is_crowded, tolerated_loss_seconds
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
@@ -43,7 +43,7 @@ class _Loss(NamedTuple):
 def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
     stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
-    by_furthest = [_count_by_furthest_rank(steps, episode) for episode in stopped]
+    by_furthest = [_reindex_to_leading_rank(steps, episode) for episode in stopped]
     steps = remove_stops(steps, stopped)
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
@@ -51,13 +51,13 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
     # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
     # host that for cores of threads which nobody reads.
     own_work = (*PLANNED_PHASES, "sync")
-    for left_out in (own_work,) if is_crowded(steps) else (own_work, PLANNED_PHASES):
-        paces, updates = _measure_paces(steps, rows, left_out)
+    for excluded_phases in (own_work,) if is_crowded(steps) else (own_work, PLANNED_PHASES):
+        paces, updates = _measure_paces(steps, rows, excluded_phases)
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
     losses = ((episode, _measure_loss(paces, updates, episode)) for episode in found)
-    least_seconds = lost_beside_waits(steps)
+    least_seconds = tolerated_loss_seconds(steps)
     slow = (
         _count_updates(steps, episode, loss, updates.shape[1])
         for episode, loss in losses
@@ -82,20 +82,20 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
 
 
 def _measure_paces(
-    steps: Steps, rows: Sequence[int], left_out: Sequence[str]
+    steps: Steps, rows: Sequence[int], excluded_phases: Sequence[str]
 ) -> tuple[Steps, Matrix]:
     """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
 
     The number of a slot is the furthest step of any rank. Some phases are left out, and so is what
     the host took.
     """
-    own = _leave_out_host(steps, left_out)
-    courses = [_course(steps, row, own[row]) for row in rows]
-    edges = _choose_edges([course[0] for course in courses])
+    own = _leave_out_host(steps, excluded_phases)
+    curves = [_progress_curve(steps, row, own[row]) for row in rows]
+    edges = _choose_edges([curve[0] for curve in curves])
     at_edges = np.array(
         [
             [np.interp(edges, clock, values, left=np.nan, right=np.nan) for values in sums]
-            for clock, *sums in courses
+            for clock, *sums in curves
         ]
     )
     updates, seconds = np.diff(at_edges[:, 0]), np.diff(at_edges[:, 1])
@@ -106,9 +106,9 @@ def _measure_paces(
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
 
 
-def _leave_out_host(steps: Steps, left_out: Sequence[str]) -> Matrix:
+def _leave_out_host(steps: Steps, excluded_phases: Sequence[str]) -> Matrix:
     """Seconds of the other phases but for what the host took of them, [ranks, steps]."""
-    spent = steps.seconds - np.sum([steps.phases[name] for name in left_out], axis=0)
+    spent = steps.seconds - np.sum([steps.phases[name] for name in excluded_phases], axis=0)
     left = np.ones_like(spent)
     if steps.run_queue is not None:
         # Nobody knows in which phase a rank waited for its core: in each in proportion.
@@ -119,7 +119,7 @@ def _leave_out_host(steps: Steps, left_out: Sequence[str]) -> Matrix:
     return own
 
 
-def _course(steps: Steps, row: int, own: Matrix) -> Matrix:
+def _progress_curve(steps: Steps, row: int, own: Matrix) -> Matrix:
     """Clock, updates, own seconds and step of a rank at each end of a step [4, ends]."""
     columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
     begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
@@ -182,7 +182,7 @@ def _count_updates(steps: Steps, episode: Episode, loss: _Loss, num_slots: int) 
     )
 
 
-def _count_by_furthest_rank(steps: Steps, episode: Episode) -> Episode:
+def _reindex_to_leading_rank(steps: Steps, episode: Episode) -> Episode:
     """An episode in a rank's own steps as one in those of the furthest rank at the same time."""
     row, own = steps.ranks.index(episode.ranks[0]), episode.columns
     begins = steps.start[row, [own.start, own.stop - 1]]

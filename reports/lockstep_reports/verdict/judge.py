@@ -1,4 +1,4 @@
-"""Judges a recording: a rank, a group of ranks, the workload, nobody, or unknown is to blame."""
+"""Decides who was slow: a rank, a group, the workload, nobody, or unknown."""
 
 from dataclasses import replace
 
@@ -9,19 +9,19 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.candidates import Candidate, drop_hiccups, find_candidates, place_ends
 from lockstep_reports.search.score import Scores, excess, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects, place_ends
 from lockstep_reports.verdict import evidence
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
     busy_host_sentence,
     busy_host_verdict,
+    host_explains,
     is_crowded,
     is_straggler,
-    lost_beside_waits,
     remove_waits,
-    waited_for_cores,
+    tolerated_loss_seconds,
 )
 from lockstep_reports.verdict.evidence import episode_of
 from lockstep_reports.verdict.hang import judge_hang
@@ -96,7 +96,7 @@ def judge(
     # What is left is judged by itself.
     awake = remove_stops(steps, stopped)
     awake_scores = score(awake) if stopped else scores
-    episodes, loads, candidates = _search(awake, awake_scores, window_steps)
+    episodes, loads, found = _search(awake, awake_scores, window_steps)
     if episodes := episodes + stopped:
         episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
@@ -107,46 +107,48 @@ def judge(
         return unknown(*blind), ()
     if load := workload(steps, scores, window_steps):
         return busy_everywhere(steps, load, window_steps) or load, ()
-    ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
-    lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
+    ranks = [tuple(steps.ranks[row] for row in candidate.rows) for candidate in found]
+    lost_seconds = sum(float(candidate.cost.sum()) for candidate in found)
     hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
     return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
 
 
 def _search(
     steps: Steps, scores: Scores, window_steps: int
-) -> tuple[list[Episode], list[Verdict | None], list[Suspect]]:
+) -> tuple[list[Episode], list[Verdict | None], list[Candidate]]:
     """Episodes of slow ranks and busy hosts, the loads that explain others, and who was late."""
-    candidates = find_suspects(steps, scores, window_steps)
-    suspects = drop_hiccups(steps, scores, candidates, window_steps)
-    loads = [explained_by_load(steps, suspect) for suspect in suspects]
-    culprits = place_ends(
-        [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None],
+    found = find_candidates(steps, scores, window_steps)
+    candidates = drop_hiccups(steps, scores, found, window_steps)
+    loads = [explained_by_load(steps, candidate) for candidate in candidates]
+    slow = place_ends(
+        [candidate for candidate, load in zip(candidates, loads, strict=True) if load is None],
         len(steps.numbers),
     )
     episodes = [
-        replace(episode_of(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
-        for suspect in culprits
+        replace(episode_of(steps, candidate), busy_host=host_explains(steps, scores, candidate))
+        for candidate in slow
     ]
     if all(episode.busy_host for episode in episodes) and is_crowded(steps):
         episodes = _with_slow_without_waits(steps, episodes, window_steps)
-    return episodes, loads, candidates
+    return episodes, loads, found
 
 
 def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
     """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
     unqueued = remove_waits(steps)
     scores = score(unqueued)
-    found = find_suspects(unqueued, scores, window_steps)
-    suspects = [
-        suspect
-        for suspect in drop_hiccups(steps, scores, found, window_steps)
-        if explained_by_load(unqueued, suspect) is None
-        and is_straggler(scores, suspect)
-        and suspect.cost.sum() > scores.threshold * len(suspect.cost) / 2
+    found = find_candidates(unqueued, scores, window_steps)
+    candidates = [
+        candidate
+        for candidate in drop_hiccups(steps, scores, found, window_steps)
+        if explained_by_load(unqueued, candidate) is None
+        and is_straggler(scores, candidate)
+        and candidate.cost.sum() > scores.threshold * len(candidate.cost) / 2
     ]
     # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
-    slow = [episode_of(steps, suspect) for suspect in place_ends(suspects, len(steps.numbers))]
+    slow = [
+        episode_of(steps, candidate) for candidate in place_ends(candidates, len(steps.numbers))
+    ]
     named = {rank for episode in slow for rank in episode.ranks}
     return slow + [episode for episode in busy if not named & {*episode.ranks}]
 
@@ -167,17 +169,17 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence.
     least = _MIN_SHARE_OF_COSTLIEST * max(episode.lost_seconds for episode in episodes)
-    accused = [e for e in episodes if not e.busy_host and e.lost_seconds >= least]
+    slow = [e for e in episodes if not e.busy_host and e.lost_seconds >= least]
     # Other work takes caches as well as cores, but does not make a process stand still.
-    beside_waits = lost_beside_waits(steps)
-    accused = [e for e in accused if e.stood_still_seconds or e.lost_seconds >= beside_waits]
+    beside_waits = tolerated_loss_seconds(steps)
+    slow = [e for e in slow if e.stood_still_seconds or e.lost_seconds >= beside_waits]
     busy = sorted((episode for episode in episodes if episode.busy_host), key=rank_by_cost)
     sentences = tuple(busy_host_sentence(steps, episode) for episode in busy)
-    if not accused:
+    if not slow:
         verdict = busy_host_verdict(steps, sentences)
         return replace(verdict, evidence=(*verdict.evidence, *missing))
-    worst = min(accused, key=rank_by_cost)
-    same_kind = [e for e in accused if (e.group is None) == (worst.group is None)]
+    worst = min(slow, key=rank_by_cost)
+    same_kind = [e for e in slow if (e.group is None) == (worst.group is None)]
     in_order = sorted(same_kind, key=rank_by_cost)
     ranks = dict.fromkeys(rank for episode in in_order for rank in episode.ranks)
     times = sum(episode.ranks == worst.ranks for episode in same_kind)
@@ -204,7 +206,7 @@ def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tupl
         return judge_independent(recording.steps, scores)
     if recording.collectives is not None:
         return _judge_collectives(recording.steps, recording.collectives), ()
-    are_few = recording.steps.stands_for is not None or recording.steps.round_steps
+    are_few = recording.steps.steps_per_column is not None or recording.steps.round_steps
     return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_few else WINDOW_STEPS)
 
 

@@ -146,12 +146,12 @@ def judge_own_times(
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
     stretches += _recurrent(steps, levels.excess, threshold, stretches)
-    accused, saved = stretches, np.zeros_like(steps.seconds)
+    slow, saved = stretches, np.zeros_like(steps.seconds)
     if not is_independent:
-        accused, saved = _who_costs(steps, levels, stretches)
+        slow, saved = _who_costs(steps, levels, stretches)
     doubts = _doubts(levels.excess, stretches)
-    if accused:
-        episodes = [_episode(steps, levels, stretch, saved) for stretch in accused]
+    if slow:
+        episodes = [_episode(steps, levels, stretch, saved) for stretch in slow]
         return _slow_ranks(episodes, doubts)
     common_stretches = _late_stretches(np.log1p(levels.common - 1), threshold)
     if common_stretches:
@@ -217,18 +217,18 @@ def _who_costs(
     remaining = list(stretches)
     usual = levels.seconds * levels.common
     while True:
-        accused: Flags = np.zeros(steps.seconds.shape, bool)
+        slow: Flags = np.zeros(steps.seconds.shape, bool)
         for stretch in remaining:
-            accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
+            slow[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
         # No longer than usual; what is shorter stays.
-        repaired = np.where(accused, np.fmin(steps.seconds, usual), steps.seconds)
+        repaired = np.where(slow, np.fmin(steps.seconds, usual), steps.seconds)
         saved = saved_by_repair(steps.seconds, repaired)
         longest = nan_stats.highest(repaired, axis=0)
         ratios = [
             float(saved[s.unit, s.columns].sum() / np.nansum(longest[s.columns])) for s in remaining
         ]
         if not ratios or min(ratios) >= _MIN_SAVED_SHARE:
-            return remaining, np.where(accused, saved, 0.0)
+            return remaining, np.where(slow, saved, 0.0)
         # One at a time: without it another one may be the slowest, and cost what it seemed to.
         del remaining[ratios.index(min(ratios))]
 

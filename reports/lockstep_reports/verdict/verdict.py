@@ -1,4 +1,4 @@
-"""What a report says of a recording: the verdict, and the episodes it rests on."""
+"""The verdict on a recording, and the episodes that it rests on."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Episode:
         last_share: share of the steps in which no other rank came later.
         confidence: one minus the bound of the probability of such an episode in a healthy run.
         group_is_node: whether ``group`` is the name of a node.
-        busy_host: the ranks waited for cores that other processes had, and are not accused.
+        busy_host: the ranks waited for cores that other processes had, and are not slow.
         stood_still_seconds: for which the process was stopped, where that is what the episode is
             of; else None.
     """
@@ -63,7 +63,7 @@ def rank_by_cost(episode: Episode) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Who was slow. ``ranks`` are the culprits, costliest first; empty for nobody and unknown."""
+    """Who was slow. ``ranks`` are the slow ones, costliest first; empty for nobody and unknown."""
 
     kind: VerdictKind
     ranks: tuple[int, ...] = ()
@@ -79,8 +79,8 @@ def unknown(*evidence: str, cause: str | None = None) -> Verdict:
     return Verdict(kind="unknown", cause=cause, evidence=evidence)
 
 
-def culprits(episode: Episode) -> str:
-    """The culprits of an episode, to begin a sentence with."""
+def slow_name(episode: Episode) -> str:
+    """The slow ranks of an episode, to begin a sentence with."""
     if episode.group is None:
         name = "Rank " + ", ".join(map(str, episode.ranks))
     else:
@@ -98,7 +98,7 @@ def saved_by_repair(seconds: Matrix, repaired: Matrix) -> Matrix:
 
     Args:
         seconds: as recorded: [ranks, steps]; NaN where unknown.
-        repaired: the same with the accused ranks' times as they should be.
+        repaired: the same with the slow ranks' times as they should be.
     """
     if len(seconds) == 0:
         return np.zeros_like(seconds)

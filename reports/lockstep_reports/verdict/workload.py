@@ -1,4 +1,4 @@
-"""What slows a job with no rank to blame: uneven data, all ranks at once, or each in turn."""
+"""Slow workloads without a slow rank: uneven data, all ranks at once, or each in turn."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.late import Search, find_late
 from lockstep_reports.search.score import Scores, beyond_usual, sample_rows
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
-from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Verdict
 from lockstep_reports.wording import list_ranks, percent
@@ -29,10 +29,10 @@ _MIN_LATE_STEPS = 8  # fewer say little about who takes turns
 _MIN_MORE_WORK = 1.05
 
 
-def explained_by_load(steps: Steps, suspect: Suspect) -> Verdict | None:
-    """The workload, when the suspect had so much more to do than the others; else None."""
-    columns = suspect.stretch.columns
-    rows = list(suspect.rows)
+def explained_by_load(steps: Steps, candidate: Candidate) -> Verdict | None:
+    """The workload, when the candidate had so much more to do than the others; else None."""
+    columns = candidate.stretch.columns
+    rows = list(candidate.rows)
     work = np.sum([steps.phases[name][:, columns] for name in ("forward", "backward")], axis=0)
     longer = _ratio(work, rows) - 1
     for cause, load in _loads(steps).items():
@@ -46,7 +46,7 @@ def explained_by_load(steps: Steps, suspect: Suspect) -> Verdict | None:
                 f"Rank {ranks} took {percent(longer)} longer forward and backward, but had "
                 f"{percent(more)} more {unit} to work on: the data is uneven."
             )
-            return _verdict(steps, suspect.stretch, cause, sentence)
+            return _verdict(steps, candidate.stretch, cause, sentence)
     return None
 
 

@@ -12,7 +12,7 @@ from lockstep_reports.search.units import beyond_median_of_others
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.wording import plural
 
-_ACROSS_REPLICAS = (
+_REPLICA_TYPES = (
     optype.PARAMS_GATHER,
     optype.GRADS_SCATTER,
     optype.SEPARATE_GRADS,
@@ -46,7 +46,7 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     """The kinds of operations that two ranks or more end together."""
     kinds = []
     if grid.rank.shape[2] > 1:
-        for name in _ACROSS_REPLICAS:
+        for name in _REPLICA_TYPES:
             ops = np.flatnonzero(grid.select_type(name))
             kinds.append(Kind(name=name, groups=tuple(ops[:, None]), over_replicas=True))
     clips = np.flatnonzero(grid.select_type(optype.CLIP))
@@ -54,7 +54,7 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     kinds.append(Kind(name=optype.CLIP, groups=by_order, over_replicas=True))
     kinds += [
         Kind(name=name, groups=_group_in_replica(grid, name), over_replicas=False)
-        for name in (optype.EMBEDDING_GRADS, *optype.OVER_TENSOR)
+        for name in (optype.EMBEDDING_GRADS, *optype.TENSOR_TYPES)
     ]
     kinds += [
         Kind(name=send, groups=_pairs(grid, send, receive, towards), over_replicas=False)
@@ -71,7 +71,7 @@ def joint_kinds(grid: Grid) -> list[Kind]:
 def _group_in_replica(grid: Grid, name: str) -> tuple[Integers, ...]:
     """Operations of one type and number: over stages, or over the shards of a stage."""
     ops = np.flatnonzero(grid.select_type(name))
-    stage = grid.stage[ops] if name in optype.OVER_TENSOR else np.zeros_like(ops)
+    stage = grid.stage[ops] if name in optype.TENSOR_TYPES else np.zeros_like(ops)
     keys = np.stack([grid.order[ops], stage])
     _, number = np.unique(keys, axis=1, return_inverse=True)
     number = number.reshape(-1)

@@ -1,4 +1,4 @@
-"""What waits for what in a step: streams in recorded order, data flow, and joint starts.
+"""The waits in a step: streams in recorded order, data flow, and joint starts.
 
 A computation ends its duration after all its predecessors have ended. A communication ends its
 transfer after all of its group have started. One graph serves all replicas and steps.
@@ -190,7 +190,7 @@ def first_backward_waits(rank: RankStep) -> Pairs:
 
 # Traces hold seconds as float32, and operations that follow each other may overlap by rounding.
 _SLACK_SECONDS = np.float64(1e-6)
-_ACROSS_REPLICAS = (*optype.REPLICA_COLLECTIVES, optype.CLIP, optype.PARAMS_SYNC, optype.GRADS_SYNC)
+_REPLICA_TYPES = (*optype.REPLICA_COLLECTIVES, optype.CLIP, optype.PARAMS_SYNC, optype.GRADS_SYNC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -307,11 +307,11 @@ def _link_recorded_order(rank: RankStep, computed: Integers) -> Pairs:
 
 def _streams(rank: RankStep) -> tuple[tuple[str, ...], ...]:
     """One stream for collectives that never overlap; else one each for parameters and gradients."""
-    ops = rank.ops(*optype.IN_ORDER)
+    ops = rank.ops(*optype.ORDERED_TYPES)
     if not np.any(rank.start[ops][1:] < rank.end[ops][:-1] - _SLACK_SECONDS):
-        return (optype.IN_ORDER,)
+        return (optype.ORDERED_TYPES,)
     separate = (optype.PARAMS_SYNC, optype.GRADS_SYNC)
-    others = tuple(name for name in optype.IN_ORDER if name not in separate)
+    others = tuple(name for name in optype.ORDERED_TYPES if name not in separate)
     return (*((name,) for name in separate), others)
 
 
@@ -319,10 +319,10 @@ def _groups_over_ranks(grid: Grid) -> list[list[int]]:
     """Groups over ranks of one replica, without the pairs: embedding, clipping, tensor-parallel."""
     groups: dict[tuple[str, int, int], list[int]] = {}
     for op in np.flatnonzero(
-        grid.select_type(optype.EMBEDDING_GRADS, optype.CLIP, *optype.OVER_TENSOR)
+        grid.select_type(optype.EMBEDDING_GRADS, optype.CLIP, *optype.TENSOR_TYPES)
     ):
         name, order = grid.types[grid.type_of[op]], int(grid.order[op])
-        stage = int(grid.stage[op]) if name in optype.OVER_TENSOR else -1
+        stage = int(grid.stage[op]) if name in optype.TENSOR_TYPES else -1
         groups.setdefault((name, order, stage), []).append(int(op))
     return list(groups.values())
 
@@ -333,7 +333,7 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
     for number, members in enumerate(groups):
         group[members] = number
     unpaired = np.flatnonzero(
-        grid.select_type(*optype.POINT_TO_POINT, *optype.REPLICA_COLLECTIVES, *optype.IN_ORDER)
+        grid.select_type(*optype.POINT_TO_POINT, *optype.REPLICA_COLLECTIVES, *optype.ORDERED_TYPES)
         & (group < 0)
     )
     group[unpaired] = len(groups) + np.arange(len(unpaired))
@@ -343,7 +343,7 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
 def _num_joint_replicas(grid: Grid, layout: Layout, group: Integers) -> Integers:
     replicas = len(grid.replicas)
     joint = np.ones(len(group), np.int64)
-    joint[grid.select_type(*_ACROSS_REPLICAS)] = replicas
+    joint[grid.select_type(*_REPLICA_TYPES)] = replicas
     experts = layout.experts or replicas
     joint[grid.select_type(optype.ALL_TO_ALL)] = experts if replicas % experts == 0 else replicas
     return joint

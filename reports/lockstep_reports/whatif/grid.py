@@ -9,7 +9,7 @@ from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
-_OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "model_chunk", "batch")
+_OPERATION_COLUMNS = ("type_of", "order", "stage", "shard", "chunk", "model_chunk", "batch")
 # A few sparse rows must not grow into a block that fills the memory.
 _MAX_CELLS_A_ROW, _SMALL_CELLS = 16, 1 << 20
 
@@ -101,7 +101,7 @@ def lay_out(trace: OperationTrace) -> Grid:
     start, duration = (_block(v, cell, shape)[block] for v in (trace.start, trace.duration))
     return Grid(
         types=trace.types,
-        **{name: getattr(trace, name)[rows] for name in _OF_AN_OPERATION},
+        **{name: getattr(trace, name)[rows] for name in _OPERATION_COLUMNS},
         rank=rank[:, :, complete_replicas],
         replicas=replicas[complete_replicas],
         steps=steps[complete_steps],

@@ -25,14 +25,14 @@ _MAX_REPLAYED = 512  # each costs a replay of all steps
 _MIN_SHARE_OF_WORST = 0.5
 _MIN_SLOWDOWN = 0.01
 MIN_EXPLAINED = 0.5
-"""Share of the slowdown that a culprit must explain."""
+"""Share of the slowdown that a slow part must explain."""
 # From this correlation on long micro-batches are long forward and backward (Lin et al.), and that
 # matters where they differ by so much.
 _MIN_CORRELATION, _MIN_BATCH_SPREAD = 0.9, 0.05
 # Shares of the slowdown that levelling must remove to be the cause; equally fast ranks only where
 # batches are uneven too.
 _MIN_EVEN_BATCHES, _MIN_EVEN_STAGES, _MIN_EVEN_RANKS = 0.5, 0.25, 0.25
-_MIN_SHARE_OF_STAGE = 0.8  # of its ranks that are slow, for the stage to be the culprit
+_MIN_SHARE_OF_STAGE = 0.8  # of its ranks that are slow, for the stage to be slow itself
 
 
 def worst_ranks(what_if: WhatIf) -> Flags | None:
@@ -64,7 +64,7 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Culprit:
+class SlowPart:
     """Who slowed a job.
 
     Attributes:
@@ -84,7 +84,7 @@ class Culprit:
     doubts: tuple[str, ...] = ()
 
 
-def find_culprit(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
+def find_slow_part(trace: OperationTrace, what_if: WhatIf) -> SlowPart | None:
     """The stage or the ranks that slowed the job; None for neither."""
     if stage := _uneven_stage(what_if):
         return stage
@@ -93,10 +93,10 @@ def find_culprit(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
     # Ideal batches would take the unevenness with them, so idealising says nothing there.
     if are_uneven(what_if):
         return None
-    return _worker_culprit(trace, what_if) or _stage_culprit(what_if)
+    return _slow_workers(trace, what_if) or _slow_stage(what_if)
 
 
-def _slower_ranks(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
+def _slower_ranks(trace: OperationTrace, what_if: WhatIf) -> SlowPart | None:
     """The ranks slower than their stage and replica, where they explain more than all else."""
     uneven = are_uneven(what_if)
     batches, stages, removed = _levelled(what_if)
@@ -107,10 +107,10 @@ def _slower_ranks(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
     mask = what_if.factors.slow_ranks
     if mask is None or not mask.any() or mask.mean() > _MAX_SHARE_OF_RANKS:
         return None
-    return _culprit_of_ranks(trace, what_if, mask)
+    return _part_of_ranks(trace, what_if, mask)
 
 
-def _worker_culprit(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
+def _slow_workers(trace: OperationTrace, what_if: WhatIf) -> SlowPart | None:
     """Few ranks that explain the slowdown, unless they are all of a stage."""
     rank = what_if.model.grid.rank
     mask = worst_ranks(what_if)
@@ -124,14 +124,14 @@ def _worker_culprit(trace: OperationTrace, what_if: WhatIf) -> Culprit | None:
         and mask.sum() == mask[stage].sum()
     ):
         return None
-    culprit = _culprit_of_ranks(trace, what_if, mask)
-    return culprit if (culprit.explanation.removed or 0.0) >= MIN_EXPLAINED else None
+    part = _part_of_ranks(trace, what_if, mask)
+    return part if (part.explanation.removed or 0.0) >= MIN_EXPLAINED else None
 
 
-def _culprit_of_ranks(trace: OperationTrace, what_if: WhatIf, mask: Flags) -> Culprit:
+def _part_of_ranks(trace: OperationTrace, what_if: WhatIf, mask: Flags) -> SlowPart:
     explanation = explain(what_if.model, mask, what_if.seconds, what_if.ideal_seconds)
     group = _group_of(trace, explanation.ranks)
-    return Culprit(
+    return SlowPart(
         kind="rank" if group is None else "group",
         group=group,
         is_node=bool(trace.nodes),
@@ -153,31 +153,31 @@ def _group_of(trace: OperationTrace, ranks: tuple[int, ...]) -> str | None:
     return f"ranks {ranks[0]} to {ranks[-1]}" if is_sequence and not trace.nodes else None
 
 
-def _uneven_stage(what_if: WhatIf) -> Culprit | None:
+def _uneven_stage(what_if: WhatIf) -> SlowPart | None:
     """The heaviest stage, where level stages would save more than even batches or ranks."""
     batches, removed, ranks = _levelled(what_if)
     if removed < _MIN_EVEN_STAGES or removed <= max(batches if are_uneven(what_if) else 0.0, ranks):
         return None
-    return _culprit_of_stage(what_if, what_if.factors.heaviest_stage, removed)
+    return _part_of_stage(what_if, what_if.factors.heaviest_stage, removed)
 
 
-def _stage_culprit(what_if: WhatIf) -> Culprit | None:
+def _slow_stage(what_if: WhatIf) -> SlowPart | None:
     stages = what_if.stages
     if len(stages) <= 1:
         return None
     stage = int(np.argmax([explanation.removed or 0.0 for explanation in stages]))
     if (stages[stage].removed or 0.0) < MIN_EXPLAINED:
         return None
-    return _culprit_of_stage(what_if, stage, None)
+    return _part_of_stage(what_if, stage, None)
 
 
-def _culprit_of_stage(what_if: WhatIf, stage: int, levelled: float | None) -> Culprit:
+def _part_of_stage(what_if: WhatIf, stage: int, levelled: float | None) -> SlowPart:
     explanation = what_if.stages[stage]
     has_one_rank = len(explanation.ranks) == 1
     doubts = (_AMBIGUOUS,) if has_one_rank else ()
     if levelled is not None:
         doubts = (f"Stages of equal length would remove {percent(levelled)} of it.", *doubts)
-    return Culprit(
+    return SlowPart(
         kind="stage",
         group=f"stage {stage}",
         is_node=False,
@@ -228,12 +228,12 @@ def conclude(trace: OperationTrace, what_if: WhatIf) -> tuple[Verdict, tuple[Epi
         return Verdict(kind="nobody", evidence=(summary,)), ()
     if has_uneven_batches(what_if):
         return _workload(what_if, summary), ()
-    if culprit := find_culprit(trace, what_if):
-        return _name_culprit(what_if, culprit, summary)
-    return _judge_without_culprit(what_if, summary), ()
+    if part := find_slow_part(trace, what_if):
+        return _name_slow_part(what_if, part, summary)
+    return _judge_without_slow_part(what_if, summary), ()
 
 
-def _judge_without_culprit(what_if: WhatIf, summary: str) -> Verdict:
+def _judge_without_slow_part(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
     if (factors.ranks or 0.0) >= MIN_EXPLAINED and not np.any(factors.slow_ranks):
         return _rotating(what_if, summary)
@@ -251,17 +251,17 @@ def _slowdown_sentence(what_if: WhatIf) -> str:
     )
 
 
-def _name_culprit(
-    what_if: WhatIf, culprit: Culprit, summary: str
+def _name_slow_part(
+    what_if: WhatIf, part: SlowPart, summary: str
 ) -> tuple[Verdict, tuple[Episode, ...]]:
-    explanation = culprit.explanation
+    explanation = part.explanation
     phase, phase_seconds, ratio = _phase(what_if, explanation.mask)
     lost = explanation.lost_by_step
     late = lost > _LATE_SHARE * np.median(lost[lost >= np.quantile(lost, 0.5)])
     columns = np.flatnonzero(late)
     stretch = slice(int(columns[0]), int(columns[-1]) + 1)
     hits = int(late[stretch].sum())
-    is_stage = culprit.kind == "stage"
+    is_stage = part.kind == "stage"
     units = len(what_if.stages) if is_stage else what_if.model.grid.rank.size
     # Null hypothesis: in each step any unit may cost most, with equal probability, independently of
     # other steps; durations may be distributed in any way. Multiplied by the number of units, any
@@ -271,32 +271,32 @@ def _name_culprit(
     evidence = (
         summary,
         (
-            f"Were {_culprit_name(culprit)} ideal, a step would take "
+            f"Were {_name_of(part)} ideal, a step would take "
             f"{duration(explanation.without_seconds)}: "
             f"{percent(explanation.removed)} of the slowdown gone."
         ),
         f"Its {phase} takes {ratio:.2f} times the median of the others.",
         f"It cost time in {hits} of {plural(len(lost), 'step')}.",
-        *culprit.doubts,
+        *part.doubts,
     )
     verdict = Verdict(
-        kind="rank" if culprit.kind == "rank" else "group",
+        kind="rank" if part.kind == "rank" else "group",
         ranks=explanation.ranks,
-        group=culprit.group,
+        group=part.group,
         phase=phase,
-        cause=culprit.cause,
+        cause=part.cause,
         confidence=confidence,
         evidence=evidence,
     )
-    episode = _episode(what_if, culprit, verdict, stretch, hits)
+    episode = _episode(what_if, part, verdict, stretch, hits)
     return verdict, (replace(episode, phase_seconds=phase_seconds),)
 
 
 def _episode(
-    what_if: WhatIf, culprit: Culprit, verdict: Verdict, stretch: slice, hits: int
+    what_if: WhatIf, part: SlowPart, verdict: Verdict, stretch: slice, hits: int
 ) -> Episode:
     """The stretch from the first hit step to the last, as columns of the replayed steps."""
-    steps, lost = what_if.model.grid.steps, culprit.explanation.lost_by_step[stretch]
+    steps, lost = what_if.model.grid.steps, part.explanation.lost_by_step[stretch]
     return Episode(
         start_step=int(steps[stretch.start]),
         end_step=int(steps[stretch.stop - 1]),
@@ -311,14 +311,14 @@ def _episode(
         last_share=hits / len(lost),
         confidence=verdict.confidence or 0.0,
         evidence=verdict.evidence,
-        group_is_node=culprit.is_node,
+        group_is_node=part.is_node,
     )
 
 
-def _culprit_name(culprit: Culprit) -> str:
-    if culprit.group is not None:
-        return culprit.group
-    ranks = culprit.explanation.ranks
+def _name_of(part: SlowPart) -> str:
+    if part.group is not None:
+        return part.group
+    ranks = part.explanation.ranks
     return f"rank{'s' * (len(ranks) > 1)} {list_ranks(ranks)}"
 
 
@@ -333,7 +333,7 @@ def _phase(what_if: WhatIf, mask: Flags) -> tuple[str, float, float]:
 
 
 def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
-    """Median seconds of a type in a step: of the culprits, and of all others.
+    """Median seconds of a type in a step: of the slow ranks, and of all others.
 
     The mask is [stages, shards, replicas].
     """

@@ -85,8 +85,8 @@ def test_the_launcher_judges_an_end_by_incidents_of_the_node(node: Node) -> None
     node.launcher_writes("rank_ended", rank=1, pid=2, exit_code=-6)
     judged = classify(evidence_of(job_folder(node.root, "job"), 0))
     assert (judged.outcome, judged.failure_class, judged.cause) == ("failed", "infra", "xid")
-    assert judged.culprit_ranks == (1,)
-    assert judged.culprit_node == "n1"
+    assert judged.cause_ranks == (1,)
+    assert judged.cause_node == "n1"
 
 
 def test_what_a_job_has_survived_for_an_hour_did_not_end_it(node: Node) -> None:

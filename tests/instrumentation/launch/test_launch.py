@@ -181,12 +181,12 @@ def test_the_launcher_prints_what_became_of_each_attempt_and_whom_it_blames(
     killed: dict[str, Any] = {
         "cause": "killed",
         "reason": "Rank 3 was killed.",
-        "culprit_ranks": [3],
+        "cause_ranks": [3],
     }
     raised: dict[str, Any] = {
         "cause": "exception",
         "reason": "KeyError: 'x' on rank 2.",
-        "culprit_ranks": [2],
+        "cause_ranks": [2],
         "exception": "KeyError: 'x' (/home/me/train.py:7, in step)",
         "followers": [0, 1, 3],
         "last_step": 19,

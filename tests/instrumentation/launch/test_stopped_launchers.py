@@ -47,7 +47,7 @@ def test_a_launcher_that_is_interrupted_blames_no_rank(tmp_path: Path) -> None:
         events = read_events(job)
     assert not [event for event in events if event.fields.get("first")]
     end = events[-1].fields
-    assert (end["outcome"], end["cause"], end["culprit_ranks"]) == ("cancelled", "cancelled", [])
+    assert (end["outcome"], end["cause"], end["cause_ranks"]) == ("cancelled", "cancelled", [])
     last = stderr.splitlines()[-1]
     assert last.startswith("lockstep: job one: The job was cancelled: ")
     assert "rank" not in last

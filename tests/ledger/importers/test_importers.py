@@ -53,7 +53,7 @@ def log(folder: str, name: str) -> Path:
 def test_an_incident_of_mlperf_is_imported_with_its_truth(name: str) -> None:
     events = checked(read_mlperf(log("mlperf-incidents", name)))
     end = fields_of(events, "job_finished")
-    truth = (end["outcome"], end.get("failure_class"), tuple(end["culprit_ranks"]))
+    truth = (end["outcome"], end.get("failure_class"), tuple(end["cause_ranks"]))
     assert truth == INCIDENTS[name], end["reason"]
     [started] = [event for event in events if event.kind == "job_started"]
     [finished] = [event for event in events if event.kind == "job_finished"]

@@ -17,7 +17,7 @@ Member = tuple[str, str | None]
 ALONE, SECOND, THIRD = ("n1", None), ("n1", "2"), ("n1", "3")
 TWO_PODS: tuple[Member, ...] = (ALONE, SECOND)
 FOUR_PODS: tuple[Member, ...] = (ALONE, SECOND, ("n2", None), ("n2", "2"))
-KILLED: dict[str, Any] = {"failure_class": "infra", "cause": "killed", "culprit_ranks": [5]}
+KILLED: dict[str, Any] = {"failure_class": "infra", "cause": "killed", "cause_ranks": [5]}
 PEER: dict[str, Any] = {"failure_class": "unknown", "cause": "peer_failure"}
 
 
@@ -134,7 +134,7 @@ def test_a_new_launcher_in_the_place_of_one_is_an_attempt() -> None:
 def test_the_pod_that_failed_decides_and_its_node_is_to_blame(story: Story, rank: int) -> None:
     job = agreed(Replay(story))
     assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "killed")
-    assert (job.culprit_node, job.culprit_rank) == ("n1", rank)
+    assert (job.cause_node, job.cause_rank) == ("n1", rank)
 
 
 def test_one_node_of_two_with_both_pods_is_complete() -> None:
@@ -170,7 +170,7 @@ def test_an_incident_of_the_node_makes_no_member_of_it() -> None:
     for member in (SECOND, THIRD):
         ended(story, member, "failed", failure_class="unknown", cause="exit")
     job = agreed(Replay(story))
-    assert (job.machines, job.failure_class, job.culprit_node) == (2, "infra", "n1")
+    assert (job.machines, job.failure_class, job.cause_node) == (2, "infra", "n1")
 
 
 @pytest.mark.parametrize("name", HISTORIES)
@@ -182,7 +182,7 @@ def test_several_launchers_of_a_node_are_as_several_nodes(name: str) -> None:
         apart.events.append({k: v for k, v in event.items() if k != "launcher"} | {"node": node})
     apart.now = HISTORIES[name].now
     of_launchers, of_nodes = Replay(HISTORIES[name]).job, Replay(apart).job
-    of_nodes.culprit_node = of_launchers.culprit_node
+    of_nodes.cause_node = of_launchers.cause_node
     assert msgspec.to_builtins(of_launchers) == msgspec.to_builtins(of_nodes)
 
 

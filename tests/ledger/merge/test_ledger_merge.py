@@ -38,11 +38,11 @@ def test_a_job_of_two_nodes_waits_for_the_second_end() -> None:
 def test_the_node_that_failed_first_decides_and_what_others_caused_does_not() -> None:
     story = Story().start("n1", num_nodes=3).start("n2").start("n3").after(60)
     story.end("failed", "n3", failure_class="unknown", cause="peer_failure").after(1)
-    story.end("failed", "n2", failure_class="infra", cause="xid", culprit_ranks=[9]).after(1)
+    story.end("failed", "n2", failure_class="infra", cause="xid", cause_ranks=[9]).after(1)
     replay = Replay(story.end("succeeded", "n1"))
     job = replay.job
     assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
-    assert (job.culprit_node, job.culprit_rank) == ("n2", 9)
+    assert (job.cause_node, job.cause_rank) == ("n2", 9)
     assert replay.finished() == {("failed", "infra"): 1}
 
 
@@ -210,7 +210,7 @@ def test_what_several_ranks_report_is_counted_once() -> None:
 
 
 FIELDS = (
-    *("outcome", "num_gpus", "num_nodes", "rank_seconds", "num_ranks", "step", "culprit_ranks"),
+    *("outcome", "num_gpus", "num_nodes", "rank_seconds", "num_ranks", "step", "cause_ranks"),
     *("failure_class", "deadline_time", "price_per_gpu_hour", "project", "lost_gpu_seconds"),
 )
 VALUES = (

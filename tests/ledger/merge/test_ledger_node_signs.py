@@ -20,8 +20,8 @@ def test_an_incident_of_a_node_decides_where_no_end_names_a_cause() -> None:
         story.after(600).end("failed", node, failure_class="unknown", cause="peer_failure")
     job = Replay(story).job
     assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
-    assert (job.culprit_node, job.reason) == ("n2", "Xid79 GPU has fallen off on rank 9.")
-    assert job.culprit_rank == 9
+    assert (job.cause_node, job.reason) == ("n2", "Xid79 GPU has fallen off on rank 9.")
+    assert job.cause_rank == 9
     assert record_of_json(msgspec.json.encode(job)) == job
 
 

@@ -122,7 +122,7 @@ def write(engine: Engine, *stories: Story, now: float) -> None:
             replace(story, events=[e for e in story.events if e["time"] <= now]), now
         )
     ]
-    submission = Submission(sorted(events, key=lambda event: event.time_seconds))
+    submission = Submission(sorted(events, key=lambda event: event.time))
     writer.write([submission])
     assert submission.refused == []
 

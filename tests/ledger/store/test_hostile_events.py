@@ -231,11 +231,7 @@ def test_a_node_states_neither_a_thousand_gpus_nor_events_of_years_ago(store: st
     many = Story().start().add("attempt_started", num_gpus=100_000)
     with opened(store) as writer:
         sent = Submission(
-            [
-                replace(event, owner=7, received_seconds=BEGIN)
-                for s in (old, many)
-                for event in checked(s)
-            ]
+            [replace(event, owner=7, received=BEGIN) for s in (old, many) for event in checked(s)]
         )
         writer.write([sent])
         assert [letter.refusal for letter in sent.refused] == ["implausible"] * 3

@@ -147,7 +147,7 @@ def keep_house(writer: StoreWriter, now: float, **policy: float) -> None:
 
 
 def records(engine: Engine) -> list[Any]:
-    names = ("number", "status", "outcome", "gpu_seconds", "started", "ended", "culprit_node")
+    names = ("number", "status", "outcome", "gpu_seconds", "started", "ended", "cause_node")
     with engine.connect() as connection:
         return list(connection.execute(select(*(jobs.c[name] for name in names))).all())
 

@@ -96,7 +96,7 @@ def test_a_hang_lasted_where_no_step_followed_though_a_time_out_closed_the_pages
     append_event(job, event("rank_ended", rank=1, exit_code=-9))
     judged = classify(evidence_of(job, 0))
     assert judged.cause == cause
-    assert judged.culprit_ranks == ((1,) if cause == "hang" else ())
+    assert judged.cause_ranks == ((1,) if cause == "hang" else ())
     if cause == "hang":
         assert first_line(judged.event_fields()) == (
             "The job hung: rank 1 stood still in data after step 19, stopped by a signal;"
@@ -112,7 +112,7 @@ def test_a_rank_that_stood_after_its_exception_did_not_survive_it(memory: Path) 
     bug = "ValueError: no label (/a/train.py:3, in step)"
     append_event(job, event("rank_ended", 1e10, rank=1, exit_code=-15, exception=bug))
     judged = classify(evidence_of(job, 0))
-    assert (judged.cause, judged.culprit_ranks) == ("exception", (1,))
+    assert (judged.cause, judged.cause_ranks) == ("exception", (1,))
     assert first_line(judged.event_fields()) == (
         "The job failed: rank 1 raised ValueError: no label (train.py:3, in step), after step 19;"
         " rank 0 followed."

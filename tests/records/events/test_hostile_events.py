@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -226,27 +225,6 @@ def test_at_a_call_little_of_each_job_is_read_and_in_the_end_all_of_it(tmp_path:
     ids = [d["id"] for d in documents(spool) if d["job_id"] == "job-3"]
     assert ids == [f"job-3-{n}" for n in range(2000)]
 
-
-def test_a_spool_of_an_earlier_version_is_read_on(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    database = sqlite3.connect(path)
-    with database:
-        database.executescript(
-            "CREATE TABLE event (number INTEGER PRIMARY KEY AUTOINCREMENT,"
-            " is_edge INTEGER NOT NULL, text TEXT NOT NULL);"
-            "CREATE INDEX by_worth ON event (is_edge, number);"
-            "CREATE TABLE position (job TEXT PRIMARY KEY, inode INTEGER NOT NULL,"
-            " byte INTEGER NOT NULL);"
-        )
-        line = json.dumps(event("old").document())
-        database.execute("INSERT INTO event (is_edge, text) VALUES (0, ?)", (line,))
-    database.close()
-    spool = EventSpool(tmp_path, path)
-    append_event(file_of(tmp_path, "new").parent, event("new"))
-    spool.refresh()
-    assert [d["job_id"] for d in documents(spool)] == ["old", "new"]
-    spool.remove(spool.oldest(10))
-    assert (spool.num_pending, spool.fill_ratio) == (0, 0)
 
 
 @pytest.mark.parametrize("detail", ["", " ", "Xid²", "Xid" + "9" * 5000, "\n\n", "Xid13 x"])

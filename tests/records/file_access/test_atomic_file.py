@@ -1,4 +1,4 @@
-"""What is written atomically replaces files, and only files."""
+"""Atomic writes replace files, and only files."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What a tenant puts into a job's folder neither blocks nor misleads its readers."""
+"""The files of a tenant in a job's folder neither blocks nor misleads its readers."""
 
 import logging
 import os

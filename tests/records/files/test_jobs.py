@@ -1,4 +1,4 @@
-"""Where jobs lie: ids that can be folders, and sentences when there is no such job."""
+"""Folders of jobs: ids that can be folders, and sentences when there is no such job."""
 
 from pathlib import Path
 

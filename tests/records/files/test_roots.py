@@ -1,4 +1,4 @@
-"""What harms pages in /dev/shm is said in one sentence with its remedy."""
+"""Harm to pages in /dev/shm is said in one sentence with its remedy."""
 
 import os
 from pathlib import Path

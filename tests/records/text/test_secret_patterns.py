@@ -1,4 +1,4 @@
-"""What looks like a secret is masked, what does not stays, and the time is linear in the length."""
+"""Secrets are masked, other text stays, and the time is linear in the length."""
 
 import time
 

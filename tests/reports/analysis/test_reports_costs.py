@@ -1,4 +1,4 @@
-"""Where the time of all ranks went, by cause and in money."""
+"""The time of all ranks, by cause and in money."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def means_over_ten(steps: Steps) -> Steps:
         first_arrival=unknown,
         last_arrival=unknown,
         loss=mean(steps.loss),
-        stands_for=np.full(len(ten), 10.0),
+        steps_per_column=np.full(len(ten), 10.0),
     )
 
 

@@ -1,4 +1,4 @@
-"""The first line of a report is the gravest truth: failed, hung, not finite, slow, or nobody."""
+"""The first line of a report is the most severe finding: failed, hung, slow, or nobody."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ FAILED: Mapping[str, Any] = {
     "outcome": "failed",
     "cause": "exception",
     "reason": "KeyError: 'x' on rank 1.",
-    "culprit_ranks": [1],
+    "cause_ranks": [1],
     "exception": "KeyError: 'x' (/home/me/train.py:7, in step)",
     "followers": [0, 2, 3],
     "last_step": 199,
@@ -113,7 +113,7 @@ def test_a_standstill_is_a_state_of_its_own_and_makes_nobody_slow() -> None:
 
 def test_a_hang_that_lasts_is_charged_until_the_end() -> None:
     hang = event("hang", 200.0, ranks=STANDING, missing=[1])
-    end = event("attempt_ended", 300.0, outcome="failed", cause="hang", culprit_ranks=[1],
+    end = event("attempt_ended", 300.0, outcome="failed", cause="hang", cause_ranks=[1],
                 reason="It hung: rank 1 stood still in data after step 199.")  # fmt: skip
     steps = SyntheticJob().steps()
     members = tuple(replace(member, last_step=199) for member in steps.members)

@@ -1,4 +1,4 @@
-"""What is known of the public recordings, and where each truth is tested.
+"""The truths of the public recordings, and where each is tested.
 
 =======================  ============================================  ===========================
 recording                truth                                         test
@@ -21,7 +21,7 @@ mlperf-incidents         succeeded, killed 12 s later; data error of   logs
                          all ranks; all crash before training; healthy
 flight-recorder-nvrx     ranks 9 and 14, by what they had entered      recordings,
                                                                        properties_flights
-kineto-hta               two ranks are paired, nobody is accused       recordings
+kineto-hta               two ranks are paired, nobody is slow       recordings
 megatron-iteration-times clean after step 2                            recordings, here
                          4,538 points, 8.961 s, seven high ones,       recordings, here
                          restarts of about 79 s

@@ -126,7 +126,7 @@ def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
     assert analysis.verdict.phase == phase
     updates = np.count_nonzero(~np.isnan(steps.seconds), axis=1)
     lost = (updates.max() - updates[2]) / (4 * updates.max())
-    assert analysis.accused_lost_ratio == pytest.approx(lost, rel=0.1)
+    assert analysis.slow_lost_ratio == pytest.approx(lost, rel=0.1)
     text = text_of(analysis)
     assert "updates are lost" in text
     assert f"(staleness in steps): rank 2 {steps.members[2].staleness_steps:.1f}" in text

@@ -78,7 +78,7 @@ def test_the_slow_rank_is_accused_of_its_own_loss_beside_one_on_a_busy_host() ->
     analysis = analysed(waiting(SyntheticJob(slow=(LATE, slow)), LATE))
     assert analysis.verdict.ranks == (2,)
     assert [(e.ranks, e.busy_host) for e in analysis.episodes] == [((1,), True), ((2,), False)]
-    share = analysis.accused_lost_ratio
+    share = analysis.slow_lost_ratio
     assert share is not None
     assert share < 0.5 * (analysis.cost.lost_ratio or 0)
     assert next(findings(analysis)).sentence.startswith(

@@ -1,4 +1,4 @@
-"""Where the judge draws its lines: each is held from both sides by a job whose truth is known."""
+"""The judge's limits: each is held from both sides by a job whose truth is known."""
 
 from dataclasses import replace
 

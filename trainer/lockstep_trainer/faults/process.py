@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep_trainer.faults.kind import Environment, Fault, Kind, Target, Value, act_before_step
 
 _CONTINUE_LATER = 'sleep "$1"; kill -CONT "$2"'
-_STARTED_BY_A_LAUNCHER = "TORCHELASTIC_RUN_ID"
+_LAUNCHER_VARIABLE = "TORCHELASTIC_RUN_ID"
 
 
 def _stop(fault: Fault, _target: Target) -> None:
@@ -26,7 +26,7 @@ def _stop(fault: Fault, _target: Target) -> None:
 
 def _preempt_job(_fault: Fault, _target: Target) -> None:
     # Without a launcher the parent is somebody's shell, and the rank is the whole job.
-    is_launched = _STARTED_BY_A_LAUNCHER in os.environ
+    is_launched = _LAUNCHER_VARIABLE in os.environ
     os.kill(os.getppid() if is_launched else os.getpid(), signal.SIGTERM)
 
 

@@ -48,14 +48,14 @@ class _OneDelay:
             self._sleep(self._seconds)
 
 
-_IN_STEP: dict[str, InStep] = {
+_STEP_EFFECTS: dict[str, InStep] = {
     "loader": act_before_step(lambda fault, target: target.sleep(fault.values["delay"])),
     "forward": _forward,
     "backward": _backward,
     "optimizer": _optimizer,
 }
-SLOW_PHASES = tuple(_IN_STEP)
+SLOW_PHASES = tuple(_STEP_EFFECTS)
 KINDS = tuple(
     Kind(name=f"slow-{phase}", in_step=in_step, values=(DELAY,))
-    for phase, in_step in _IN_STEP.items()
+    for phase, in_step in _STEP_EFFECTS.items()
 )

@@ -1,4 +1,4 @@
-"""What every strategy gives the loop: a model that computes the loss and gradients of a step."""
+"""The model of every strategy, which computes the loss and gradients of a step."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

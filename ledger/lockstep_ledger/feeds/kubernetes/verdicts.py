@@ -118,6 +118,6 @@ def _fields(found: Classification, message: str) -> dict[str, Any]:
     # Ranks are the job's own count, and the pods of an evidence are numbered as they ended.
     reason = _RANKS.sub("", fields["reason"]).replace("Ranks were", "Pods were")
     fields["reason"] = f"{_ONE_RANK.sub('A pod was', reason)} {message}".strip()
-    fields["culprit_ranks"] = []
+    fields["cause_ranks"] = []
     fields.pop("followers", None)
     return fields

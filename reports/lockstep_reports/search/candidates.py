@@ -140,12 +140,12 @@ _SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES = 0.1, 0.1, 0.8
 _WAITED_SHARE = 0.5
 # One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
 _SET_DISCOUNT = 0.75
-# Share of the costliest suspect's loss that another one must reach to be named for the same steps.
+# Share of the costliest candidate's loss that another one must reach, to be one in its steps.
 _MIN_SHARE_OF_COSTLIEST = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Suspect:
+class Candidate:
     """A unit that was late in a stretch of steps.
 
     Attributes:
@@ -185,12 +185,12 @@ class _Evidence:
     lateness: Matrix
     by_work: bool
 
-    def suspect(self, stretch: Stretch) -> Suspect:
+    def candidate(self, stretch: Stretch) -> Candidate:
         """The unit of a stretch, with what it did there."""
         columns, unit = stretch.columns, stretch.unit
         margin = self.margin[unit, columns]
         cost = self.units.cost(self.values[:, columns], unit)
-        return Suspect(
+        return Candidate(
             units=self.units,
             stretch=replace(stretch, num_last=int(np.count_nonzero(margin > 0))),
             rows=self.units.rows(unit),
@@ -203,75 +203,75 @@ class _Evidence:
         )
 
 
-def place_ends(suspects: list[Suspect], num_steps: int) -> list[Suspect]:
-    """The suspects from the step in which their lateness began to the one in which it ended."""
-    placed: list[Suspect] = []
-    for suspect in sorted(suspects, key=lambda each: each.stretch.first):
-        others = [s for s in suspects if s is not suspect and {*s.rows} & {*suspect.rows}]
-        before = [s.stretch.last for s in placed if {*s.rows} & {*suspect.rows}]
-        after = [s.stretch.first for s in others if s.stretch.first > suspect.stretch.last]
+def place_ends(candidates: list[Candidate], num_steps: int) -> list[Candidate]:
+    """The candidates from the step in which their lateness began to the one in which it ended."""
+    placed: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda each: each.stretch.first):
+        others = [s for s in candidates if s is not candidate and {*s.rows} & {*candidate.rows}]
+        before = [s.stretch.last for s in placed if {*s.rows} & {*candidate.rows}]
+        after = [s.stretch.first for s in others if s.stretch.first > candidate.stretch.last]
         bounds = max(before, default=-1) + 1, min(after, default=num_steps) - 1
-        placed.append(_with_ends(suspect, bounds))
+        placed.append(_with_ends(candidate, bounds))
     return placed
 
 
-def _with_ends(suspect: Suspect, bounds: tuple[int, int]) -> Suspect:
-    evidence, stretch, unit = suspect.evidence, suspect.stretch, suspect.stretch.unit
-    seen = np.array([evidence.lateness[unit], excess(evidence.values, list(suspect.rows))])
+def _with_ends(candidate: Candidate, bounds: tuple[int, int]) -> Candidate:
+    evidence, stretch, unit = candidate.evidence, candidate.stretch, candidate.stretch.unit
+    seen = np.array([evidence.lateness[unit], excess(evidence.values, list(candidate.rows))])
     ends = find_ends(seen, stretch.threshold, (stretch.first, stretch.last), bounds)
-    return _between(suspect, ends)
+    return _between(candidate, ends)
 
 
-def _between(suspect: Suspect, ends: tuple[int, int]) -> Suspect:
-    """The suspect with other ends, where it was late between them."""
-    evidence, stretch = suspect.evidence, suspect.stretch
+def _between(candidate: Candidate, ends: tuple[int, int]) -> Candidate:
+    """The candidate with other ends, where it was late between them."""
+    evidence, stretch = candidate.evidence, candidate.stretch
     lateness = evidence.lateness[stretch.unit, ends[0] : ends[1] + 1]
     late = lateness > stretch.threshold
     if not late.any():
-        return suspect
+        return candidate
     num_known = int(np.count_nonzero(~np.isnan(lateness)))
     moved = replace(
         stretch, first=ends[0], last=ends[1], num_late=int(late.sum()), num_known=num_known
     )
-    return evidence.suspect(moved)
+    return evidence.candidate(moved)
 
 
-def find_suspects(steps: Steps, scores: Scores, window_steps: int) -> list[Suspect]:
-    """Who was late; of suspects with common ranks and steps, the one that explains most."""
+def find_candidates(steps: Steps, scores: Scores, window_steps: int) -> list[Candidate]:
+    """Who was late; of candidates with common ranks and steps, the one that explains most."""
     threshold = scores.threshold
     search = Search(threshold=threshold, min_mean_loss=threshold / 2, gap=2 * window_steps)
     by_work = _find_by_work(steps, scores, search)
-    if len({suspect.rows for suspect in by_work}) > 1:
+    if len({candidate.rows for candidate in by_work}) > 1:
         # A rank whose slow steps count as usual makes the others look slow in its healthy ones.
         by_work = _find_by_work(steps, scores, search, _late_cells(steps, by_work))
     # Steps in which one's work explains the waiting say nothing of who else keeps others waiting.
     is_explained: Flags = np.asarray(_late_cells(steps, by_work).any(axis=0))
     by_waiting = _drop_doubles(_search_waiting(steps, scores, search, is_explained))
     return by_work + [
-        suspect
-        for suspect in by_waiting
-        if not any(overlaps(suspect.stretch, other.stretch) for other in by_work)
+        candidate
+        for candidate in by_waiting
+        if not any(overlaps(candidate.stretch, other.stretch) for other in by_work)
     ]
 
 
-def _late_cells(steps: Steps, suspects: list[Suspect]) -> Flags:
-    """The stretches of suspects [ranks, steps]."""
+def _late_cells(steps: Steps, candidates: list[Candidate]) -> Flags:
+    """The stretches of candidates [ranks, steps]."""
     cells = np.zeros(steps.seconds.shape, dtype=bool)
-    for suspect in suspects:
-        cells[list(suspect.rows), suspect.stretch.columns] = True
+    for candidate in candidates:
+        cells[list(candidate.rows), candidate.stretch.columns] = True
     return cells
 
 
 def _find_by_work(
     steps: Steps, scores: Scores, search: Search, slow: Flags | None = None
-) -> list[Suspect]:
+) -> list[Candidate]:
     found = _search_work(steps, scores, search, slow)
-    return _drop_doubles(suspect for suspect in found if _is_waited_for(steps, suspect))
+    return _drop_doubles(candidate for candidate in found if _is_waited_for(steps, candidate))
 
 
 def _search_work(
     steps: Steps, scores: Scores, search: Search, slow: Flags | None
-) -> Iterator[Suspect]:
+) -> Iterator[Candidate]:
     """By all own work together, and by each phase: noise in one must not hide another."""
     own_work, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
     always = replace(
@@ -281,7 +281,9 @@ def _search_work(
         false_alarm_probability=search.false_alarm_probability * _SHARE_OF_ALWAYS,
     )
     for units in (*kinds, *gapped_sets(steps, own_work, search.threshold, search.gap // 2)):
-        yield from _suspects(units, own_work, replace(always, num_candidates=units.num_candidates))
+        yield from _candidates(
+            units, own_work, replace(always, num_candidates=units.num_candidates)
+        )
     phase_share = search.false_alarm_probability * _SHARE_OF_PHASES / (1 + len(OWN_WORK_PHASES))
     for number, values in enumerate([own_work, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
         beyond = beyond_usual(values, slow)
@@ -293,28 +295,28 @@ def _search_work(
             false_alarm_probability=phase_share,
         )
         for units in kinds:
-            yield from _suspects(units, beyond, changed)
+            yield from _candidates(units, beyond, changed)
         if number == 0:
             for units in gapped_sets(steps, beyond, search.threshold, search.gap // 2):
                 chosen = replace(changed, num_candidates=units.num_candidates, recurrent=False)
-                yield from _suspects(units, beyond, chosen)
+                yield from _candidates(units, beyond, chosen)
 
 
-def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
+def _candidates(units: Units, values: Matrix, search: Search) -> Iterator[Candidate]:
     """Units that are late by their work: seconds, [ranks, steps]."""
     margin = units.margin(values)
     by_margin = _Evidence(units=units, values=values, margin=margin, lateness=margin, by_work=True)
-    yield from map(by_margin.suspect, find_late(margin, search))
+    yield from map(by_margin.candidate, find_late(margin, search))
     if search.changed and units.kind == "rank":
         # In time a rank is compared with itself, so that the median of the others is enough.
         by_deviation = replace(by_margin, lateness=units.deviation(values))
         steady = find_late(by_deviation.lateness, replace(search, recurrent=False))
-        yield from map(by_deviation.suspect, steady)
+        yield from map(by_deviation.candidate, steady)
 
 
 def _search_waiting(
     steps: Steps, scores: Scores, search: Search, is_explained: Flags
-) -> Iterator[Suspect]:
+) -> Iterator[Candidate]:
     """Ranks and nodes that kept the others waiting."""
     kinds = [(single_ranks(steps), scores.rank_margin)]
     if scores.node_margin is not None:
@@ -331,80 +333,81 @@ def _search_waiting(
             lateness=margin,
             by_work=False,
         )
-        yield from map(evidence.suspect, find_late(margin, search))
+        yield from map(evidence.candidate, find_late(margin, search))
 
 
-def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
-    """Whether the others waited longer than the suspect, in the late steps or the ones after."""
-    first, last = suspect.stretch.first, min(suspect.stretch.last + 1, len(steps.numbers) - 1)
+def _is_waited_for(steps: Steps, candidate: Candidate) -> bool:
+    """Whether the others waited longer than the candidate, in the late steps or the ones after."""
+    first, last = candidate.stretch.first, min(candidate.stretch.last + 1, len(steps.numbers) - 1)
     sync = steps.sync_of(slice(first, last + 1))
-    rows = list(suspect.rows)
+    rows = list(candidate.rows)
     lateness = nan_stats.median(np.delete(sync, rows, axis=0), axis=0) - nan_stats.median(
         sync[rows], axis=0
     )
     # What a rank does after the step's last collective is waited for in the next step.
     next_lateness = np.append(lateness[1:], lateness[-1])
-    waited = np.fmax(lateness, next_lateness)[: len(suspect.late)][suspect.late]
-    longer_work = suspect.margin[suspect.late]
+    waited = np.fmax(lateness, next_lateness)[: len(candidate.late)][candidate.late]
+    longer_work = candidate.margin[candidate.late]
     return bool(nan_stats.median(waited) >= _WAITED_SHARE * nan_stats.median(longer_work))
 
 
-def _drop_doubles(suspects: Iterable[Suspect]) -> list[Suspect]:
-    """The suspects that explain most, without others that share ranks and steps with them."""
-    selected: list[Suspect] = []
-    for suspect in sorted(suspects, key=_explained_seconds, reverse=True):
-        rivals = [other for other in selected if overlaps(suspect.stretch, other.stretch)]
-        shares_ranks = any({*suspect.rows} & {*other.rows} for other in rivals)
+def _drop_doubles(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates that explain most, without others that share ranks and steps with them."""
+    selected: list[Candidate] = []
+    for candidate in sorted(candidates, key=_explained_seconds, reverse=True):
+        rivals = [other for other in selected if overlaps(candidate.stretch, other.stretch)]
+        shares_ranks = any({*candidate.rows} & {*other.rows} for other in rivals)
         is_dear = all(
-            _explained_seconds(suspect) >= _MIN_SHARE_OF_COSTLIEST * _explained_seconds(other)
+            _explained_seconds(candidate) >= _MIN_SHARE_OF_COSTLIEST * _explained_seconds(other)
             for other in rivals
         )
         if not shares_ranks and is_dear:
-            selected.append(suspect)
+            selected.append(candidate)
     return selected
 
 
-def _explained_seconds(suspect: Suspect) -> float:
-    """Seconds that a suspect lost the job, less what makes it a worse explanation."""
-    lost, stretch = float(suspect.cost.sum()), suspect.stretch
-    if suspect.units.kind == "ranks" or not stretch.is_steady:
+def _explained_seconds(candidate: Candidate) -> float:
+    """Seconds that a candidate lost the job, less what makes it a worse explanation."""
+    lost, stretch = float(candidate.cost.sum()), candidate.stretch
+    if candidate.units.kind == "ranks" or not stretch.is_steady:
         return lost * _SET_DISCOUNT
     # Of two stretches that lost the same, the one with fewer quick steps.
     return lost - stretch.threshold * (stretch.num_known - stretch.num_late)
 
 
 def drop_hiccups(
-    steps: Steps, scores: Scores, suspects: list[Suspect], window_steps: int
-) -> list[Suspect]:
-    """The suspects without those that were brief and cheap, on one rank or another.
+    steps: Steps, scores: Scores, candidates: list[Candidate], window_steps: int
+) -> list[Candidate]:
+    """The candidates without those that were brief and cheap, on one rank or another.
 
     Busy hosts pause for a few steps now and then. Such hiccups count when they cost the run as
     much as a step must lose to be late, or hit the same ranks more often than chance would. From
     ``window_steps`` late steps on none is brief.
     """
     cheap_seconds = MIN_EFFECT_RATIO * float(np.nansum(scores.step_seconds))
-    brief = _brief(suspects, window_steps, cheap_seconds)
-    if len({suspect.rows for suspect in brief}) > 1:
+    brief = _brief(candidates, window_steps, cheap_seconds)
+    if len({candidate.rows for candidate in brief}) > 1:
         # Where hiccups are usual, two may follow each other and look like one of twice the length.
-        brief = _brief(suspects, 2 * window_steps, cheap_seconds)
+        brief = _brief(candidates, 2 * window_steps, cheap_seconds)
     # Null hypothesis: a hiccup hits any of the ranks with the same probability, independently of
     # the others. The correction counts every rank that could have been hit too often.
     num_ranks = len(steps.members)
     repeated = {
         rows
-        for rows, times in Counter(suspect.rows for suspect in brief).items()
+        for rows, times in Counter(candidate.rows for candidate in brief).items()
         if tail_bound(times, len(brief), 1 / num_ranks) * num_ranks <= FALSE_ALARM_PROBABILITY
     }
     return [
-        suspect
-        for suspect in suspects
-        if suspect.rows in repeated or not any(suspect is hiccup for hiccup in brief)
+        candidate
+        for candidate in candidates
+        if candidate.rows in repeated or not any(candidate is hiccup for hiccup in brief)
     ]
 
 
-def _brief(suspects: list[Suspect], max_steps: int, cheap_seconds: float) -> list[Suspect]:
+def _brief(candidates: list[Candidate], max_steps: int, cheap_seconds: float) -> list[Candidate]:
     return [
-        suspect
-        for suspect in suspects
-        if np.count_nonzero(suspect.late) < max_steps and float(suspect.cost.sum()) < cheap_seconds
+        candidate
+        for candidate in candidates
+        if np.count_nonzero(candidate.late) < max_steps
+        and float(candidate.cost.sum()) < cheap_seconds
     ]

@@ -185,7 +185,7 @@ bench-loops: $(READY) ## Print whom a report names in seventeen public kinds of 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
-bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
+bench-hangs: $(READY) ## Print whom the reports name in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000
 
 bench-endings: $(READY) ## Make the endings of a job by the trainer and print what is said of each

@@ -27,8 +27,8 @@ def errors_of(scenario: Scenario, ended: Ended, alerts: set[str]) -> list[str]:
         "outcome": fields.get("outcome") == scenario.outcome,
         "cause": fields.get("cause") in scenario.causes,
         "class": fields.get("failure_class") == scenario.failure_class,
-        "culprit": named == set(scenario.culprits),
-        "log's ranks": set(ended.incident.ranks) <= set(scenario.culprits),
+        "cause ranks": named == set(scenario.cause_ranks),
+        "log's ranks": set(ended.incident.ranks) <= set(scenario.cause_ranks),
         "severity": severity in _ALIKE if is_calm else severity == scenario.severity,
         "first line": all(words in ended.first_line for words in scenario.says),
         "launcher": is_calm or scenario.severity in {"not_finite", "hung"}

@@ -13,7 +13,7 @@ class Scenario:
 
     Attributes:
         severity: of the report's headline; ``slow`` and ``nobody`` are alike, for a slow machine
-            makes slow ranks.
+            makes cause ranks.
         faults: for the trainer; ``world`` ranks run.
         options: further ones of ``lockstep train``.
         stop: signal to the launcher, ``stop_after`` seconds after the first step that is printed,
@@ -31,7 +31,7 @@ class Scenario:
     failure_class: str | None
     severity: str
     says: tuple[str, ...] = ()
-    culprits: tuple[int, ...] = ()
+    cause_ranks: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     stop: signal.Signals | None = None
@@ -57,25 +57,25 @@ _ENDLESS = 100_000
 
 SCENARIOS = (
     Scenario(name="exception in one rank", outcome="failed", causes=("exception",),
-             failure_class="user", culprits=(1,), faults=(f"raise:{_RANK}",), severity="failed",
+             failure_class="user", cause_ranks=(1,), faults=(f"raise:{_RANK}",), severity="failed",
              says=("rank 1 raised ValueError", "after step 19", "ranks 0 and 2 followed")),
     Scenario(name="exception in all ranks", outcome="failed", causes=("exception",),
              failure_class="user", faults=("raise:rank=all,step=20",), severity="failed",
              says=("most ranks raised ValueError", "after step 19")),
     Scenario(name="exception before step 1", outcome="failed", causes=("exception",),
-             failure_class="user", culprits=(1,), faults=("raise:rank=1,step=1",),
+             failure_class="user", cause_ranks=(1,), faults=("raise:rank=1,step=1",),
              severity="failed", says=("rank 1 raised ValueError",)),
     Scenario(name="out of memory", outcome="failed", causes=("host_oom",), severity="out_of_memory",
-             failure_class="user", culprits=(1,), faults=(f"oom:{_RANK}",),
+             failure_class="user", cause_ranks=(1,), faults=(f"oom:{_RANK}",),
              says=("rank 1", "memory"), alert="TrainRankOutOfMemory"),
     Scenario(name="SIGKILL", outcome="failed", causes=("killed",), failure_class="unknown",
-             culprits=(1,), faults=(f"kill:{_RANK}",), severity="failed",
+             cause_ranks=(1,), faults=(f"kill:{_RANK}",), severity="failed",
              says=("rank 1 was killed by SIGKILL",)),
     Scenario(name="SIGSEGV", outcome="failed", causes=("segfault",), failure_class="unknown",
-             culprits=(1,), faults=(f"segfault:{_RANK}",), severity="failed",
+             cause_ranks=(1,), faults=(f"segfault:{_RANK}",), severity="failed",
              says=("segmentation fault on rank 1",)),
     Scenario(name="hang", outcome="failed", causes=("hang",), failure_class="unknown",
-             culprits=(1,), faults=(f"stop:{_RANK},duration=10m",), severity="hung",
+             cause_ranks=(1,), faults=(f"stop:{_RANK},duration=10m",), severity="hung",
              says=("rank 1 stood still", "after step 19", "ranks 0 and 2 waited"),
              options=("--hang-timeout", "20s", "--timeout", "80s"), alert="TrainJobStalled"),
     Scenario(name="stopped and going on", outcome="succeeded", causes=("success",),
@@ -83,7 +83,7 @@ SCENARIOS = (
              says=("rank 1 stood still", "after step 19"), alert="TrainJobStalled", steps=400,
              options=("--hang-timeout", "20s", "--timeout", "5m")),
     Scenario(name="time-out behind a crash", outcome="failed", causes=("exception",),
-             failure_class="user", culprits=(1,), faults=(f"raise:{_RANK},linger=60s",),
+             failure_class="user", cause_ranks=(1,), faults=(f"raise:{_RANK},linger=60s",),
              severity="failed", says=("ValueError", "rank 1"), options=("--timeout", "10s")),
     Scenario(name="loss not finite", outcome="succeeded", causes=("success",), failure_class=None,
              faults=("nan-gradient:rank=1,step=40",), severity="not_finite", steps=500,

@@ -1,4 +1,4 @@
-"""Judges simulated hangs and prints whom the reports accuse: `python bench/hangs/hangs.py 1000`."""
+"""Judges simulated hangs and prints whom the reports name: `python bench/hangs/hangs.py 1000`."""
 
 import sys
 from collections import Counter

@@ -79,15 +79,15 @@ class Simulation:
 
     def _inject(self, fault: str, steps: int) -> None:
         draw = self.draw
-        culprit = draw.randrange(self.layout.world)
-        rank = self.ranks[culprit]
+        slow_rank = draw.randrange(self.layout.world)
+        rank = self.ranks[slow_rank]
         at = draw.randrange(len(rank.program) // steps // 2, len(rank.program) - 1)
         if fault == "host":
-            rank.stuck_host, self.truth = at, (culprit,)
+            rank.stuck_host, self.truth = at, (slow_rank,)
         elif fault == "device":
             computes = [i for i, op in enumerate(rank.program) if op.kind == "compute"]
             rank.stuck_device = next((i for i in computes if i >= at), computes[0])
-            self.truth = (culprit,)
+            self.truth = (slow_rank,)
         elif fault == "link":
             used = [op.group for op in rank.program if op.group]
             self.broken_group, self.broken_from = draw.choice(used), draw.randint(1, 3)

@@ -30,10 +30,10 @@ def made_log(seed: int) -> tuple[str, MadeLog]:
 
 
 def errors_of(log: MadeLog, incident: Incident, seconds: list[float]) -> list[str]:
-    """What is wrong with a verdict; false accusations first."""
+    """What is wrong with a verdict; false names first."""
     truth, wrong = log.truth, []
     if set(incident.ranks) - set(truth.ranks):
-        wrong.append("accuses")
+        wrong.append("names")
     if incident.outcome != truth.outcome:
         wrong.append("outcome")
     if incident.cause != truth.cause:
@@ -79,7 +79,7 @@ def main() -> None:
     """Prints the table, and the first wrong verdicts."""
     num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     table, sentences = confusion(1, num_seeds)
-    columns = ("right", "accuses", "outcome", "cause", "blame", "steps", "clock", "impossible")
+    columns = ("right", "names", "outcome", "cause", "blame", "steps", "clock", "impossible")
     print(f"{'ending':<26}" + "".join(f"{column:>11}" for column in columns))
     for ending in dict.fromkeys(ending for ending, _ in table):
         print(f"{ending:<26}" + "".join(f"{table[ending, column]:>11}" for column in columns))

@@ -16,7 +16,7 @@ def _set(log: MadeLog, outcome: str, cause: str | None, blame: Verdict, *ranks: 
     )  # fmt: skip
 
 
-def _accuse(log: MadeLog, cause: str, rank: int) -> None:
+def _failure(log: MadeLog, cause: str, rank: int) -> None:
     """The rank is named where labels name ranks of the job; else nobody is."""
     if log.names_ranks:
         _set(log, "failed", cause, "rank", rank)
@@ -165,7 +165,7 @@ def one_exception(log: MadeLog) -> None:
     for other in range(log.world):
         if other != rank:
             log.add("[c10d] socketProgress: Connection closed by remote peer", other)
-    _accuse(log, "exception", rank)
+    _failure(log, "exception", rank)
 
 
 def kernel_segfault(log: MadeLog) -> None:

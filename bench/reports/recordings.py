@@ -25,14 +25,14 @@ class Case:
     truth: str
 
     def judge(self, answer: str) -> str:
-        """The answer with a mark; a tool may name an innocent rank together with the culprit."""
+        """The answer with a mark; a tool may name an innocent rank together with the slow one."""
         if answer.startswith("no answer") or self.truth == _UNKNOWN:
             return answer
         if answer.startswith(self.truth):
             return f"{answer}: right"
-        culprit = self.truth.removeprefix("rank ")
-        if culprit in answer.removeprefix("ranks ").split(", "):
-            return f"{answer}: the culprit and an innocent rank"
+        slow_rank = self.truth.removeprefix("rank ")
+        if slow_rank in answer.removeprefix("ranks ").split(", "):
+            return f"{answer}: the slow rank and an innocent one"
         return f"{answer}: wrong"
 
 

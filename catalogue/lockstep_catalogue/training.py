@@ -63,7 +63,7 @@ LAST_PROGRESS = Metric(
 RANK_WAITING = Metric(
     name="lockstep_train_rank_waiting",
     labels=_OF_RANK,
-    help="1 while the rank waits in synchronisation, else 0; in a hang the culprit has 0.",
+    help="1 while the rank waits in synchronisation, else 0; 0 too where the others wait for it.",
     source=_PAGE,
 )
 # A job's words about itself lie here and on no other series; join on cluster, node, job_id.

@@ -144,7 +144,7 @@ def _counted(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[st
 
 
 def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nodes that failures were blamed on; what owners broke says nothing of a node."""
+    """Nodes that failures began on; what owners broke says nothing of a node."""
     causes: dict[str, Counter[str]] = defaultdict(Counter)
     for row in failed:
         if row["cause_node"] and row["failure_class"] != "user":

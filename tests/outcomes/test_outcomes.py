@@ -1,4 +1,4 @@
-"""The outcome table: each case of the field gets its outcome, class, cause and culprit."""
+"""The outcome table: each case of the field gets its outcome, class, cause and its ranks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +61,14 @@ def ends(*codes: int, **texts: str) -> tuple[RankEnd, ...]:
 
 
 def case(*values: Any, **evidence: Any) -> Any:
-    outcome, failure_class, cause, culprits = values
+    outcome, failure_class, cause, cause_ranks = values
     return pytest.param(
-        Evidence(**evidence), outcome, failure_class, cause, culprits, id=cause + str(culprits)
+        Evidence(**evidence),
+        outcome,
+        failure_class,
+        cause,
+        cause_ranks,
+        id=cause + str(cause_ranks),
     )
 
 
@@ -133,17 +138,17 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("evidence", "outcome", "failure_class", "cause", "culprits"), CASES)
+@pytest.mark.parametrize(("evidence", "outcome", "failure_class", "cause", "cause_ranks"), CASES)
 def test_the_table_judges(
     evidence: Evidence,
     outcome: str,
     failure_class: str | None,
     cause: str,
-    culprits: tuple[int, ...],
+    cause_ranks: tuple[int, ...],
 ) -> None:
     judged = classify(evidence)
     assert (judged.outcome, judged.failure_class, judged.cause, judged.cause_ranks) == (
-        outcome, failure_class, cause, culprits,
+        outcome, failure_class, cause, cause_ranks,
     ), judged  # fmt: skip
     assert judged.reason.endswith(".")
     assert "{" not in judged.reason

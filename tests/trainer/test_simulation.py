@@ -78,7 +78,7 @@ def test_the_report_names_nobody_when_all_are_healthy(root: Path, seed: int) -> 
     assert verdict_of(fast(root, ranks=256, steps=120, seed=seed))["kind"] == "nobody"
 
 
-def test_a_slow_network_accuses_no_rank_and_delays_all(root: Path) -> None:
+def test_a_slow_network_names_no_rank_and_delays_all(root: Path) -> None:
     fault = "slow-network:rank=3,step=1,until=end,delay=500ms"
     result = fast(root, ranks=64, steps=60, fault=(fault,))
     assert verdict_of(result)["kind"] == "nobody"

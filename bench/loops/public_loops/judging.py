@@ -46,7 +46,7 @@ def judge_run(name: str, fault: str, run: Run, folder: Path) -> Judged:
 
 
 def _judge_end(name: str, fault: str, recording: Recording) -> Judged:
-    """Outcome, cause and rank; where no launcher watched a kill, that nobody else is blamed."""
+    """Outcome, cause and rank; where no launcher watched a kill, that nobody else is named."""
     end = recording.end
     found = end.get("outcome"), end.get("cause"), end.get("cause_ranks")
     words = " ".join(map(str, found)) if end else "no end"

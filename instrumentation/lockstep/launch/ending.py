@@ -27,7 +27,7 @@ class WorkersEnd:
 
 
 def judge_end(job: Path, end: WorkersEnd) -> dict[str, Any]:
-    """Outcome, class, cause, reason and culprits of an attempt, as fields of its last events."""
+    """Outcome, class, cause, reason and ranks of an attempt, as fields of its last events."""
     is_stopped = end.signal_number is not None
     evidence = evidence_of(
         job,

@@ -7,7 +7,7 @@ time and state on a node                   launcher, agent       scheduler
 allocation, queue, project, user, class,   scheduler's newest    launchers' first
 name, model, number of nodes and GPUs
 submission, requeue                        scheduler             launcher
-outcome, class, cause, culprit             evidence of the nodes scheduler, as below
+outcome, class, cause, ranks              evidence of the nodes scheduler, as below
 ========================================== ===================== =====================
 """
 

@@ -95,7 +95,7 @@ class Transaction:
         seen = {row.id for row in rows_by_name(connection, _STORED_IDS, ids)}
         new = [event for event in batch if event.id not in seen]
         state.memory.read(connection, {event.key for event in new})
-        state.memory.read_aliases(connection, {(e.cluster, a) for e in new for a in aliases_of(e)})
+        state.memory.read_aliases(connection, {(e.key[0], a) for e in new for a in aliases_of(e)})
         newest: dict[int, Event] = {}
         for submission in self._submissions:
             for event in submission.events:

@@ -16,7 +16,7 @@ from lockstep_records.distribution import install_hint
 BLOCK_BYTES = 4 << 20
 MOST_BYTES = 256 << 30
 """Most content of one file that is read; more is a decompression bomb, or should be split first."""
-_MOST_FOLD, _UNSUSPECTED_BYTES = 500, 256 << 20
+_MOST_FOLD, _FREE_BYTES = 500, 256 << 20
 """Logs are compressed 5 to 100 times; more of a big one is a decompression bomb."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -36,7 +36,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
             expands more than a log does.
     """
     total = 0
-    bomb = max(_UNSUSPECTED_BYTES, _MOST_FOLD * path.stat().st_size)
+    bomb = max(_FREE_BYTES, _MOST_FOLD * path.stat().st_size)
     broken: Exception | None = None
     with _open(path) as file:
         while broken is None:

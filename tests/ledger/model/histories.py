@@ -177,7 +177,7 @@ class _Maker:
             gpus_per_node=gpus,
             ending=ending,
             attempts=attempts,
-            culprit=rng.choice(nodes),
+            cause_node=rng.choice(nodes),
             cause=rng.choice(_CAUSES.get(ending, ("",))),
         )
 
@@ -247,7 +247,7 @@ class _Maker:
     def _report_incident(self, job_id: str, run: TrueRun) -> None:
         time = tick(max(run.begin + 5, run.attempts[-1].end - self.rng.uniform(1, 1200)))
         fields = {"sign": "xid", "detail": "79 GPU has fallen off the bus"}
-        self._writer(job_id)(run.culprit, time, "node_event", run.attempts[-1].number, fields)
+        self._writer(job_id)(run.cause_node, time, "node_event", run.attempts[-1].number, fields)
 
     def _offset(self, node: str) -> float:
         rng = self.rng

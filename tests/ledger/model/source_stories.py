@@ -70,11 +70,11 @@ class NodeStory:
         """When a node's attempt ends, and whether its node is silent from then on."""
         if not is_last:
             return tick(attempt.end + self.rng.uniform(0, 1)), False
-        ending, is_culprit = self.run.ending, node == self.run.culprit
+        ending, is_cause = self.run.ending, node == self.run.cause_node
         is_silent = ending in {"all_dead", "never"} or (
-            ending in {"node_lost", "silent_success"} and is_culprit
+            ending in {"node_lost", "silent_success"} and is_cause
         )
-        delay = 0.0 if is_culprit else self.rng.uniform(0.125, 2)
+        delay = 0.0 if is_cause else self.rng.uniform(0.125, 2)
         return tick(attempt.end + delay), is_silent
 
     def _report_end(self, node: str, attempt: TrueAttempt, end: float, is_last: bool) -> None:
@@ -94,7 +94,7 @@ class NodeStory:
         rng, ending = self.rng, self.run.ending
         if ending in {"success", "silent_success"}:
             return {"outcome": "succeeded", "cause": "success"}
-        if ending in {"user_failure", "infra_failure"} and node == self.run.culprit:
+        if ending in {"user_failure", "infra_failure"} and node == self.run.cause_node:
             failure_class = ending.removesuffix("_failure")
             return {"outcome": "failed", "failure_class": failure_class, "cause": self.run.cause}
         causes = {

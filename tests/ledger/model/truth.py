@@ -39,7 +39,7 @@ class TrueRun:
 
     Attributes:
         end: when the scheduler had them back.
-        culprit: node that failed first.
+        cause_node: node that failed first.
     """
 
     begin: float
@@ -48,7 +48,7 @@ class TrueRun:
     gpus_per_node: int
     ending: Ending
     attempts: Sequence[TrueAttempt]
-    culprit: str
+    cause_node: str
     cause: str = ""
 
     @property

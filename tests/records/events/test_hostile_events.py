@@ -226,7 +226,6 @@ def test_at_a_call_little_of_each_job_is_read_and_in_the_end_all_of_it(tmp_path:
     assert ids == [f"job-3-{n}" for n in range(2000)]
 
 
-
 @pytest.mark.parametrize("detail", ["", " ", "Xid²", "Xid" + "9" * 5000, "\n\n", "Xid13 x"])
 def test_any_detail_of_a_node_event_is_judged(detail: str) -> None:
     events = (NodeEvent(sign="xid", detail=detail),)

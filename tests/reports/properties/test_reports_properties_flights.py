@@ -25,7 +25,7 @@ from ..synthetic_job import published
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FLIGHTS = FIXTURES / "flight-recorder-nvrx"
 SCENARIOS = ("gpu_error_2nd", "lock_gil_1st")
-CULPRITS = {9, 14}
+STUCK = {9, 14}
 LIMITS = settings(max_examples=5, deadline=None, derandomize=True)
 Dumps = dict[int, dict[str, Any]]
 Change = Callable[[int], int]
@@ -74,12 +74,12 @@ def test_the_faulty_ranks_stand_where_the_recording_says(scenario: str) -> None:
     dumps = dumps_of(scenario)
     entered = {rank: dump["pg_status"]["0"] for rank, dump in dumps.items()}
     last = {rank: status["last_enqueued_collective"] for rank, status in entered.items()}
-    others = {last[rank] for rank in last if rank not in CULPRITS}
+    others = {last[rank] for rank in last if rank not in STUCK}
     if scenario == "gpu_error_2nd":
-        assert ({last[rank] for rank in CULPRITS}, others) == ({13996}, {13998})
+        assert ({last[rank] for rank in STUCK}, others) == ({13996}, {13998})
     else:
-        assert all(not dumps[rank]["entries"] for rank in CULPRITS)
-        assert max(last[rank] for rank in CULPRITS) <= min(others)
+        assert all(not dumps[rank]["entries"] for rank in STUCK)
+        assert max(last[rank] for rank in STUCK) <= min(others)
     evidence = " ".join(reported(FLIGHTS / scenario).verdict.evidence)
     assert ("no collective outstanding" in evidence) == (scenario == "lock_gil_1st")
 
@@ -93,7 +93,7 @@ def test_dumps_of_ranks_with_other_numbers_in_files_of_other_names(
     dumps = renumbered(dumps_of(scenario), lambda rank: order[rank])
     for name in ("nccl_trace_rank_{}", "host-{}.example.dump"):
         report = reported(written(tmp_path_factory.mktemp("f"), dumps, name))
-        assert set(report.verdict.ranks) == {order[rank] for rank in CULPRITS}
+        assert set(report.verdict.ranks) == {order[rank] for rank in STUCK}
         assert report.verdict.cause == "hang"
 
 
@@ -122,7 +122,7 @@ def test_clocks_of_another_speed_change_no_verdict(
     tmp_path: Path, scenario: str, factor: float
 ) -> None:
     dumps = {rank: shifted(dump, 0, factor) for rank, dump in dumps_of(scenario).items()}
-    assert set(reported(written(tmp_path, dumps)).verdict.ranks) == CULPRITS
+    assert set(reported(written(tmp_path, dumps)).verdict.ranks) == STUCK
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -138,11 +138,11 @@ def test_a_dump_that_is_cut_short_or_gone_leaves_the_others_to_tell(
     file.unlink()
     for judged in (report, reported(folder)):
         assert judged.verdict.kind in {"rank", "unknown"}
-        assert set(judged.verdict.ranks) <= CULPRITS
+        assert set(judged.verdict.ranks) <= STUCK
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_dump_of_one_rank_accuses_nobody(tmp_path: Path, scenario: str) -> None:
+def test_the_dump_of_one_rank_names_nobody(tmp_path: Path, scenario: str) -> None:
     dumps = dumps_of(scenario)
     for rank in (0, 9):
         folder = tmp_path / str(rank)
@@ -159,7 +159,7 @@ def test_entries_that_are_missing_odd_or_in_another_order_change_no_verdict(
     for dump in dumps.values():
         draw.shuffle(dump["entries"])
         dump["entries"] += [{}, {"state": float("nan"), "collective_seq_id": "x"}]
-    assert set(reported(written(tmp_path, dumps)).verdict.ranks) == CULPRITS
+    assert set(reported(written(tmp_path, dumps)).verdict.ranks) == STUCK
 
 
 def late_dumps(late: int, seconds: float, *, ends: bool) -> Dumps:

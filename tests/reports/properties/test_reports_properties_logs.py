@@ -133,7 +133,7 @@ def test_other_packing_and_line_ends(tmp_path: Path, path: Path, packing: str) -
 
 @EVERY_LOG
 @pytest.mark.parametrize("share", matrix([0.4, 0.95, 0.1, 0.7], 2))
-def test_a_log_that_breaks_off_accuses_no_rank_and_promises_nothing(
+def test_a_log_that_breaks_off_names_no_rank_and_promises_nothing(
     tmp_path: Path, path: Path, share: float
 ) -> None:
     text = text_of(path)

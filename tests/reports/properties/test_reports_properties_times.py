@@ -50,7 +50,7 @@ def judged(
     return reported(path)
 
 
-def culprits_of(report: StepAnalysis) -> tuple[str, set[int], list[tuple[int, int, int]]]:
+def slow_ranks_of(report: StepAnalysis) -> tuple[str, set[int], list[tuple[int, int, int]]]:
     episodes = [(e.ranks[0], e.start_step, e.end_step) for e in report.episodes]
     return report.verdict.kind, set(report.verdict.ranks), sorted(episodes)
 
@@ -77,8 +77,8 @@ def test_numbers_of_workers_units_and_order_of_rows_change_no_verdict(
     if job == "job_3_norm":  # job_2 tells one pair twice, and the last of the two counts
         random.Random(seed).shuffle(rows)
     changed = [Row(order[row.worker], row.time, row.seconds * factor) for row in rows]
-    kind, ranks, episodes = culprits_of(judged(tmp_path_factory.mktemp("t"), changed))
-    expected = culprits_of(report)
+    kind, ranks, episodes = slow_ranks_of(judged(tmp_path_factory.mktemp("t"), changed))
+    expected = slow_ranks_of(report)
     assert (kind, ranks) == (expected[0], {order[rank] for rank in expected[1]})
     assert episodes == sorted((order[rank], begin, end) for rank, begin, end in expected[2])
 
@@ -91,7 +91,7 @@ def test_names_of_columns_change_no_verdict(
     plain: tuple[str, StepAnalysis], tmp_path: Path, columns: str
 ) -> None:
     job, report = plain
-    assert culprits_of(judged(tmp_path, rows_of(job), columns)) == culprits_of(report)
+    assert slow_ranks_of(judged(tmp_path, rows_of(job), columns)) == slow_ranks_of(report)
 
 
 @LIMITS
@@ -107,12 +107,14 @@ def test_parts_of_a_recording_that_overlap_and_stand_in_any_order_are_one(
     early = [row for row in rows if row.time < split_time + overlap]
     late = [row for row in rows if row.time >= split_time]
     # The recording's own double pair keeps its order: the later row counts in both.
-    assert culprits_of(judged(tmp_path_factory.mktemp("t"), late + early)) == culprits_of(report)
+    assert slow_ranks_of(judged(tmp_path_factory.mktemp("t"), late + early)) == slow_ranks_of(
+        report
+    )
 
 
 @LIMITS
 @given(end=st.integers(500, 2481), tail=st.sampled_from(["", "3", "3,", "3,2491", "3,2491,"]))
-def test_a_recording_that_breaks_off_accuses_nobody_who_was_not_slow_by_then(
+def test_a_recording_that_breaks_off_names_nobody_who_was_not_slow_by_then(
     plain: tuple[str, StepAnalysis], tmp_path_factory: pytest.TempPathFactory, end: int, tail: str
 ) -> None:
     job, _ = plain
@@ -135,7 +137,7 @@ def test_a_worker_whose_clock_is_off_by_thirty_milliseconds_is_still_beside_the_
         Row(row.worker, row.time + (skew if row.worker == worker else 0), row.seconds)
         for row in rows_of(job)
     ]
-    assert culprits_of(judged(tmp_path, skewed)) == culprits_of(report)
+    assert slow_ranks_of(judged(tmp_path, skewed)) == slow_ranks_of(report)
 
 
 def test_times_of_each_workers_own_clock_are_brought_together(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_clock_that_jumps_changes_no_verdict_of_pages(
     )
     before, after = judge(steps, score(steps))[0], judge(jumped, score(jumped))[0]
     assert (before.kind, before.ranks, before.phase) == (after.kind, after.ranks, after.phase)
-    assert before.ranks == tuple(culprit.rank for culprit in slow)
+    assert before.ranks == tuple(slow_rank.rank for slow_rank in slow)
 
 
 def test_where_a_profiles_clock_has_jumped_nobody_is_reported_as_last(tmp_path: Path) -> None:

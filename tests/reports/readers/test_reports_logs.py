@@ -92,7 +92,7 @@ def test_a_crash_of_all_processes_before_training_names_none() -> None:
     assert (verdict["kind"], verdict["ranks"], verdict["cause"]) == ("workload", [], "segfault")
 
 
-def test_warnings_of_a_healthy_run_that_leaves_accuse_nobody() -> None:
+def test_warnings_of_a_healthy_run_that_leaves_name_nobody() -> None:
     payload = report_json(recording("Dell"))
     assert (payload["outcome"], payload["verdict"]["kind"]) == ("succeeded", "nobody")
     assert payload["world_size"] == 16

@@ -70,7 +70,7 @@ def test_half_of_the_workers_can_be_slow_and_all_of_them_are_the_workload(
     assert set(verdict.ranks) == (set(slow) if kind == "rank" else set())
 
 
-def test_the_series_of_a_whole_job_tells_its_steps_and_accuses_no_rank() -> None:
+def test_the_series_of_a_whole_job_tells_its_steps_and_names_no_rank() -> None:
     clean, restarted = (reported(path) for path in sorted(SERIES.glob("*.gz")))
     assert clean.summary.count == 1999
     assert max(s.ratio for s in clean.summary.spikes if s.index) < 1.6
@@ -109,7 +109,7 @@ def test_dumps_as_json_with_other_rank_numbers_say_the_same(tmp_path: Path) -> N
     assert reported(tmp_path).verdict.ranks == (1, 6)
 
 
-def test_a_rank_that_left_no_dump_is_shown_and_not_accused(tmp_path: Path) -> None:
+def test_a_rank_that_left_no_dump_is_shown_and_not_named(tmp_path: Path) -> None:
     def entry(state: str, sequence: int) -> dict[str, Any]:
         return {
             "process_group": ["0", "default_pg"],
@@ -214,7 +214,7 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
         assert ahead == pytest.approx(0.03, abs=1e-4)
 
 
-def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_accused() -> None:
+def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_named() -> None:
     payload = published(reported(FIXTURES / "kineto-hta"))
     assert payload["steps"]["count"] == 2
     assert len(payload["collectives"]) == 10

@@ -48,7 +48,7 @@ def test_a_rank_that_is_slow_in_each_third_step_is_named_and_told_as_intermitten
     assert "intermittent" in " ".join(verdict.evidence)
 
 
-def test_ranks_that_are_slow_in_turn_are_told_as_rotating_and_none_is_blamed() -> None:
+def test_ranks_that_are_slow_in_turn_are_told_as_rotating_and_none_is_named() -> None:
     slow = _now_and_then(1, lambda step: step % 4)
     verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
     assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "rotating")
@@ -88,7 +88,7 @@ def _hiccups(seed: int, ranks: int, steps: int, *, only: int | None = None) -> t
 
 @pytest.mark.parametrize(("ranks", "steps"), [(4, 1000), (16, 1000), (4, 4000)])
 @pytest.mark.parametrize("seed", range(4))
-def test_hiccups_of_a_few_steps_now_here_now_there_accuse_nobody(
+def test_hiccups_of_a_few_steps_now_here_now_there_name_nobody(
     ranks: int, steps: int, seed: int
 ) -> None:
     job = SyntheticJob(ranks=ranks, num_steps=steps, slow=_hiccups(seed, ranks, steps)).steps()
@@ -113,7 +113,7 @@ def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
     assert len(episodes) > 1
 
 
-def test_what_was_too_brief_to_accuse_anybody_is_still_told() -> None:
+def test_what_was_too_brief_to_name_anybody_is_still_told() -> None:
     slow = (Slow(rank=1, from_step=300, until_step=306),)
     verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
     assert verdict.kind == "nobody"
@@ -126,13 +126,13 @@ def test_a_few_steps_that_cost_much_of_the_run_are_told() -> None:
     assert verdict.ranks == (1,)
 
 
-@pytest.mark.parametrize("culprits", [(0, 3), (1, 2, 5, 6)])
+@pytest.mark.parametrize("slow_ranks", [(0, 3), (1, 2, 5, 6)])
 def test_several_ranks_up_to_half_of_all_that_are_slow_together_are_all_named(
-    culprits: tuple[int, ...],
+    slow_ranks: tuple[int, ...],
 ) -> None:
-    slow = tuple(Slow(rank=rank, from_step=60) for rank in culprits)
+    slow = tuple(Slow(rank=rank, from_step=60) for rank in slow_ranks)
     verdict = verdict_of(SyntheticJob(ranks=8, slow=slow).steps())
-    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", culprits, "backward")
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", slow_ranks, "backward")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_ranks_that_share_a_coordinate_are_named_by_it(axis: str, named: str) ->
     assert (verdict.kind, verdict.group, verdict.ranks) == ("group", named, (1, 4))
 
 
-def test_a_rank_with_more_tokens_is_not_blamed_but_the_workload() -> None:
+def test_a_rank_with_more_tokens_is_not_named_but_the_workload() -> None:
     steps = SyntheticJob(slow=(Slow(rank=1, phase="forward", from_step=60),)).steps()
     tokens = np.full_like(steps.seconds, 1000.0)
     tokens[1, 60:] = 1800.0

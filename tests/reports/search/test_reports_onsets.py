@@ -108,7 +108,7 @@ def test_a_stop_in_one_step_of_many_is_found_beside_other_work(step_seconds: flo
         assert judged(job)[0].cause == "process_stopped"
 
 
-def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_accused() -> None:
+def test_ranks_that_sleep_now_and_then_as_on_a_disk_are_not_named() -> None:
     # The bound of a whole run is one in 1,000.
     for seed in range(30):
         job = TimedJob(

@@ -100,7 +100,7 @@ def test_one_long_stop_is_an_episode_of_one_step_whatever_short_ones_came_before
 
 
 @pytest.mark.parametrize("count", [3, 60])
-def test_a_few_short_stops_and_those_that_cost_nothing_accuse_nobody(count: int) -> None:
+def test_a_few_short_stops_and_those_that_cost_nothing_name_nobody(count: int) -> None:
     steps = TimedJob(kind="healthy").steps()
     stopped = np.zeros_like(steps.seconds)
     stopped[1, 100 : 100 + 5 * count : 5] = 0.02

@@ -114,7 +114,7 @@ def test_the_newest_rows_are_the_last_of_the_ring(page_root: Path, count: int) -
     assert read_newest(read, count) == read_ring(read)[-count * PAGE_ROW.size :]
 
 
-def test_failed_and_stalled_ranks_come_first_and_victims_after_culprits() -> None:
+def test_failed_and_stalled_ranks_come_first_and_victims_after_them() -> None:
     rows = [
         replace(ROW, rank=0, lag_seconds=0.5),
         replace(ROW, rank=1, state="stalled", phase="sync"),

@@ -15,7 +15,7 @@ from ..synthetic_job import Array, Slow, SyntheticJob, published, recording_of
 
 _WORK = {"data": 0.004, "forward": 0.03, "backward": 0.05, "optimizer": 0.006}
 _EXCHANGE_SECONDS = 0.01
-_ACCUSES_OF_WAITING = ("kept all others waiting", "the others waited", "of wall time", "came last")
+_SAYS_OF_WAITING = ("kept all others waiting", "the others waited", "of wall time", "came last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that()
     assert episode.start_step == pytest.approx(301, abs=5)
     assert episode.stood_still_seconds == pytest.approx(3.0, rel=0.1)
     assert episode.lost_seconds == pytest.approx(3.0 / 3, rel=0.1)
-    assert [words for words in _ACCUSES_OF_WAITING if words in text_of(analysis)] == []
+    assert [words for words in _SAYS_OF_WAITING if words in text_of(analysis)] == []
     healthy = judged(replace(steps, stopped=np.zeros_like(seconds)))
     assert healthy.verdict.ranks == ()
 
@@ -166,7 +166,7 @@ def test_nobody_is_charged_for_waiting_on_a_slow_worker_of_a_server() -> None:
     analysis = judged(ServedJob(slow=(1, "forward", 0.2, 20)).steps())
     assert analysis.verdict.ranks == (1,)
     assert analysis.goodput.seconds["straggler_wait"] == 0
-    assert [words for words in _ACCUSES_OF_WAITING if words in text_of(analysis)] == []
+    assert [words for words in _SAYS_OF_WAITING if words in text_of(analysis)] == []
     # What it cost is the time of one rank, and not of four.
     own_seconds = 0.2 * np.count_nonzero(~np.isnan(analysis.steps.seconds[1, 20:]))
     assert analysis.cost.lost_gpu_seconds == pytest.approx(own_seconds, rel=0.1)

@@ -1,4 +1,4 @@
-"""A rank whose cores other processes had is not accused; one that is slow by itself is."""
+"""A rank whose cores other processes had is not named; one that is slow by itself is."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,13 @@ from ..synthetic_job import Slow, SyntheticJob
 from .waiting_jobs import LATE, analysed, crowded, starved, waiting
 
 
-def test_a_rank_that_waited_for_its_cores_is_not_accused_and_the_cost_stays() -> None:
+def test_a_rank_that_waited_for_its_cores_is_not_named_and_the_cost_stays() -> None:
     job = SyntheticJob(slow=(LATE,), nodes=2)
-    accused, analysis = analysed(job.steps()), analysed(waiting(job, LATE))
-    assert accused.verdict.ranks == (1,)
+    named, analysis = analysed(job.steps()), analysed(waiting(job, LATE))
+    assert named.verdict.ranks == (1,)
     assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
     assert analysis.verdict.cause == "busy_host"
-    assert analysis.cost.lost_seconds == accused.cost.lost_seconds
+    assert analysis.cost.lost_seconds == named.cost.lost_seconds
     [episode] = analysis.episodes
     assert (episode.ranks, episode.busy_host) == ((1,), True)
     first = next(findings(analysis))
@@ -36,14 +36,14 @@ def test_a_rank_that_waited_for_its_cores_is_not_accused_and_the_cost_stays() ->
 
 
 @pytest.mark.parametrize("wait_ratio", [0.0, 0.5, 1.5])
-def test_a_rank_with_more_work_of_its_own_is_accused_however_long_all_wait(
+def test_a_rank_with_more_work_of_its_own_is_named_however_long_all_wait(
     wait_ratio: float,
 ) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1, seconds=0.036, from_step=30),)).steps()
     assert analysed(crowded(steps, wait_ratio)).verdict.ranks == (1,)
 
 
-def test_a_rank_slower_by_half_by_itself_is_accused_however_much_longer_it_waits() -> None:
+def test_a_rank_slower_by_half_by_itself_is_named_however_much_longer_it_waits() -> None:
     # As measured: a rank with more to compute loses its core far more often than in proportion.
     own = Slow(rank=1, seconds=0.045, from_step=60)
     waits = tuple(
@@ -53,11 +53,11 @@ def test_a_rank_slower_by_half_by_itself_is_accused_however_much_longer_it_waits
     assert analysis.verdict.ranks == (1,)
 
 
-@pytest.mark.parametrize(("explained_ratio", "is_accused"), [(0.4, True), (0.6, False)])
-def test_waits_must_explain_half_of_the_lateness(explained_ratio: float, is_accused: bool) -> None:
+@pytest.mark.parametrize(("explained_ratio", "is_named"), [(0.4, True), (0.6, False)])
+def test_waits_must_explain_half_of_the_lateness(explained_ratio: float, is_named: bool) -> None:
     wait = replace(LATE, seconds=explained_ratio * LATE.seconds)
     analysis = analysed(waiting(SyntheticJob(slow=(LATE,)), wait))
-    assert (analysis.verdict.ranks == (1,)) is is_accused
+    assert (analysis.verdict.ranks == (1,)) is is_named
 
 
 def test_waits_of_other_steps_or_ranks_excuse_nobody() -> None:
@@ -73,7 +73,7 @@ def test_unknown_waits_excuse_nobody() -> None:
     assert analysed(steps).verdict.ranks == (1,)
 
 
-def test_the_slow_rank_is_accused_of_its_own_loss_beside_one_on_a_busy_host() -> None:
+def test_the_slow_rank_is_named_for_its_own_loss_beside_one_on_a_busy_host() -> None:
     slow = Slow(rank=2, seconds=0.03, from_step=150)
     analysis = analysed(waiting(SyntheticJob(slow=(LATE, slow)), LATE))
     assert analysis.verdict.ranks == (2,)
@@ -157,7 +157,7 @@ def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> N
     assert analysed(crowded).verdict.ranks == ()
 
 
-def test_a_first_step_that_does_more_accuses_nobody_who_waits_for_its_core_afterwards() -> None:
+def test_a_first_step_that_does_more_names_nobody_who_waits_for_its_core_afterwards() -> None:
     wait = replace(LATE, from_step=0, until_step=15, seconds=0.2)
     steps = waiting(SyntheticJob(slow=(wait,)), wait)
     steps.phases["backward"][1, 0] += 1.0

@@ -9,16 +9,16 @@ from ..synthetic_job import Slow, SyntheticJob
 from .waiting_jobs import analysed, crowded
 
 
-@pytest.mark.parametrize(("wait_ratio", "is_accused"), [(0.0, True), (0.2, False)])
+@pytest.mark.parametrize(("wait_ratio", "is_named"), [(0.0, True), (0.2, False)])
 def test_a_fifth_more_time_on_a_core_is_the_hosts_where_others_take_cores_and_caches(
-    wait_ratio: float, *, is_accused: bool
+    wait_ratio: float, *, is_named: bool
 ) -> None:
     slow = Slow(rank=1, seconds=0.018, from_step=60)
     steps = crowded(SyntheticJob(slow=(slow,), num_steps=400).steps(), wait_ratio)
     awake = replace(steps, blocked=np.zeros_like(steps.seconds))
     verdict = analysed(awake).verdict
-    assert (verdict.ranks == (1,)) is is_accused
-    assert verdict.cause == (None if is_accused else "busy_host")
+    assert (verdict.ranks == (1,)) is is_named
+    assert verdict.cause == (None if is_named else "busy_host")
 
 
 def test_a_fifth_more_of_sleep_is_the_ranks_own_on_a_crowded_host_too() -> None:

@@ -1,4 +1,4 @@
-"""Workers' own step times: short faults are found, noise accuses nobody, losses are true."""
+"""Workers' own step times: short faults are found, noise names nobody, losses are true."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_a_worker_three_times_as_long_in_each_nth_step_is_named_as_slow_now_and_
 
 @pytest.mark.parametrize("noise", ["normal", "t3", "lognormal", "hiccups"])
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
-def test_healthy_noise_that_drags_on_or_has_heavy_tails_accuses_nobody(
+def test_healthy_noise_that_drags_on_or_has_heavy_tails_names_nobody(
     noise: str, correlation: float
 ) -> None:
     tables = (
@@ -74,7 +74,7 @@ def test_a_worker_slow_from_first_to_last_is_compared_with_the_faster_ones() -> 
     assert episodes[0].late_seconds == pytest.approx(0.3, rel=0.15)
 
 
-def test_who_turned_slow_but_is_never_the_slowest_costs_nothing_and_is_not_accused() -> None:
+def test_who_turned_slow_but_is_never_the_slowest_costs_nothing_and_is_not_named() -> None:
     seconds = WorkerTable(levels=0.0).seconds()
     seconds[0] *= 0.6
     seconds[0, 150:] *= 1.5

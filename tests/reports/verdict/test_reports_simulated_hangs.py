@@ -1,4 +1,4 @@
-"""No rank is accused falsely in simulated hangs of data, pipeline and tensor parallel jobs."""
+"""No rank is named falsely in simulated hangs of data, pipeline and tensor parallel jobs."""
 
 import importlib
 import sys
@@ -18,7 +18,7 @@ _JOBS = 50
 
 @pytest.mark.parametrize("first", matrix(range(1, 401, _JOBS), 1))
 @pytest.mark.parametrize("loses_dump", [False, True])
-def test_simulated_hangs_accuse_nobody_falsely(first: int, *, loses_dump: bool) -> None:
+def test_simulated_hangs_name_nobody_falsely(first: int, *, loses_dump: bool) -> None:
     table = hangs.confusion(first, _JOBS, loses_dump=loses_dump)
     assert sum(table.values()) == _JOBS
     assert not [row for row, column in table if column == "false"]
@@ -39,7 +39,7 @@ def test_a_device_that_is_stuck_is_named_where_starts_are_recorded() -> None:
     assert named > 10
 
 
-def test_swapped_operations_are_a_deadlock_and_nobody_is_accused() -> None:
+def test_swapped_operations_are_a_deadlock_and_nobody_is_named() -> None:
     verdicts = []
     for seed in range(40):
         job = simulation.Simulation(seed, "order")

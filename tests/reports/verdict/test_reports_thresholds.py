@@ -18,16 +18,16 @@ def judged(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
     return judge(steps, score(steps))
 
 
-@pytest.mark.parametrize(("seconds", "accused"), [(0.0125, (0,)), (0.0275, (0, 3))])
-def test_a_second_culprit_is_accused_when_it_cost_a_tenth_of_the_dearest(
-    seconds: float, accused: tuple[int, ...]
+@pytest.mark.parametrize(("seconds", "named"), [(0.0125, (0,)), (0.0275, (0, 3))])
+def test_a_second_slow_rank_is_named_when_it_cost_a_tenth_of_the_dearest(
+    seconds: float, named: tuple[int, ...]
 ) -> None:
     slow = (
         Slow(rank=0, seconds=0.06, from_step=50, until_step=200),
         Slow(rank=3, phase="data", seconds=seconds, from_step=250, until_step=300),
     )
     verdict, episodes = judged(SyntheticJob(num_steps=400, slow=slow).steps())
-    assert verdict.ranks == accused
+    assert verdict.ranks == named
     assert [episode.ranks for episode in episodes] == [(0,), (3,)]
 
 
@@ -66,7 +66,7 @@ def _waited_for(share: float, seconds: float = 0.03) -> Steps:
     return replace(steps, phases={**steps.phases, "backward": backward})
 
 
-def test_longer_work_that_nobody_waits_for_accuses_nobody() -> None:
+def test_longer_work_that_nobody_waits_for_names_nobody() -> None:
     verdict, episodes = judged(_waited_for(0.0))
     assert (verdict.kind, episodes) == ("nobody", ())
 
@@ -84,21 +84,21 @@ def test_longer_work_is_charged_whole_when_half_of_it_is_waited_for(
     )
 
 
-@pytest.mark.parametrize(("steps", "accused"), [(24, (0,)), (38, (0, 2))])
+@pytest.mark.parametrize(("steps", "named"), [(24, (0,)), (38, (0, 2))])
 def test_who_is_late_within_the_time_of_another_is_told_when_it_explains_half_as_much(
-    steps: int, accused: tuple[int, ...]
+    steps: int, named: tuple[int, ...]
 ) -> None:
     slow = (
         Slow(rank=0, seconds=0.03, from_step=60, until_step=160),
         Slow(rank=2, seconds=0.06, from_step=100, until_step=100 + steps),
     )
     verdict, episodes = judged(SyntheticJob(slow=slow).steps())
-    assert verdict.ranks == accused
-    assert {rank for episode in episodes for rank in episode.ranks} == set(accused)
+    assert verdict.ranks == named
+    assert {rank for episode in episodes for rank in episode.ranks} == set(named)
 
 
 @pytest.mark.parametrize(("among", "kind"), [(98, "nobody"), (115, "rank")])
-def test_six_late_steps_accuse_when_chance_gathers_them_in_one_run_of_a_thousand(
+def test_six_late_steps_name_when_chance_gathers_them_in_one_run_of_a_thousand(
     among: int, kind: str
 ) -> None:
     """However dear they are: the fewer steps there were, the easier they fall side by side."""

@@ -128,7 +128,7 @@ def test_a_slow_rank_is_named_in_a_run_without_any_noise() -> None:
     assert verdict.ranks == (3,)
 
 
-def test_two_culprits_one_after_the_other_are_two_episodes() -> None:
+def test_two_slow_ranks_one_after_the_other_are_two_episodes() -> None:
     slow = (
         Slow(rank=0, from_step=50, until_step=130),
         Slow(rank=3, phase="data", from_step=200, until_step=260),
@@ -139,7 +139,7 @@ def test_two_culprits_one_after_the_other_are_two_episodes() -> None:
     assert "happened" not in " ".join(verdict.evidence)
 
 
-def test_who_cost_next_to_nothing_beside_the_culprit_is_an_episode_and_not_accused() -> None:
+def test_who_cost_next_to_nothing_beside_the_slow_ranks_is_an_episode_and_not_named() -> None:
     slow = (
         Slow(rank=0, from_step=50, until_step=200),
         Slow(rank=3, phase="data", seconds=0.02, from_step=240, until_step=250),

@@ -79,7 +79,7 @@ def test_every_split_is_the_published_one(
 
 
 @pytest.mark.parametrize("name", ["ms", "mw"])
-def test_what_the_culprits_explain_is_as_published(what_if: WhatIf, name: str) -> None:
+def test_what_the_slow_ranks_explain_is_as_published(what_if: WhatIf, name: str) -> None:
     explanation = what_if.stages[-1] if name == "ms" else what_if.worst
     assert {
         "tori": explanation.seconds,
@@ -134,7 +134,7 @@ def test_two_slow_ranks_that_share_neither_stage_nor_replica_are_both_named(tmp_
     assert (verdict.kind, verdict.ranks) == ("rank", (1, 10))
 
 
-def test_a_node_whose_ranks_are_all_slow_is_the_culprit(tmp_path: Path) -> None:
+def test_a_node_whose_ranks_are_all_slow_is_named(tmp_path: Path) -> None:
     job = SyntheticTrace(replicas=16, slow=dict.fromkeys(range(4, 8), 1.5), ranks_on_node=4)
     verdict = judged(job, tmp_path).verdict
     assert (verdict.kind, verdict.group, verdict.ranks) == ("group", "node-0001", (4, 5, 6, 7))

@@ -45,7 +45,7 @@ def _below(condition: _Late) -> Mapping[str, float]:
 
 @proves(Straggler)
 def straggler(condition: Straggler, timing: Timing) -> list[Case]:
-    culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
+    slow_rank = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
     pause = {"checkpoint": _extra_seconds(2 * condition.above_ratio)}
     whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
     late = {_LATE_RANK: _above(condition)}
@@ -53,7 +53,7 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
     def job(extra: _Extra, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
         return _straggling(timing, extra, places)
 
-    on_n1 = {**culprit, "node": "n1"}
+    on_n1 = {**slow_rank, "node": "n1"}
     series = job(late)
     longer = sum(_above(condition).values()) / sum(HEALTHY.values())
     seconds = timing.fires_by_seconds
@@ -65,7 +65,7 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
         Case(
             "one rank of a stage late",
             job(late, TWO_REPLICAS),
-            {**culprit, "node": "n2", "pp": "0"},
+            {**slow_rank, "node": "n2", "pp": "0"},
         ),
         Case("less late than that", job({_LATE_RANK: _below(condition)})),
         Case("one rank writes the checkpoint", job({_LATE_RANK: pause})),
@@ -83,7 +83,7 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
 
 @proves(StragglerNode)
 def straggler_node(condition: StragglerNode, timing: Timing) -> list[Case]:
-    culprit = {**JOB, "node": "n2", "phase": "backward"}
+    slow_rank = {**JOB, "node": "n2", "phase": "backward"}
     whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
     slightly = dict.fromkeys(_SLOW_NODE_RANKS, _below(condition))
 
@@ -92,9 +92,9 @@ def straggler_node(condition: StragglerNode, timing: Timing) -> list[Case]:
 
     served = [*job(whole_node), *_exchanges(timing, "independent")]
     return [
-        Case("all ranks of a node late", job(whole_node), culprit),
+        Case("all ranks of a node late", job(whole_node), slow_rank),
         Case("a node of slow workers of a parameter server", served),
-        Case("all stages of a node late", job(whole_node, TWO_REPLICAS), culprit),
+        Case("all stages of a node late", job(whole_node, TWO_REPLICAS), slow_rank),
         Case("less late than that", job(slightly)),
         Case("one of its ranks late", job({_LATE_RANK: _above(condition)})),
         Case("all ranks are alike", job({})),

@@ -12,8 +12,7 @@ from lockstep_records.files.jobs import find_job, list_attempts, newest_job
 from lockstep_records.text.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
-from lockstep_reports.readers import ADDRESSES, ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ADDRESSES, ReadOptions, read_source
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window, cut_before, cut_inside, parse_bound
 from lockstep_reports.render.board import write_board
@@ -107,11 +106,11 @@ def report(  # one parameter per option
             return
         paths = {name: path for name, path in formats.items() if path is not None}
         outputs = Outputs(paths=paths, board=board)
-        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
-        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
-        make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
+        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, signs_from=signs_from)
+        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
+        make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour)
         name, document = _make(source, against, options, make)
         _write(document, _add_default_page(outputs, name), signs_from)
     except (ValueError, OSError) as error:

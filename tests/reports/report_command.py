@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.recording.recording import Recording
 
 

@@ -16,8 +16,7 @@ import pytest
 import lockstep_reports
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.report import make_document
 
 from .synthetic_job import Slow, SyntheticJob

@@ -12,8 +12,7 @@ from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, read_page, read_rows
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.recording.recording import Recording
 
 from .jobs import JOB_ID, TINY, run_ranks, started

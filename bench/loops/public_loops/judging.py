@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.recording.recording import Recording
 from public_loops.cell import JOB_ID, Run
 from public_loops.plan import ENDS, LOOPS, SLOW_PHASE

@@ -7,6 +7,7 @@ from lockstep_catalogue import vocabulary
 from lockstep_outcomes.joblogs.model import Line
 from lockstep_reports.analysis.compare import Change
 from lockstep_reports.analysis.cost import Cause
+from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.standstills import Standstill
 from lockstep_reports.analysis.summary import Ending, RankSummary, StepSummary
 from lockstep_reports.document.what_if import WhatIfFigures
@@ -15,29 +16,6 @@ from lockstep_reports.recording.recording import Attempt
 from lockstep_reports.verdict.verdict import Verdict
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sign:
-    """Trouble on the node of a slow rank while it was slow.
-
-    Attributes:
-        cause: what it is, such as ``thermal_throttling``.
-        begin_time: first moment of it in the window, seconds since 1970; ``end_time`` is the last.
-        value: its highest value there, per second for what counts; ``unit`` names it.
-        source: address and series, or file, that recorded it.
-        proven: whether sign and slowness begin and end together, and no other node shows it.
-    """
-
-    cause: str
-    node: str
-    begin_time: float
-    end_time: float
-    value: float
-    unit: str
-    source: str
-    proven: bool
-    episode_start_step: int
 
 
 @dataclass(frozen=True, kw_only=True)

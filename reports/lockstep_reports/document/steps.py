@@ -10,6 +10,7 @@ import numpy as np
 from lockstep_outcomes.progress.job_goodput import WholeJob
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.cost import causes
+from lockstep_reports.analysis.signs import Sign, find_signs
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.document import published
@@ -39,8 +40,9 @@ _EPISODE_FIELDS = (
 )  # fmt: skip
 
 
-def document_steps(analysis: StepAnalysis, signs: Sequence[published.Sign] = ()) -> Document:
-    """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
+def document_steps(analysis: StepAnalysis) -> Document:
+    """The document on an analysis."""
+    signs = find_signs(analysis)
     replay = None if analysis.replayed is None else analysis.replayed.what_if
     what_if = None if replay is None else describe_replay(replay, analysis)
     all_findings = tuple(findings(analysis))
@@ -95,7 +97,7 @@ def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
 def _publish(
     analysis: StepAnalysis,
     finding: Finding,
-    signs: Sequence[published.Sign],
+    signs: Sequence[Sign],
     what_if: WhatIfFigures | None,
 ) -> published.StepsReport:
     steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment

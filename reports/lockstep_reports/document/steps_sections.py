@@ -7,6 +7,7 @@ from typing import Any
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.palette import STATE_COLOURS
 from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
+from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending, RankSummary
@@ -17,7 +18,6 @@ from lockstep_reports.document.missing_reasons import (
     why_no_phases,
 )
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
-from lockstep_reports.document.published import Sign
 from lockstep_reports.document.what_if import WhatIfFigures, name_ranks
 from lockstep_reports.verdict.verdict import slow_name
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural

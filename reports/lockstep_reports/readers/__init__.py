@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from lockstep_records.files.jobs import find_job
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window
 
@@ -30,6 +31,7 @@ class ReadOptions:
         job_id: job of a Prometheus; None when the server knows one job only.
         window: part of the recording to read.
         now_seconds: wall clock of the moment of reading.
+        signs_from: address of a Prometheus that knows the nodes; None asks none.
     """
 
     attempt: int | None = None
@@ -37,6 +39,7 @@ class ReadOptions:
     job_id: str | None = None
     window: Window = field(default_factory=Window)
     now_seconds: float = field(default_factory=time.time)
+    signs_from: str | None = None
 
 
 class ReaderModule(Protocol):
@@ -79,3 +82,39 @@ def find_reader(path: Path) -> ReaderModule | None:
             if reader.recognises(path):
                 return reader
     return None
+
+
+def read_source(source: str, options: ReadOptions) -> Recording | LogRecording:
+    """The recording behind a path, a job id or the URL of a Prometheus, with its nodes' series.
+
+    A path is read by the first reader that recognises its content.
+
+    Raises:
+        ValueError: nothing of that name exists, or it cannot be read; the text says why.
+        OSError: a file cannot be read.
+    """
+    recording = _read_steps(source, options)
+    if options.signs_from is None or isinstance(recording, LogRecording):
+        return recording
+    # httpx takes longer to import than a small report takes to write.
+    from lockstep_reports.readers.node_series import add_node_series  # noqa: PLC0415  # see above
+
+    return add_node_series(recording, options.signs_from)
+
+
+def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
+    if source.startswith(ADDRESSES):
+        # httpx takes longer to import than a small report takes to write.
+        from lockstep_reports.readers.prometheus import read_url  # noqa: PLC0415  # see above
+
+        return read_url(source, options)
+    path = Path(source)
+    if path.exists():
+        reader = find_reader(path.resolve())
+        if reader is not None:
+            return reader.read(path.resolve(), options)
+        if path.is_file():
+            raise ValueError(
+                f"{source} is of no kind that a report can be made from; give a job, trace or log"
+            )
+    return load_reader("jobs").read(find_job(source).resolve(), options)

@@ -1,7 +1,7 @@
 """One recording of a job, whatever source it was read from: all that an analysis needs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -27,6 +27,29 @@ class Attempt:
     outcome: Outcome | None
 
 
+Points = Sequence[tuple[float, float]]
+"""Times and values of a series."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSeries:
+    """A series of a job's nodes that shows one kind of trouble.
+
+    Attributes:
+        cause: name of the trouble.
+        source: address and metric.
+        least: value that counts as a sign.
+        resolution_seconds: by how much either end of trouble may be off.
+    """
+
+    cause: str
+    source: str
+    unit: str
+    least: float
+    points_by_node: Mapping[str, Points]
+    resolution_seconds: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Recording:
     """What a report on steps is made from.
@@ -44,6 +67,7 @@ class Recording:
         own_times: whether durations are each rank's own, not levelled by collectives.
         flight_recorder_log: what Flight Recorder dumps hold of the last collectives; None without.
         collectives: collectives that several ranks recorded; None without.
+        node_series: series of trouble on the nodes, before, in and after the run.
     """
 
     source_kind: str
@@ -59,6 +83,7 @@ class Recording:
     own_times: bool = False
     flight_recorder_log: FlightRecorderLog | None = None
     collectives: CollectiveLog | None = None
+    node_series: tuple[NodeSeries, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

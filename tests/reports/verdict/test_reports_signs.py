@@ -2,15 +2,9 @@
 
 import pytest
 
-from lockstep_reports.analysis.signs import (
-    SERIES,
-    NodeSeries,
-    Points,
-    Span,
-    Spans,
-    activity,
-    is_proof,
-)
+from lockstep_reports.analysis.signs import Span, Spans, activity, is_proof
+from lockstep_reports.readers.node_series import SERIES, Trouble
+from lockstep_reports.recording.recording import Points
 
 EPISODE, RECORDED = Span(1000.0, 2000.0), Span(0.0, 3000.0)
 SPANS = Spans(EPISODE, RECORDED, 70.0)
@@ -54,7 +48,7 @@ def test_an_episode_that_fills_the_recording_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("row", SERIES, ids=lambda row: row.cause)
-def test_every_series_is_asked_for_by_node(row: NodeSeries) -> None:
+def test_every_series_is_asked_for_by_node(row: Trouble) -> None:
     query = row.query(("n0", "n1"), "60s")
     assert 'node=~"n0|n1"' in query
     assert "by (node" in query

@@ -10,8 +10,7 @@ import pytest
 
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.advice import step_advice
-from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.source import read_source
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.operations import CLIP, OperationTrace
 from lockstep_reports.recording.recording import Recording

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -163,24 +161,3 @@ def test_names_from_pages_are_text_in_the_page_and_in_the_terminal(
     assert "&lt;script&gt;alert(1)" in page.read_text()
     assert "\x1b" not in result.output
     assert "[red]" in result.output
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
-def test_the_page_draws_itself_in_a_browser_without_a_network(
-    page_root: Path, tmp_path: Path
-) -> None:
-    SyntheticJob(job_id="drawn", slow=(Slow(rank=1),)).write(page_root)
-    page = tmp_path / "r.html"
-    run_report("drawn", "--html", str(page))
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --virtual-time-budget=5000"
-    offline = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
-    drawn = subprocess.run(
-        ["chromium", *flags.split(), *offline, "--dump-dom", page.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=50,
-    ).stdout
-    assert drawn.count('class="main-svg"') >= 3
-    assert "hm" in drawn
-    assert "heatmaplayer" in drawn

@@ -113,7 +113,7 @@ def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_with_their_owner
 
     assert Sender(EventSpool(tmp_path, None), ADDRESS, ("east", "n1"), send).run_once()
     delivery = json.loads(bodies[0])
-    assert delivery["events"] == [document | {"owner": os.getuid()}]
+    assert delivery["events"] == [document | {"owner": os.getuid(), "version": 1}]
     assert (delivery["cluster"], delivery["node"]) == ("east", "n1")
 
 

@@ -8,18 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lockstep_records.events.event import Event, append_event
-from lockstep_reports.analysis.summary import StepSummary
 from lockstep_reports.document import timeline
-from lockstep_reports.document.comparison import compare
-from lockstep_reports.document.model import Card, Document, Row, Section, Share, Shares, Table
-from lockstep_reports.document.published import Report
-from lockstep_reports.render import html, json_text, markdown, perfetto
-from lockstep_reports.render.terminal import show
-from lockstep_reports.verdict.verdict import Verdict
 
 from ..report_command import run_report
 from ..synthetic_job import Slow, SyntheticJob
@@ -152,66 +144,3 @@ def test_json_loads_neither_pictures_nor_a_client() -> None:
         [sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=50
     )
     assert done.stderr.strip() == "[]"
-
-
-QUEUE = Document(
-    name="job q",
-    headline="The job waited 3 h in the queue.",
-    severity="stopped",
-    story="Nobody was slow.",
-    cards=(Card("3 h", "in the queue", ""),),
-    sections=(
-        Section(
-            title="The queue",
-            blocks=(
-                ("It was long.",),
-                Table(("what", "seconds"), (Row(("waited", "10800"), is_marked=True),), 1),
-                Shares((Share("idle", "#ffffff", 10_800.0, 1.0),)),
-            ),
-        ),
-    ),
-    advice=("Ask for fewer nodes.",),
-    published=Report(
-        headline="The job waited 3 h in the queue.",
-        severity="stopped",
-        world_size=None,
-        outcome="cancelled",
-        verdict=Verdict(kind="nobody", evidence=("The queue was long.",)),
-        steps=StepSummary(
-            count=0, first=None, last=None, median_seconds=None, p95_seconds=None, spikes=()
-        ),
-        startup_seconds=None,
-        run_seconds=None,
-        wall_seconds=None,
-        seconds_after_last_progress=None,
-        first_sign=None,
-        last_progress=None,
-        last_sign=None,
-        lost_seconds=None,
-        goodput={},
-        notes=(),
-        unknown={"steps": "no step was run"},
-    ),
-    durations={"step": np.zeros(0)},
-    key_figures={"queue_seconds": 10_800.0},
-    trace_events=lambda: [{"ph": "i", "name": "queued", "pid": 1, "tid": 0, "ts": 0.0}],
-)
-
-
-def test_a_document_of_a_third_kind_needs_no_change_in_a_renderer(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    document = compare(QUEUE, QUEUE, "itself")
-    payload = json.loads(json_text.render(document, ANY))
-    assert payload["comparison"]["figures"]["queue_seconds"]["after"] == 10_800
-    assert payload["unknown"] == {"steps": "no step was run"}
-    page, text_for_trackers = html.render(document, ANY), markdown.render(document, ANY)
-    for text in (page, text_for_trackers):
-        for words in ("Ask for fewer nodes.", "no step was run", "It was long.", "10800"):
-            assert words in text
-    assert text_for_trackers.startswith(f"# {document.headline}")
-    assert b"queued" in perfetto.render(document, ANY)
-    show(document)
-    output = capsys.readouterr().out
-    assert document.headline in output
-    assert "The queue: idle 100%." in output

@@ -166,12 +166,6 @@ def test_a_wrong_environment_is_reported_by_its_rank(
     assert "Traceback" not in outcome.output
 
 
-def test_an_impossible_environment_is_reported_by_any_rank(memory: Path) -> None:
-    outcome = run_rank("", memory, RANK="2", WORLD_SIZE="2")
-    assert outcome.codes == (2,)
-    assert "RANK 2 is outside WORLD_SIZE 2" in outcome.output
-
-
 @pytest.mark.parametrize("text", ["boom:rank=0,step=1", "kill:rank=2,step=1", "kill:rank=0,step=7"])
 def test_an_impossible_fault_ends_the_command_before_a_rank_starts(text: str, memory: Path) -> None:
     command = ["train", "--nproc-per-node", "2", "--dir", str(memory), *TINY.split()]

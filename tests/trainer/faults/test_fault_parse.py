@@ -5,7 +5,6 @@ import pytest
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.inject import check_faults, faults_of
 from lockstep_trainer.faults.kind import Fault
-from lockstep_trainer.faults.kinds import KINDS
 from lockstep_trainer.faults.parse import parse_all
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
@@ -143,16 +142,3 @@ def test_a_large_disk_is_not_filled() -> None:
     config = TrainConfig(fault=("full-disk:rank=0,step=2",), checkpoint_dir=Path("/"))
     with pytest.raises(ValueError, match="mount one of 256 MiB or less there"):
         check_faults(config, Layout(world_size=1))
-
-
-def test_faults_become_flags_again() -> None:
-    config = TrainConfig(fault=("kill:rank=0,step=1", "stop:rank=0,step=2"), fault_seed=3)
-    assert config.as_arguments() == [
-        *("--fault", "kill:rank=0,step=1", "--fault", "stop:rank=0,step=2"),
-        *("--fault-seed", "3"),
-    ]
-
-
-def test_every_kind_takes_effect_in_a_step_or_at_the_start() -> None:
-    assert all((kind.in_step is None) != (kind.at_start is None) for kind in KINDS.values())
-    assert all(name == kind.name for name, kind in KINDS.items())

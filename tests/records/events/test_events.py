@@ -1,7 +1,6 @@
 """Events of a job: what is appended is read, and hostile lines harm nobody."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +97,10 @@ def test_a_line_that_is_no_event_is_left_out_and_the_others_stay(
     assert [event.id for event in read_events(tmp_path)] == ["before", "behind"]
 
 
-def test_no_more_than_sixteen_mebibytes_are_read(tmp_path: Path) -> None:
-    with (tmp_path / FILE_NAME).open("wb") as file:
-        file.write(sound().encode() + b"\n")
-        file.truncate(1 << 33)
-    assert len(read_events(tmp_path)) == 1
-
-
-def test_what_is_no_file_has_no_events(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / FILE_NAME)
-    assert read_events(tmp_path) == []
-
-
 def test_a_job_is_finished_when_its_launcher_says_so() -> None:
     events = [Event(kind=kind, job_id="job-a", attempt=0) for kind in KINDS]
     assert is_finished(events)
     assert not is_finished(events[:-1])
-
-
-def test_the_file_of_events_is_closed_to_others(tmp_path: Path) -> None:
-    append_event(tmp_path / "job-a", Event(kind="job_started", job_id="job-a", attempt=0))
-    assert (tmp_path / "job-a" / FILE_NAME).stat().st_mode & 0o777 == 0o640
 
 
 def test_a_requeue_after_the_end_makes_the_job_run_again() -> None:

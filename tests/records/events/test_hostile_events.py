@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,17 +84,6 @@ def test_what_a_writer_appends_every_reader_takes(tmp_path: Path) -> None:
     assert (len(found.fields["reason"]), found.fields["last_step"], found.fields["x"]) == (
         4096, None, None,
     )  # fmt: skip
-
-
-def test_of_a_file_of_any_length_the_start_and_the_end_are_read(tmp_path: Path) -> None:
-    path = file_of(tmp_path, "long")
-    append_event(path.parent, event("long", 1, "job_started"))
-    with path.open("ab") as file:
-        file.write(b"{}\n" * 10_000_000)
-    append_event(path.parent, event("long", 2, "job_finished", outcome="failed"))
-    begin = time.process_time()
-    assert [found.kind for found in read_events(path.parent)] == ["job_started", "job_finished"]
-    assert time.process_time() - begin < 3.0
 
 
 @pytest.mark.parametrize("kind", ["link", "hard_link", "fifo", "folder"])

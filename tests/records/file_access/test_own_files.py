@@ -16,7 +16,7 @@ from lockstep_records.files.jobs import create_job_folder, page_path
 from lockstep_records.files.last_output import OutputRing
 from lockstep_records.files.operations import OperationWriter
 from lockstep_records.files.rank_files import write_rank_file
-from lockstep_records.files.spans import Span, SpanSpool, read_spans, spool_path
+from lockstep_records.files.spans import Span, SpanSpool, spool_path
 from lockstep_records.files.switches import Switches, read_switches, write_switches
 from lockstep_records.page.writer import NoPageError, PageWriter
 
@@ -202,10 +202,3 @@ def test_notes_of_the_archive_go_into_no_folder_behind_a_link(memory: Path) -> N
         note_archive(memory, ["b"])
     assert [path.name for path in (memory / "elsewhere").iterdir()] == ["a"]
     assert archived_jobs(memory) is None
-
-
-def test_a_span_is_read_back_from_the_spool_of_its_rank(memory: Path) -> None:
-    page = memory / "0" / "rank-00000.page"
-    page.parent.mkdir()
-    _write_span(page)
-    assert read_spans(spool_path(page)) == [SPAN]

@@ -1,16 +1,24 @@
-"""What the docs name is there: links, commands and their options; and each page is reached."""
+"""Links, files, metrics, commands and options that the docs name exist; each page is reached."""
 
 import re
+import subprocess
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
+
+from lockstep_catalogue import METRIC_BY_NAME, RECORDED
 
 REPOSITORY = Path(__file__).parents[2]
 FRONT = sorted(REPOSITORY.glob("*.md"))
 PAGES = sorted([*FRONT, *(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("alerts/**/*.md")])
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"\blockstep ([a-z]+)\b([^`\n|]*)")
+# A file by its path, or by the end of it; a folder between backticks. Capitals stand for a name.
+FILE = re.compile(r"(?<![\w/.:*}-])((?:[\w.-]+/)+[\w-]+\.(?:py|yaml|md|c|h|sh|svg|toml))\b")
+FOLDER = re.compile(r"`((?:[\w.-]+/)+)`")
+GONE = re.compile(r"at commit [0-9a-f]{7}")
+METRIC = re.compile(r"`([a-z_:]*\blockstep_[a-z0-9_:]+)(?=[`{\[])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMANDS = {entry.name: entry for entry in entry_points(group="lockstep.commands")}
 
@@ -37,6 +45,44 @@ def options_of(command: click.Command) -> set[str]:
 def test_every_link_leads_to_something() -> None:
     broken = [(by_path(page), link) for page in PAGES for link in links(page) if not link.exists()]
     assert broken == []
+
+
+def _paths() -> set[str]:
+    """The files and folders of the tree."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    files = {f"/{name}" for name in listing.splitlines() if (REPOSITORY / name).exists()}
+    return files | {f"{folder}/" for name in files for folder in map(str, Path(name).parents)}
+
+
+def test_every_file_that_a_page_names_is_in_the_tree() -> None:
+    ends = {path[at:] for path in _paths() for at, letter in enumerate(path) if letter == "/"}
+    missing = [
+        (by_path(page), name)
+        for page in PAGES
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if not GONE.search(line)
+        for name in (*FILE.findall(LINK.sub("", line)), *FOLDER.findall(line))
+        if f"/{name}" not in ends and "..." not in name and not re.search(r"\b[A-Z]{3,}", name)
+    ]
+    assert missing == []
+
+
+def test_every_metric_that_a_page_names_is_declared() -> None:
+    packages = {path.name for path in REPOSITORY.glob("*/lockstep_*")}
+    declared = {*METRIC_BY_NAME, *(series.name for series in RECORDED), *packages}
+    undeclared = [
+        (by_path(page), name)
+        for page in PAGES
+        for name in METRIC.findall(page.read_text(encoding="utf-8"))
+        if not {name, re.sub("_(bucket|sum|count)$", "", name)} & declared
+    ]
+    assert undeclared == []
 
 
 def test_every_option_that_stands_beside_a_command_is_one_of_its() -> None:

@@ -1,14 +1,17 @@
-"""Types of command-line options that several commands share: numbers, durations, addresses."""
+"""Types of options that several commands share: numbers, durations, addresses, rate cards."""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 import click
 
 from lockstep_records.text.durations import REMEDY, format_duration, parse_duration
 
 _HIGHEST_PORT = 65_535
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
@@ -95,3 +98,33 @@ def read_address(text: str) -> tuple[str, int]:
             f"{text!r} is not HOST:PORT with a port up to {_HIGHEST_PORT}, such as 127.0.0.1:9440"
         )
     return host, int(port)
+
+
+rates_option = click.option(
+    "--rates",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="LOCKSTEP_LEDGER_RATES",
+    help="Rate card in YAML; where it has no rate, the price that the job declares holds.",
+)
+
+
+def timezone_option(help_text: str) -> Callable[[Command], Command]:
+    """Adds ``--timezone``; its value is a ``ZoneInfo``."""
+    return click.option(
+        "--timezone",
+        "zone",
+        type=Parsed("NAME", _read_zone),
+        envvar="LOCKSTEP_LEDGER_TIMEZONE",
+        default="UTC",
+        show_default=True,
+        help=help_text,
+    )
+
+
+def _read_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(
+            f"{name!r:.80} is not a time zone of this machine; write a name such as Europe/Berlin."
+        ) from error

@@ -17,8 +17,6 @@ _COMMANDS = {
     "review": "review:review",
     "costs": "bills:costs",
     "statement": "bills:statement",
-    "close": "bills:close",
-    "correct": "bills:correct",
     "export": "export:export",
     "backup": "backup:backup",
     "restore": "backup:restore",

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 import click
 
@@ -41,25 +40,6 @@ store_option = click.option(
     help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
 )
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")
-rates_option = click.option(
-    "--rates",
-    type=FILE,
-    envvar="LOCKSTEP_LEDGER_RATES",
-    help="Rate card in YAML; without it the price that a job declares holds.",
-)
-
-
-def timezone_option(help_text: str) -> Callable[[Command], Command]:
-    """Adds ``--timezone``; its value is a ``ZoneInfo``."""
-    return click.option(
-        "--timezone",
-        "zone",
-        type=Parsed("NAME", _read_zone),
-        envvar="LOCKSTEP_LEDGER_TIMEZONE",
-        default="UTC",
-        show_default=True,
-        help=help_text,
-    )
 
 
 def follow_options(command: Command) -> Command:
@@ -76,12 +56,3 @@ def follow_options(command: Command) -> Command:
     )
     url = click.option("--url", required=True, help="The ledger, such as http://127.0.0.1:9450.")
     return url(token(cluster(command)))
-
-
-def _read_zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError(
-            f"{name!r:.80} is not a time zone of this machine; write a name such as Europe/Berlin."
-        ) from error

@@ -17,9 +17,7 @@ from pathlib import Path
 import click
 import uvicorn
 
-from lockstep_ledger.billing.months import list_closed
 from lockstep_ledger.merge.settlement import SettleTimeouts
-from lockstep_ledger.money.rate_card import read_rate_card
 from lockstep_ledger.store.checkpoint import checkpoint_beside
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
@@ -32,6 +30,8 @@ from lockstep_ledger.web.connections import KEEP_ALIVE_SECONDS, Connections
 from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.server import BoundedServer
+from lockstep_outcomes.prices.price import Pricing
+from lockstep_outcomes.prices.rate_card import read_rate_card
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HOLD_FACTOR = 1.5
@@ -124,15 +124,15 @@ def run(settings: Settings) -> None:
 @contextmanager
 def _ledger(settings: Settings) -> Iterator[Parts]:
     """The parts of a ledger over its store, running."""
-    card = read_rate_card(settings.rates)
+    pricing = Pricing(read_rate_card(settings.rates), settings.zone)
     engine = open_store(settings.store)
     try:
-        with engine.connect() as connection:
-            list_closed(connection, settings.zone)
         clusters = frozenset(settings.clusters)
         writer = SharedWriter(
             engine,
-            lambda own: StoreWriter(own, settings.timeouts, settings.groups, clusters=clusters),
+            lambda own: StoreWriter(
+                own, settings.timeouts, settings.groups, clusters=clusters, pricing=pricing
+            ),
             Retention(settings.keep_events_seconds, settings.keep_names_seconds),
         )
         is_shareable = engine.dialect.name == "postgresql"
@@ -144,8 +144,7 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
             group_commit.start()
             windows.start()
             try:
-                parts = (engine, writer, group_commit, windows, clusters)
-                yield Parts(*parts, card=card, zone=settings.zone)
+                yield Parts(engine, writer, group_commit, windows, clusters, pricing)
             finally:
                 windows.stop()
                 if group_commit.is_alive:

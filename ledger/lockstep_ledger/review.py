@@ -176,8 +176,8 @@ def _costs(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Sums by currency, never over two."""
     costs: dict[str, float] = defaultdict(float)
     for row in rows:
-        if row["cost"]:
-            costs[row["currency"]] += row["cost"]
+        for currency, amount in row["costs"].items():
+            costs[currency] += amount
     return dict(costs)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -28,9 +27,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     body = [list(row) for row in rows]
     table = Table(title=Text(printable(title)), title_justify="left")
     for position, column in enumerate(columns):
-        numeric = all(isinstance(row[position], int | float | Decimal) for row in body) and bool(
-            body
-        )
+        numeric = all(isinstance(row[position], int | float) for row in body) and bool(body)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in body:
         table.add_row(*(_cell(value) for value in row))
@@ -74,7 +71,5 @@ def percent(good: float, total: float) -> str:
 def _cell(value: object) -> Text:
     if value is None:
         return Text()
-    if isinstance(value, Decimal):
-        return Text(f"{value:,}")
     text = f"{value:,.2f}" if isinstance(value, float) else printable(str(value))
     return Text(text, style=_COLORS.get(text, ""))

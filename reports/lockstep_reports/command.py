@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 
 import click
 
-from lockstep_cli.options import FiniteRange
+from lockstep_cli.options import FiniteRange, rates_option, timezone_option
+from lockstep_outcomes.prices.price import Pricing
+from lockstep_outcomes.prices.rate_card import read_rate_card
 from lockstep_records.files.jobs import find_job, list_attempts, newest_job
 from lockstep_records.text.printable import printable
 from lockstep_reports.document.comparison import compare
@@ -63,8 +66,10 @@ _BASELINE = "baseline"
 @click.option(
     "--price-per-gpu-hour",
     type=FiniteRange(0),
-    help="Price of one GPU for an hour, in any currency; with it the loss is shown in money too.",
+    help="The job's own price of a GPU-hour, where neither the rate card nor the job states one.",
 )
+@rates_option
+@timezone_option("Time zone of the days from which rows of the rate card hold.")
 @click.option(
     "--signs-from",
     metavar="URL",
@@ -88,6 +93,8 @@ def report(  # one parameter per option
     against: str | None,
     export: Path | None,
     price_per_gpu_hour: float | None,
+    rates: Path | None,
+    zone: tzinfo,
     signs_from: str | None,
     board: Path | None,
     **formats: Path | None,
@@ -102,15 +109,15 @@ def report(  # one parameter per option
     try:
         source = source or _find_newest()
         if export is not None:
-            _export(source, attempt, export)
-            return
-        paths = {name: path for name, path in formats.items() if path is not None}
+            return _export(source, attempt, export)
+        paths = {name: path for name, path in formats.items() if path}
         outputs = Outputs(paths=paths, board=board)
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, signs_from=signs_from)
         options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
-        make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour)
+        pricing = Pricing(read_rate_card(rates), zone, price_per_gpu_hour)
+        make = partial(make_document, pricing=pricing)
         name, document = _make(source, against, options, make)
         _write(document, _add_default_page(outputs, name), signs_from)
     except (ValueError, OSError) as error:

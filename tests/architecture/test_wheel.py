@@ -137,7 +137,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
         (("alerts",), "rich", "alerts"),
         (("stack",), "rich", "alerts"),
         (("dashboards",), "yaml", "dashboards"),
-        (("report", "x"), "numpy", "reports"),
+        (("report", "x"), "msgspec", "reports"),
         (("top", "--once"), "numpy", "reports"),
         (("agent", "--once"), "prometheus_client", "agent"),
         (("doctor",), "rich", "agent"),

@@ -8,14 +8,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Metric
-from lockstep_ledger.money.rate_card import RateCard
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
@@ -23,6 +21,7 @@ from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
+from lockstep_outcomes.prices.price import Pricing
 
 JSON = {"Content-Type": "application/json"}
 LIVE_CHECK = Path(__file__).parent.parent / "agent" / "livecheck.py"
@@ -46,17 +45,19 @@ def application(
     readers: Tokens | None = None,
     clusters: frozenset[str] = frozenset({"east"}),
     *,
-    card: RateCard | None = None,
-    zone: tzinfo = UTC,
+    pricing: Pricing | None = None,
     **limits: Any,
 ) -> Iterator[tuple[TestClient, Parts, Application]]:
     """The application over a store, without a socket."""
     engine = open_store(store)
     groups = [("east", "", "", "")]
-    writer = SharedWriter(engine, lambda own: StoreWriter(own, None, groups, clusters=clusters))
+    pricing = pricing or Pricing()
+    writer = SharedWriter(
+        engine, lambda own: StoreWriter(own, None, groups, clusters=clusters, pricing=pricing)
+    )
     windows = WindowReader(engine, clusters=clusters)
     commits = GroupCommit(writer)
-    parts = Parts(engine, writer, commits, windows, clusters, card or RateCard(), zone)
+    parts = Parts(engine, writer, commits, windows, clusters, pricing)
     writer.start()
     parts.group_commit.start()
     parts.windows.refresh()

@@ -78,7 +78,7 @@ def test_a_job_is_shown_with_attempts_states_and_timeline(store: str) -> None:
     assert table.startswith("job-1 on east: failed infra xid")
     assert "productive │      2.67 │ 33.3%" in table
     document = json.loads(printed("job", "job-1", "--store", store, "--json"))
-    assert document["cost"] == 16.0
+    assert document["costs"] == {"EUR": 16.0}
     assert len(document["timeline"]) == 5
 
 

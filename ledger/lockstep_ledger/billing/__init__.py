@@ -1,1 +1,1 @@
-"""Bills of a store: GPU time of its jobs, months that are closed, corrections, what readers get."""
+"""Bills of a store: GPU time of its jobs as lines, costs, budgets and capacity."""

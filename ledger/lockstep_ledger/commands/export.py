@@ -67,6 +67,7 @@ def _batches(connection: Connection, what: str) -> Iterator[list[dict[str, Any]]
         rows = [dict(row) for row in partition]
         for row in rows if what == "jobs" else ():
             del row["facts"]
+            row["costs"] = json.dumps(row["costs"])
             goodput = json.loads(row.pop("state"))["goodput"]
             row.update(
                 {f"{state}_gpu_seconds": goodput.get(state, 0.0) for state in GOODPUT_STATES}

@@ -14,10 +14,10 @@ import click
 import httpx
 from sqlalchemy import Engine
 
-from lockstep_cli.options import bad_input
+from lockstep_cli.options import bad_input, timezone_option
 from lockstep_ledger.importers.files import SOURCES, Source, read_documents
 from lockstep_ledger.ingest.document import VERSION, read_delivery
-from lockstep_ledger.options import FILE, LABEL_VALUE, store_option, timezone_option
+from lockstep_ledger.options import FILE, LABEL_VALUE, store_option
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter

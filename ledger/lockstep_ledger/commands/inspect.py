@@ -66,7 +66,7 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
             job["outcome"], job["failure_class"], job["cause"], job["cause_node"],
             format_time(job["started"]), format_time(job["ended"]),
             job["gpu_seconds"] / _HOUR_SECONDS,
-            money({job["currency"]: job["cost"]}) if job["cost"] else "",
+            money(job["costs"]),
         )
         for job in page.jobs
     ]  # fmt: skip

@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
-from lockstep_cli.options import DurationRange, FiniteRange, Parsed, read_address
-from lockstep_ledger.options import (
-    FILE,
-    HOST,
-    LABEL_VALUE,
+from lockstep_cli.options import (
+    DurationRange,
+    FiniteRange,
+    Parsed,
     rates_option,
-    store_option,
+    read_address,
     timezone_option,
 )
+from lockstep_ledger.options import FILE, HOST, LABEL_VALUE, store_option
 
 _DAY_SECONDS = 86_400.0
 # The longest window counts rows of 28 days, which events may still change.

@@ -12,7 +12,11 @@ from lockstep_ledger.merge.spans import WindowRow
 Checkpoints = Callable[[float], tuple[int, float, float]]
 Counts = dict[tuple[str, ...], float]
 """Amount by name of the counter and label values behind those of the group."""
-_RESTORES = {"resumed": "ok", "fallback": "fallback", "restore_failed": "failed"}
+_RESTORES = {
+    "resumed": (counted.RESUMES, "ok"),
+    "fallback": (counted.RESUMES, "fallback"),
+    "restore_failed": (counted.RESUMES, "failed"),
+}
 _MIN_CHECKPOINTS = 2
 
 
@@ -38,11 +42,11 @@ def counts_of(record: Record) -> Counts:
         if amount:
             found[metric.name, *labels] = found.get((metric.name, *labels), 0.0) + amount
 
-    for state, seconds in record.goodput.items():
-        add(counted.GPU_SECONDS, seconds, state)
+    for metric, amounts in ((counted.GPU_SECONDS, record.goodput), (counted.COST, record.costs)):
+        for label, amount in amounts.items():
+            add(metric, amount, label)
     add(counted.JOBS_STARTED, float(record.started is not None))
     add(counted.ATTEMPTS_STARTED, record.attempts)
-    add(counted.COST, record.cost, record.currency)
     add(counted.PREEMPTIONS, record.preemptions)
     lost = sum(run.lost_gpu_seconds for run in record.runs if run.is_preempted)
     add(counted.PREEMPTION_LOST, lost)
@@ -50,10 +54,8 @@ def counts_of(record: Record) -> Counts:
         if run.requeued_after:
             add(counted.REQUEUES, 1.0, run.requeued_after)
     for name, number in record.checkpoint_counts.items():
-        if name in _RESTORES:
-            add(counted.RESUMES, number, _RESTORES[name])
-        else:
-            add(counted.CHECKPOINTS, number, name)
+        metric, label = _RESTORES.get(name, (counted.CHECKPOINTS, name))
+        add(metric, number, label)
     if record.outcome is not None:
         labels = (record.outcome, record.failure_class or "none")
         add(counted.JOBS_FINISHED, 1.0, *labels)

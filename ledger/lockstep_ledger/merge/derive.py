@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep_ledger.merge.facts import JobFacts
-from lockstep_ledger.merge.gpu_time import cost_of, gpus_of, micros_of, states_of
+from lockstep_ledger.merge.gpu_time import gpus_of, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
 from lockstep_ledger.merge.record import Record, RunRecord
@@ -103,7 +103,7 @@ class Derivation:
                 run.end = max(run.end, span.heard)
         newest = record.runs[-1]
         newest.states = states_of(run.micros, run, facts, is_over=False)
-        newest.cost, newest.end_time = cost_of(facts, newest.states), run.end
+        newest.end_time = run.end
         self._count(record)
         self._sum(record)
         record.settle_at = self._settlement.settle_at(self._outcome)
@@ -162,7 +162,6 @@ class Derivation:
             is_preempted=run.is_preempted,
             lost_gpu_seconds=self._lost(run) if run.is_preempted or has_failed else 0.0,
             states=states,
-            cost=cost_of(self._facts, states),
         )
 
     def _requeued_after(self, index: int) -> str:
@@ -195,7 +194,6 @@ class Derivation:
                 goodput[state] = goodput.get(state, 0.0) + seconds
         record.goodput = {state: seconds for state, seconds in goodput.items() if seconds}
         record.gpu_seconds = sum(record.goodput.values())
-        record.cost = sum(run.cost for run in runs)
         record.run_number = sum(run.has_start for run in runs)
         record.attempts = sum(len(run.attempts) for run in runs)
         record.requeues = sum(bool(run.requeued_after) for run in runs)

@@ -1,4 +1,4 @@
-"""GPU time of runs by goodput state, and what it costs."""
+"""GPU time of runs by goodput state."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from lockstep_ledger.merge.runs import Run
 from lockstep_ledger.merge.spans import Span
 from lockstep_outcomes.progress.ettr import JobGoodput
 
-_HOUR_SECONDS, _MICROSECONDS = 3600.0, 1_000_000
+_MICROSECONDS = 1_000_000
 States = dict[str, float]
 
 
@@ -42,11 +42,6 @@ def gpus_of(run: Run, facts: JobFacts) -> float:
     if run.spans:
         return sum(span.find_gpus(facts.gpus_of_node) for span in run.newest)
     return facts.scheduler_word("num_gpus", run.scheduler_end) or 0.0
-
-
-def cost_of(facts: JobFacts, states: Mapping[str, float]) -> float:
-    """Money that the GPU time of a run costs, at the price that the job declares."""
-    return sum(states.values()) / _HOUR_SECONDS * (facts.word("price_per_gpu_hour") or 0.0)
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:

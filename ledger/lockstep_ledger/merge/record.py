@@ -4,6 +4,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
+
 Status = Literal["pending", "running", "ended", "finished"]
 """``ended``: some nodes or all have ended, and the outcome may still change."""
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -34,7 +36,6 @@ class RunRecord(msgspec.Struct):
     is_preempted: bool
     lost_gpu_seconds: float
     states: dict[str, float]
-    cost: float
 
 
 class Record(msgspec.Struct):
@@ -43,6 +44,8 @@ class Record(msgspec.Struct):
     Attributes:
         ids: all by which it is found.
         expected_nodes: how many nodes the job has by its own word; None where nobody says.
+        price_per_gpu_hour, currency: as the job declares them; ``costs`` are by currency, at the
+            prices of the rate card of this digest, or at the declared one.
         run_begin: of the newest run.
         machines, machine_gpus: nodes of the newest run, and their GPUs.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
@@ -93,7 +96,8 @@ class Record(msgspec.Struct):
     last_checkpoint_step: int | None = None
     gpu_seconds: float = 0.0
     lost_gpu_seconds: float = 0.0
-    cost: float = 0.0
+    costs: dict[str, float] = {}
+    rate_card: str = ""
     goodput: dict[str, float] = {}
     settle_at: float | None = None
     silent_nodes: list[str] = []
@@ -109,6 +113,23 @@ class Record(msgspec.Struct):
     def group(self) -> tuple[str, str, str, str]:
         """Label values by which it is counted."""
         return self.cluster, self.queue, self.project, self.job_class
+
+
+def priced_job(record: Record) -> PricedJob:
+    """What the price of a job depends on."""
+    price = record.price_per_gpu_hour
+    declared = None if price is None else Price(price, record.currency)
+    return PricedJob(record.project, record.gpu_model, declared)
+
+
+def price(record: Record, pricing: Pricing) -> None:
+    """Fills in what the GPU time of all runs costs."""
+    job, costs = priced_job(record), dict[str, float]()
+    for run in record.runs:
+        amounts = pricing.costs(job, run.begin, run.end_time, sum(run.states.values()))
+        for currency, amount in amounts.items():
+            costs[currency] = costs.get(currency, 0.0) + amount
+    record.costs, record.rate_card = costs, pricing.digest
 
 
 record_of_json = msgspec.json.Decoder(Record).decode

@@ -11,8 +11,7 @@ from lockstep_ledger.merge.record import Record
 
 _WATCHED = (
     "outcome", "failure_class", "cause", "cause_node", "project", "queue", "started", "ended",
-    "attempts", "requeues", "preemptions", "resumes", "checkpoints", "gpu_seconds", "cost",
-    "currency",
+    "attempts", "requeues", "preemptions", "resumes", "checkpoints", "gpu_seconds", "costs",
 )  # fmt: skip
 """Fields of a finished job whose change is an amendment."""
 _NOISE = 1e-6
@@ -70,6 +69,14 @@ def _amended_fields(before: Record | None, record: Record) -> Iterator[Change]:
         return
     for name in ("status", *_WATCHED):
         was, now = getattr(before, name), getattr(record, name)
-        is_number = isinstance(was, float) and isinstance(now, float)
-        if was != now and not (is_number and abs(was - now) <= _NOISE):
+        if not _is_same(was, now):
             yield {"field": name, "before": was, "after": now}
+
+
+def _is_same(was: Any, now: Any) -> bool:
+    """Whether values are equal, but for the rounding of sums."""
+    if isinstance(was, dict) and was.keys() == now.keys():
+        return all(_is_same(was[name], now[name]) for name in was)
+    if isinstance(was, float) and isinstance(now, float):
+        return abs(was - now) <= _NOISE
+    return bool(was == now)

@@ -104,6 +104,7 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
         **{name: value for name, value in record.items() if name not in _INTERNAL_FIELDS},
+        "rate_card": row.rate_card,
         **ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(timeline),
         "expectation": asdict(expectation(interruptions_of(record))),

@@ -54,7 +54,7 @@ jobs = sa.Table(
     sa.Column("ended", sa.Double),
     sa.Column("updated", sa.Double, nullable=False),
     sa.Column("gpu_seconds", sa.Double, nullable=False),
-    sa.Column("cost", sa.Double, nullable=False),
+    sa.Column("costs", sa.JSON, nullable=False),
     sa.Column("settle_at", sa.Double),
     sa.Column("counted", sa.Boolean, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
@@ -63,8 +63,8 @@ jobs = sa.Table(
     # The writer's own: ``state`` is the record for readers.
     sa.Column("facts", sa.Text, nullable=False),
     sa.Column("run_begin", sa.Double),
-    # Of the cost; a job that is priced in several has that of its newest price.
-    sa.Column("currency", _NAME, nullable=False),
+    # Digest of the newest card by which the costs hold.
+    sa.Column("rate_card", sa.String(16), nullable=False),
     sa.UniqueConstraint("cluster", "job_id", name="jobs_id"),
     sa.Index("jobs_by_status", "status", "number"),
     sa.Index("jobs_by_outcome", "outcome", "number"),
@@ -198,30 +198,3 @@ counter_bases = sa.Table(
     sa.Column("base", sa.Double, nullable=False),
 )
 """What a counter held when its store was restored: it is served as what it has grown by since."""
-
-closed_months = sa.Table(
-    "closed_months",
-    metadata,
-    sa.Column("month", sa.String(7), primary_key=True),
-    sa.Column("zone", sa.String(100), nullable=False),
-    sa.Column("rate_card", sa.String(16), nullable=False),
-    sa.Column("closed", sa.Double, nullable=False),
-    sa.Column("author", _NAME, nullable=False),
-)
-
-# Never changed and never deleted; what is wrong in a closed month is a line more in an open one.
-statement_lines = sa.Table(
-    "statement_lines",
-    metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("month", sa.String(7), nullable=False),
-    sa.Column("corrects", sa.String(7), nullable=False),
-    sa.Column("job", sa.BigInteger, nullable=False),
-    sa.Column("project", _NAME, nullable=False),
-    sa.Column("currency", _NAME, nullable=False),
-    # As decimal text: no database of the two rounds it.
-    sa.Column("amount", sa.String(40), nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Index("statement_lines_by_month", "month"),
-    sa.Index("statement_lines_by_correction", "corrects"),
-)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
@@ -12,9 +13,10 @@ from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import body_of
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.plausible import Refused, implausible
+from lockstep_ledger.merge.record import Record, price
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import job_states, letters
-from lockstep_ledger.store.booking import Change, book
+from lockstep_ledger.store.booking import book
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import rows_by_name
 from lockstep_ledger.store.job_states import JobState
@@ -22,6 +24,7 @@ from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.joins import Joins, aliases_of
 from lockstep_ledger.store.known_jobs import KnownJobs
 from lockstep_ledger.store.tables import amendments, events, slo_events
+from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
 
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
@@ -63,6 +66,7 @@ class WriterState:
 
     timeouts: SettleTimeouts
     counters: Counters = field(default_factory=Counters)
+    pricing: Pricing = field(default_factory=Pricing)
     memory: KnownJobs = field(default_factory=KnownJobs)
     sequence: int = 0
     num_jobs: int = 0
@@ -109,6 +113,23 @@ class Transaction:
             connection.execute(_ADD_EVENTS, self._rows)
         for job in self._changed.values():
             self._derive(job, newest.get(job.number, last))
+        self._save()
+        for submission in self._submissions:
+            letters.keep(connection, submission.refused, submission.client, self._now_seconds)
+
+    def reprice(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Prices jobs by the rate card that holds now."""
+        state, reason = self._state, f"rate card {self._state.pricing.digest}"
+        state.memory.read(self._connection, keys)
+        for job in filter(None, map(state.memory.get, keys)):
+            assert job.record is not None
+            self._changed[job.number] = job
+            record = msgspec.structs.replace(job.record)
+            self._book(job, JobWork(job, self._connection, self._effects), record, reason, "")
+        self._save()
+
+    def _save(self) -> None:
+        state, connection = self._state, self._connection
         job_states.save(connection, self._changed.values(), self._new)
         state.counters.apply(self._effects, self._now_seconds)
         state.counters.save(connection)
@@ -116,8 +137,6 @@ class Transaction:
             connection.execute(_ADD_SLO_EVENTS, slo_rows)
         if self._amendments:
             connection.execute(_ADD_AMENDMENTS, self._amendments)
-        for submission in self._submissions:
-            letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
     def _accept(self, submission: Submission, event: Event) -> bool:
         state = self._state
@@ -144,21 +163,23 @@ class Transaction:
 
     def _derive(self, job: JobState, newest: Event) -> None:
         work = JobWork(job, self._connection, self._effects, self._state.timeouts)
-        record = work.run()
-        changes = book(job.facts, job.record, record, work.checkpoints, self._effects)
-        self._amendments += [self._amendment(job, change, newest) for change in changes]
-        job.record = record
+        late_seconds = newest.received_seconds - newest.time
+        source = newest.source or "the scheduler"
+        reason = f"{newest.kind} of {source} came {late_seconds:.0f} s after its time"
+        self._book(job, work, work.run(), reason, newest.id)
 
-    def _amendment(self, job: JobState, change: Change, event: Event) -> dict[str, Any]:
-        late_seconds = event.received_seconds - event.time
-        source = event.source or "the scheduler"
-        return {
-            "time": self._now_seconds,
-            "job": job.number,
-            **{name: value if name == "field" else str(value) for name, value in change.items()},
-            "why": f"{event.kind} of {source} came {late_seconds:.0f} s after its time",
-            "event_id": event.id,
-        }
+    def _book(
+        self, job: JobState, work: JobWork, record: Record, reason: str, event_id: str
+    ) -> None:
+        """Prices the new record of a job, counts what it adds, and notes what it amends."""
+        price(record, self._state.pricing)
+        audit = {
+            "time": self._now_seconds, "job": job.number, "why": reason, "event_id": event_id
+        }  # fmt: skip
+        for change in book(job.facts, job.record, record, work.checkpoints, self._effects):
+            texts = {name: str(value) for name, value in change.items()}
+            self._amendments.append({**audit, **texts})
+        job.record = record
 
 
 def _refuse(job: JobState, event: Event) -> Refused | None:

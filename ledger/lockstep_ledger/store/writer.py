@@ -4,16 +4,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Connection, Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.merge.precedence import SETTLED
+from lockstep_ledger.merge.record import price, record_of_json
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
+from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
+from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
 
 _log = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ class StoreWriter:
         groups: groups of jobs that are there at 0 before any job is.
         clock: wall clock in seconds.
         clusters: those that are counted by their names; any other is "other". None for any.
+        pricing: by which jobs are priced, those of before too where another card priced them.
     """
 
     def __init__(
@@ -38,9 +42,13 @@ class StoreWriter:
         groups: Iterable[Labels] = (),
         clock: Callable[[], float] = time.time,
         clusters: frozenset[str] | None = None,
+        *,
+        pricing: Pricing | None = None,
     ) -> None:
         self._engine, self._clock = engine, clock
-        self._state = WriterState(timeouts or SettleTimeouts(), Counters(clusters))
+        self._state = WriterState(
+            timeouts or SettleTimeouts(), Counters(clusters), pricing or Pricing()
+        )
         with engine.begin() as connection:
             self.counters.load(connection)
             self.counters.declare(groups, clock())
@@ -48,9 +56,28 @@ class StoreWriter:
             for name, column in (("sequence", events.c.sequence), ("num_jobs", jobs.c.number)):
                 newest = connection.execute(select(func.max(column))).scalar()
                 setattr(self._state, name, newest or 0)
+            self._reprice(connection)
         self.counters.commit()
         # While the ledger was away nobody could report: all waits begin anew.
         self._settle_from_seconds = clock() + self._state.timeouts.node_seconds
+
+    def _reprice(self, connection: Connection) -> None:
+        """Prices the jobs anew that cost something else by this rate card."""
+        state, digest = self._state, self._state.pricing.digest
+        query = select(jobs.c.cluster, jobs.c.job_id, jobs.c.state)
+        changed = []
+        for row in connection.execute(query.where(jobs.c.rate_card != digest)):
+            record = record_of_json(row.state)
+            before = record.costs
+            price(record, state.pricing)
+            if record.costs != before:
+                changed.append((row.cluster, row.job_id))
+        for keys in chunks_of(changed):
+            Transaction(state, connection, (), self._clock()).reprice(keys)
+            state.memory.trim(_MAX_CACHED_JOBS)
+        connection.execute(update(jobs).where(jobs.c.rate_card != digest).values(rate_card=digest))
+        if changed:
+            _log.info("repriced jobs=%d card=%s", len(changed), digest)
 
     @property
     def counters(self) -> Counters:

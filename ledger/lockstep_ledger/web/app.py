@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
 
 from sqlalchemy import Engine
 from starlette.applications import Starlette
@@ -12,7 +11,6 @@ from starlette.routing import Route
 
 from lockstep_catalogue import ledger
 from lockstep_ledger import exposition
-from lockstep_ledger.money.rate_card import RateCard
 from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.web.access import AccessLog, Hosts, RateLimit
@@ -23,6 +21,7 @@ from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.intake import Intake
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
+from lockstep_outcomes.prices.price import Pricing
 from lockstep_prometheus.scrape_text import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
 from lockstep_records.distribution import installed_version
 
@@ -49,8 +48,7 @@ class Parts:
     group_commit: GroupCommit
     windows: WindowReader
     clusters: frozenset[str]
-    card: RateCard = field(default_factory=RateCard)
-    zone: tzinfo = UTC
+    pricing: Pricing = field(default_factory=Pricing)
 
 
 class Application:
@@ -63,7 +61,7 @@ class Application:
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
         guard_scrape = Readers(readers, _SCRAPING_THREADS).guard
-        api, bills = Api(parts.engine), BillsApi(parts.engine, parts.card, parts.zone)
+        api, bills = Api(parts.engine), BillsApi(parts.engine, parts.pricing)
         pages = Pages(parts.engine, parts.windows, bills)
         routes = [
             Route("/api/events", self.intake.deliver, methods=["POST"]),

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import tzinfo
 from typing import Any
 
 import msgspec
@@ -12,20 +11,18 @@ from sqlalchemy import Engine
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lockstep_ledger.billing import render
-from lockstep_ledger.billing.documents import Bills
-from lockstep_ledger.money.costs import QUESTION, read_question
-from lockstep_ledger.money.rate_card import RateCard
+from lockstep_ledger.billing.bills import Bills
+from lockstep_ledger.billing.costs import LINE_COLUMNS, QUESTION, cost_rows, read_question, to_csv
 from lockstep_ledger.web.api import QueryError
+from lockstep_outcomes.prices.price import Pricing
 
 
 @dataclass(frozen=True, slots=True)
 class BillsApi:
-    """The endpoints of bills over a store, by a rate card and in a time zone."""
+    """The endpoints of bills over a store."""
 
     engine: Engine
-    card: RateCard
-    zone: tzinfo
+    pricing: Pricing
 
     def costs(self, request: Request) -> Response:
         """GET /api/costs: GPU hours and money of a period, grouped."""
@@ -33,20 +30,16 @@ class BillsApi:
         with self.opened(request) as bills:
             question = read_question(given, bills.today)
             found = bills.costs(question)
-        days = {"from": question.first, "to": question.last, "timezone": str(self.zone)}
-        return _answer(
-            given,
-            {**days, **msgspec.structs.asdict(found)},
-            *render.cost_rows(question.by, found.rows),
-        )
+        days = {"from": question.first, "to": question.last, "timezone": str(self.pricing.zone)}
+        document = {**days, **msgspec.structs.asdict(found)}
+        return _answer(given, document, *cost_rows(question.by, found.rows))
 
     def statement(self, request: Request) -> Response:
         """GET /api/statement: every line of a month."""
         given = read_parameters(request, ("month", "format"))
         with self.opened(request) as bills:
             found = bills.statement(given.get("month") or f"{bills.today:%Y-%m}")
-        rows = map(render.line_row, found["lines"])
-        return _answer(given, render.statement_document(found), render.STATEMENT_COLUMNS, rows)
+        return _answer(given, found, LINE_COLUMNS, (line.values() for line in found["lines"]))
 
     @contextmanager
     def opened(self, request: Request) -> Iterator[Bills]:
@@ -54,7 +47,7 @@ class BillsApi:
         try:
             with self.engine.connect() as connection:
                 limits = request.state.limits
-                yield Bills(connection, self.card, self.zone, time.time(), limits=limits)
+                yield Bills(connection, self.pricing, time.time(), limits=limits)
         except ValueError as error:
             raise QueryError(str(error)) from error
 
@@ -78,8 +71,8 @@ def _answer(
     given: Mapping[str, str],
     document: Mapping[str, Any],
     columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
+    rows: Iterable[Iterable[object]],
 ) -> Response:
     if given.get("format") == "csv":
-        return Response(render.to_csv(columns, rows), media_type="text/csv")
+        return Response(to_csv(columns, rows), media_type="text/csv")
     return Response(msgspec.json.encode(document), media_type="application/json")

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
+from lockstep_ledger.billing.costs import CHOSEN, DIMENSIONS, MEASURES
 from lockstep_ledger.merge.effective_time import Expectation
-from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, MEASURES
 from lockstep_ledger.store.queries import FILTERS, MAX_PAGE, OWN_COLUMNS
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES

@@ -1,4 +1,4 @@
-"""Two plain pages for people without Grafana: the jobs, and one job. They need no other file."""
+"""Three plain pages for people without Grafana: jobs, one job, costs. They need no other file."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, Response
 
 from lockstep_catalogue.limits import SLO_GOALS
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_ledger.billing.render import cost_rows, sum_differences
-from lockstep_ledger.money.costs import CHOSEN, DIMENSIONS, QUESTION, read_question
+from lockstep_ledger.billing.costs import CHOSEN, DIMENSIONS, QUESTION, cost_rows, read_question
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
+from lockstep_ledger.tables import money
 from lockstep_ledger.web import api
 from lockstep_ledger.web.bills import BillsApi, read_parameters
 from lockstep_records.text.durations import format_duration, format_time
@@ -34,6 +34,7 @@ def _environment() -> Environment:
         when=format_time,
         duration=duration,
         hours=hours,
+        money=money,
         with_goal=write_with_goal,
         quoted=lambda text: quote(text, safe=""),
         values_of=lambda row: row.values(),
@@ -119,7 +120,6 @@ class Pages:
             csv_query=urlencode({**given, "format": "csv"}),
             dimensions=DIMENSIONS,
             chosen=CHOSEN,
-            differences=sum_differences(statement["differences"]),
         )
 
     def _render(self, name: str, **values: Any) -> Response:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
+from lockstep_outcomes.prices.price import Price
 from lockstep_outcomes.progress.job_goodput import WholeJob, whole_job
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis import ends
@@ -28,7 +29,7 @@ class StepAnalysis:
         recording: what was read, without the steps that stood still.
         ranks: every rank over the steps of the costliest episode; over all steps without episodes.
         ranks_over: first and last step that ``ranks`` covers; None without steps.
-        price_per_gpu_hour: price behind all amounts of money; None without a price.
+        price: behind all amounts of money; None without one.
         replayed: result of the replay of operation rows; None without such rows.
         job: where the allocated time of all attempts went; None where no launcher reported it.
         standstills: stretches without progress, which are no part of ``steps``.
@@ -49,12 +50,17 @@ class StepAnalysis:
     goodput: Goodput
     times: ends.Times
     endings: tuple[summaries.Ending, ...]
-    price_per_gpu_hour: float | None
+    price: Price | None
     replayed: Replayed | None
     job: WholeJob | None
     standstills: tuple[Standstill, ...]
     not_finite: ends.NotFinite | None
     resume: ends.Resume | None
+
+    @property
+    def price_per_gpu_hour(self) -> float | None:
+        """The price without its currency; None without one."""
+        return None if self.price is None else self.price.per_gpu_hour
 
     @property
     def steps(self) -> Steps:
@@ -108,7 +114,7 @@ class StepAnalysis:
         return episode.lost_seconds / seconds if seconds > 0 else None
 
 
-def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) -> StepAnalysis:
+def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis:
     """Aligns, scores and judges a recording; reads nothing, neither files nor clocks."""
     outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
@@ -129,12 +135,12 @@ def analyse(recording: Recording, *, price_per_gpu_hour: float | None = None) ->
         summary=_summarize(recording, scores),
         ranks=summaries.summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
-        cost=cost(steps, scores, episodes, price_per_gpu_hour),
+        cost=cost(steps, scores, episodes, None if price is None else price.per_gpu_hour),
         # Nobody waits for a rank that trains by itself.
         goodput=goodput(steps, () if steps.is_independent else episodes, standstills),
         times=ends.measure_times(recording, alignment),
         endings=summaries.summarize_endings(steps, recording.events),
-        price_per_gpu_hour=price_per_gpu_hour,
+        price=price,
         replayed=replayed,
         job=whole_job(recording.events),
         standstills=standstills,

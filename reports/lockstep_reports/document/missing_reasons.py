@@ -49,7 +49,8 @@ def step_reasons(analysis: StepAnalysis) -> dict[str, str | None]:
         "startup_seconds": "no sign of a rank before its first step was recorded",
         "seconds_after_last_progress": "nothing was recorded after the last progress of a rank",
         "wall_seconds": "no first and last sign of the ranks were recorded",
-        "lost_money": "no price was given; give --price-per-gpu-hour",
+        "lost_money": "neither a rate card nor the job states one price; give --rates or"
+        " --price-per-gpu-hour",
         "goodput.ratio": why_no_phases(analysis) or "no time is covered by steps",
         "job_goodput": "no launcher reported where the time of the job went",
         "alignment.residual_seconds": why_no_arrivals(analysis),

@@ -172,7 +172,8 @@ def _loss_cards(analysis: StepAnalysis) -> list[Card]:
         Card(duration(cost.lost_gpu_seconds), "over all ranks", plural(num_ranks, "rank")),
     ]
     if cost.lost_money is not None:
-        price = f"at {analysis.price_per_gpu_hour:g} a GPU-hour"
+        currency = f" {analysis.price.currency}".rstrip() if analysis.price else ""
+        price = f"at {analysis.price_per_gpu_hour:g}{currency} a GPU-hour"
         figures.append(Card(f"{cost.lost_money:,.2f}", "lost money", price))
     return figures
 

@@ -161,7 +161,7 @@ def _record(record: dict[str, Any], state: job_states.JobState) -> dict[str, Any
                      "failed": counts["restore_failed"]},
         "checkpoints": {name: counts[name] for name in ("ok", "failed", "invalid")},
         "states": record["goodput"],
-        "cost": {record["currency"]: record["cost"]} if record["cost"] else {},
+        "cost": record["costs"],
         "disagreements": sorted((list(each) for each in record["disagreements"]), key=str),
         "runs": [
             {

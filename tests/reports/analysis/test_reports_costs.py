@@ -7,6 +7,7 @@ import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import STATE_BY_PHASE
+from lockstep_outcomes.prices.price import Price
 from lockstep_reports.analysis.cost import causes, cost, goodput
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.recording.steps import Steps
@@ -26,7 +27,7 @@ def with_page_age(steps: Steps, page_age_seconds: float) -> Steps:
 
 
 def analysed(steps: Steps, price: float | None = None) -> StepAnalysis:
-    return analyse(recording_of(steps), price_per_gpu_hour=price)
+    return analyse(recording_of(steps), price=None if price is None else Price(price, "EUR"))
 
 
 def means_over_ten(steps: Steps) -> Steps:

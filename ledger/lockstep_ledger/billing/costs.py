@@ -1,15 +1,16 @@
 """Costs by user, project, outcome, cause of waste and the like; each figure is a sum of lines."""
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from decimal import ROUND_FLOOR, Decimal
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from lockstep_ledger.money.accrual import Line, round_money
-from lockstep_ledger.money.calendar import read_range
+from lockstep_ledger.billing.lines import Line
+from lockstep_outcomes.prices.calendar import read_range
+from lockstep_outcomes.prices.price import HOUR_SECONDS
 
 WASTED_STATES = frozenset(("straggler_wait", "restore", "rework", "hang", "recovery", "idle"))
 """States in which GPUs that somebody pays for bring no training forward, whoever is to blame."""
@@ -21,7 +22,9 @@ DIMENSIONS = (*CHOSEN, "gpu_model", "outcome", "failure_class", "cause", "job_id
 MEASURES = ("gpu_hours", "wasted_gpu_hours", "amount", "wasted_amount")
 QUESTION = ("month", "from", "to", "by", "sort", *CHOSEN)
 """What a question about costs may name."""
-_HOUR_SECONDS, _HOURS = Decimal(3600), Decimal("0.01")
+LINE_COLUMNS = ("month", "cluster", "job_id", "project", "user", "gpu_model", "outcome",
+                "gpu_hours", "price", "currency", "amount")  # fmt: skip
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class CostQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +43,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rows: the dimensions, the currency, and the measures; an amount is never over two
             currencies. Without a price the currency is empty.
-        totals: the measures by currency, of which the rows are parts to the last coin.
+        totals: the measures by currency.
     """
 
     rows: list[dict[str, Any]]
@@ -65,50 +68,47 @@ def read_question(given: Mapping[str, str], today: date) -> CostQuestion:
 
 
 def group(lines: Iterable[Line], question: CostQuestion) -> Costs:
-    """The costs that a question asks for, of the lines of all months that its days touch.
-
-    A day or a state is a part of a line. So that parts add up to their total, each is rounded down
-    to the smallest coin, and the coins that remain go to those that lost most of one.
-    """
-    by, cells = question.by, dict[tuple[str, ...], list[Decimal]]()
+    """The costs that a question asks for, of the lines of all months that its days touch."""
+    by, sort = question.by, question.sort
+    cells: dict[tuple[str, ...], list[float]] = {}
+    totals: dict[str, list[float]] = {}
     for line in lines:
         if any(line.value(name) != value for name, value in question.chosen.items()):
             continue
         for key, share, wasted in _parts(line, question):
-            sums = cells.setdefault((line.currency, *key), [Decimal(0)] * len(MEASURES))
-            hours, amount = line.gpu_seconds / _HOUR_SECONDS * share, line.amount * share
-            for index, value in enumerate((hours, hours * wasted, amount, amount * wasted)):
-                sums[index] += value
-    rows, totals = [], []
-    for currency in sorted({key[0] for key in cells}):
-        own = {key: sums for key, sums in sorted(cells.items()) if key[0] == currency}
-        total, parts = _rounded(currency, list(own.values()))
-        totals.append({"currency": currency, **total})
-        of_currency = [
-            dict(zip(("currency", *by), key, strict=True)) | part
-            for key, part in zip(own, parts, strict=True)
-        ]
-        rows += sorted(
-            of_currency, key=itemgetter(question.sort), reverse=question.sort in MEASURES
-        )
-    return Costs(rows=rows, totals=totals)
+            hours, amount = line.gpu_seconds / HOUR_SECONDS * share, line.amount * share
+            measures = (hours, hours * wasted, amount, amount * wasted)
+            for sums in (
+                cells.setdefault((line.currency, *key), [0.0] * len(MEASURES)),
+                totals.setdefault(line.currency, [0.0] * len(MEASURES)),
+            ):
+                sums[:] = [value + more for value, more in zip(sums, measures, strict=True)]
+    names = ("currency", *by, *MEASURES)
+    rows: list[dict[str, Any]] = [
+        dict(zip(names, (*key, *sums), strict=True)) for key, sums in sorted(cells.items())
+    ]
+    rows.sort(key=lambda row: row[sort], reverse=sort in MEASURES)
+    return Costs(
+        rows=sorted(rows, key=lambda row: str(row["currency"])),
+        totals=[
+            {"currency": currency, **dict(zip(MEASURES, sums, strict=True))}
+            for currency, sums in sorted(totals.items())
+        ],
+    )
 
 
-def _parts(
-    line: Line, question: CostQuestion
-) -> Iterator[tuple[tuple[str, ...], Decimal, Decimal]]:
+def _parts(line: Line, question: CostQuestion) -> Iterator[tuple[tuple[str, ...], float, float]]:
     """Key of each part of a line, its share of the line, and which share of it is waste."""
     first, last = str(question.first), str(question.last)
     days = {day: share for day, share in _shares(line.days).items() if first <= day <= last}
     states = {
-        state: (share, Decimal(state in WASTED_STATES))
+        state: (share, float(state in WASTED_STATES))
         for state, share in _shares(line.states).items()
     }
     if "day" not in question.by:
-        days = {"": sum(days.values(), Decimal(0))}
+        days = {"": sum(days.values())}
     if "state" not in question.by:
-        wasted = sum((share * is_wasted for share, is_wasted in states.values()), Decimal(0))
-        states = {"": (Decimal(1), wasted)}
+        states = {"": (1.0, sum(share * is_wasted for share, is_wasted in states.values()))}
     for day, day_share in days.items():
         for state, (state_share, wasted) in states.items() if day_share else ():
             own = {"day": day, "state": state}
@@ -116,32 +116,39 @@ def _parts(
             yield key, day_share * state_share, wasted
 
 
-def _shares(weights: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    total = sum(weights.values(), Decimal(0))
+def _shares(weights: Mapping[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
 
-def _rounded(
-    currency: str, values: list[list[Decimal]]
-) -> tuple[dict[str, Decimal], list[dict[str, Decimal]]]:
-    """Total of each measure, and the measures of each row, which add up to it."""
-    total: dict[str, Decimal] = {}
-    rows: list[dict[str, Decimal]] = [{} for _ in values]
-    for index, name in enumerate(MEASURES):
-        column = [row[index] for row in values]
-        exact = sum(column, Decimal(0))
-        is_money = name.endswith("amount")
-        total[name] = round_money(exact, currency) if is_money else exact.quantize(_HOURS)
-        for row, part in zip(rows, apportion(total[name], column), strict=True):
-            row[name] = part
-    return total, rows
+def cost_rows(
+    by: Sequence[str], rows: Iterable[Mapping[str, Any]]
+) -> tuple[tuple[str, ...], list[list[object]]]:
+    """Columns and rows of costs that are grouped by some dimensions; rows may be totals."""
+    columns = (*by, *MEASURES[:2], "currency", *MEASURES[2:])
+    return columns, [[row.get(name, "total") for name in columns] for row in rows]
 
 
-def apportion(total: Decimal, parts: Sequence[Decimal]) -> list[Decimal]:
-    """The parts, in coins of the total, so that they add up to it: by largest remainders."""
-    floors = [part.quantize(total, ROUND_FLOOR) for part in parts]
-    coin = Decimal(1).scaleb(int(total.as_tuple().exponent))
-    missing = int((total - sum(floors, Decimal(0))) / coin)
-    for index in sorted(range(len(parts)), key=lambda i: floors[i] - parts[i])[:missing]:
-        floors[index] += coin
-    return floors
+def line_row(line: Line) -> list[object]:
+    """The values of a line in ``LINE_COLUMNS``."""
+    special: dict[str, object] = {
+        "gpu_hours": line.gpu_seconds / HOUR_SECONDS, "price": line.price, "amount": line.amount
+    }  # fmt: skip
+    return [special[name] if name in special else line.value(name) for name in LINE_COLUMNS]
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """CSV with a header; a text that a spreadsheet would compute has an apostrophe before it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 6)
+    is_formula = isinstance(value, str) and value.startswith(_FORMULAS)
+    return f"'{value}" if is_formula else value

@@ -48,11 +48,6 @@ def last_day(day: date) -> date:
     return (day.replace(day=28) + 4 * _DAY).replace(day=1) - _DAY
 
 
-def next_month(month: str) -> str:
-    """The month after one."""
-    return f"{last_day(parse_month(month)) + _DAY:%Y-%m}"
-
-
 def day_of(seconds: float, zone: tzinfo) -> date:
     """The day on which a moment is."""
     return datetime.fromtimestamp(seconds, zone).date()

@@ -1,19 +1,18 @@
-"""What was planned next to what came: budgets with a forecast, and capacity as a denominator."""
+"""Plans next to what came: budgets with a forecast, and capacity as a denominator."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import date, timedelta, tzinfo
-from decimal import Decimal
+from collections.abc import Iterable
+from datetime import date, tzinfo
 from typing import Any
 
 import msgspec
 
-from lockstep_ledger.money.accrual import Line, round_money
-from lockstep_ledger.money.calendar import begin_of, end_of, last_day, split_days
-from lockstep_ledger.money.rate_card import RateCard, match_model
+from lockstep_ledger.billing.lines import Line
+from lockstep_outcomes.prices.calendar import begin_of, end_of, split_days
+from lockstep_outcomes.prices.price import HOUR_SECONDS
+from lockstep_outcomes.prices.rate_card import RateCard, match_model
 
 RECENT_SECONDS = 7 * 86_400.0
-_HOUR_SECONDS, _HOURS = Decimal(3600), Decimal("0.01")
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +33,6 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
         """Its end, or now where that comes before."""
         return min(end_of(self.last, self.zone), self.now)
 
-    @property
-    def months(self) -> Iterator[str]:
-        """The months that it touches."""
-        day = self.first
-        while day <= self.last:
-            yield f"{day:%Y-%m}"
-            day = last_day(day) + timedelta(days=1)
-
 
 def judge_budgets(
     card: RateCard, period: Period, lines: Iterable[Line], recent: Iterable[Line]
@@ -51,30 +42,31 @@ def judge_budgets(
     ``forecast`` goes on as the month did so far, ``recent_forecast`` as the last seven days did;
     both are None once the month is over. Days with 23 or 25 hours count as long as they are.
     """
-    left = Decimal(repr(end_of(period.last, period.zone) - period.end))
-    elapsed = Decimal(repr(period.end - period.begin))
+    left, elapsed = end_of(period.last, period.zone) - period.end, period.end - period.begin
     spent, lately = _sum_by_payer(lines), _sum_by_payer(recent)
     rows = sorted(card.budgets, key=lambda row: row.begin)
     newest = {(row.project, row.currency): row for row in rows if row.begin <= period.first}
     judged = []
     for (project, currency), row in newest.items():
-        key = (project, currency)
-        forecasts: tuple[Decimal | None, Decimal | None] = (None, None)
-        if left > 0 and elapsed > 0:
-            rate = lately[key] / Decimal(RECENT_SECONDS)
-            forecasts = (spent[key] / elapsed * (elapsed + left), spent[key] + rate * left)
-        amounts = (row.amount, spent[key], row.amount - spent[key], *forecasts)
-        names = ("budget", "spent", "left", "forecast", "recent_forecast")
-        rounded = (a if a is None else round_money(a, currency) for a in amounts)
+        sum_spent, is_open = spent[project, currency], left > 0 and elapsed > 0
+        rate = lately[project, currency] / RECENT_SECONDS
         judged.append(
-            {"project": project, "currency": currency, **dict(zip(names, rounded, strict=True))}
+            {
+                "project": project,
+                "currency": currency,
+                "budget": row.amount,
+                "spent": sum_spent,
+                "left": row.amount - sum_spent,
+                "forecast": sum_spent / elapsed * (elapsed + left) if is_open else None,
+                "recent_forecast": sum_spent + rate * left if is_open else None,
+            }
         )
     return judged
 
 
-def _sum_by_payer(lines: Iterable[Line]) -> dict[tuple[str, str], Decimal]:
+def _sum_by_payer(lines: Iterable[Line]) -> dict[tuple[str, str], float]:
     """Amounts by project and currency, and of all projects as ``*``."""
-    sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    sums: dict[tuple[str, str], float] = defaultdict(float)
     for line in lines:
         for project in {"*", line.job.project}:
             sums[project, line.currency] += line.amount
@@ -88,25 +80,25 @@ def count_capacity(card: RateCard, period: Period, lines: Iterable[Line]) -> lis
     card knows. Reserved GPUs count as allocated or idle like any other.
     """
     kinds = ("installed", "reserved", "drained", "allocated")
-    seconds: dict[tuple[str, str], dict[str, Decimal]] = {}
+    seconds: dict[tuple[str, str], dict[str, float]] = {}
     rows = sorted(card.capacity, key=lambda row: row.begin)
-    own = [line for line in lines if not line.corrects]
+    own = list(lines)
     for day, begin, end in split_days(period.begin, period.end, period.zone):
         newest = {(row.cluster, row.gpu_model): row for row in rows if row.begin <= day}
         for key, row in newest.items():
-            sums = seconds.setdefault(key, dict.fromkeys(kinds, Decimal(0)))
+            sums = seconds.setdefault(key, dict.fromkeys(kinds, 0.0))
             for kind in kinds[:3]:
-                sums[kind] += getattr(row, kind) * Decimal(repr(end - begin))
+                sums[kind] += getattr(row, kind) * (end - begin)
             sums["allocated"] += sum(
                 line.days[str(day)]
                 for line in own
                 if str(day) in line.days
                 and line.job.cluster == row.cluster
-                and match_model(line.gpu_model, row.gpu_model)
+                and match_model(line.job.gpu_model, row.gpu_model)
             )
     counted = []
     for (cluster, gpu_model), sums in seconds.items():
         sums["idle"] = sums["installed"] - sums["drained"] - sums["allocated"]
-        hours = {f"{k}_gpu_hours": (s / _HOUR_SECONDS).quantize(_HOURS) for k, s in sums.items()}
+        hours = {f"{kind}_gpu_hours": each / HOUR_SECONDS for kind, each in sums.items()}
         counted.append({"cluster": cluster, "gpu_model": gpu_model, **hours})
     return counted

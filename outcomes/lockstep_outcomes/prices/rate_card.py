@@ -3,7 +3,6 @@
 import hashlib
 import re
 from datetime import date
-from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +11,12 @@ import msgspec
 import yaml
 
 _MAX_BYTES, _MAX_NODES = 1 << 20, 50_000
-_MOST_MONEY = Decimal(10**12)
+_MOST_MONEY = 10**12
 _LOCATION = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
 _WILDCARDS = "*?[]"
 Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Money = Annotated[float, msgspec.Meta(ge=0, le=_MOST_MONEY)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
@@ -26,20 +26,11 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     begin: date
 
-    def __post_init__(self) -> None:
-        """Refuses money that is none; msgspec adds the location."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if not isinstance(value, Decimal):
-                continue
-            if not value.is_finite() or not 0 <= value <= _MOST_MONEY:
-                raise ValueError(f"{name} {value} must be a number from 0 to {_MOST_MONEY}")
-
 
 class Rate(_Row, frozen=True, kw_only=True):
     """What an hour of a GPU costs, by the driver's or the scheduler's name of its model."""
 
-    price_per_gpu_hour: Decimal
+    price_per_gpu_hour: Money
     currency: Currency
     gpu_model: Name = "*"
     project: Name = "*"
@@ -48,7 +39,7 @@ class Rate(_Row, frozen=True, kw_only=True):
 class Budget(_Row, frozen=True, kw_only=True):
     """What a project, or all with ``*``, may spend in a month."""
 
-    amount: Decimal
+    amount: Money
     currency: Currency
     project: Name = "*"
 

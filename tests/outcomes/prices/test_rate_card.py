@@ -1,12 +1,11 @@
 """A rate card is read strictly, with the place of what is wrong; the most specific rate holds."""
 
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from lockstep_ledger.money.rate_card import RateCard, read_rate_card
+from lockstep_outcomes.prices.rate_card import RateCard, read_rate_card
 
 RATE = "{from: 2026-01-01, price_per_gpu_hour: 2.10, currency: EUR}"
 
@@ -33,9 +32,9 @@ def rates(*changes: tuple[str, str]) -> str:
     [
         (rates(("EUR", "eur")), ":3: rates[1].currency 'eur': Expected `str` matching regex"),
         (rates(("01-01", "13-01")), ":3: rates[1].from '2026-13-01'"),
-        (rates(("2.10", "-1")), ":3: rates[1]: price_per_gpu_hour -1 must be a number from 0"),
-        (rates(("2.10", "nan")), ":3: rates[1]: price_per_gpu_hour NaN must be"),
-        (rates(("2.10", "1e99")), "price_per_gpu_hour 1E+99 must be"),
+        (rates(("2.10", "-1")), ":3: rates[1].price_per_gpu_hour '-1': Expected `float` >= 0.0"),
+        (rates(("2.10", "nan")), ":3: rates[1].price_per_gpu_hour 'nan': Expected `float`"),
+        (rates(("2.10", "1e99")), "price_per_gpu_hour '1e99': Expected `float` <="),
         (rates(("2.10", "two")), "rates[1].price_per_gpu_hour 'two'"),
         (rates(("price_per", "per")), "unknown field `per_gpu_hour`"),
         (rates((" currency: EUR", "")), "missing required field `currency`"),
@@ -62,13 +61,6 @@ def test_an_empty_card_and_none_have_no_rates(tmp_path: Path) -> None:
     assert read(tmp_path, "# nothing yet\n") == read_rate_card(None) == RateCard()
     with pytest.raises(ValueError, match="cannot be read"):
         read_rate_card(tmp_path / "absent.yaml")
-
-
-def test_a_price_is_the_decimal_that_is_written(tmp_path: Path) -> None:
-    card = read(
-        tmp_path, "rates:\n  - {from: 2026-01-01, price_per_gpu_hour: 0.1, currency: EUR}\n"
-    )
-    assert card.rates[0].price_per_gpu_hour * 3 == Decimal("0.3")
 
 
 def test_the_digest_is_of_what_the_card_says_and_not_of_its_layout(tmp_path: Path) -> None:
@@ -106,4 +98,4 @@ def test_the_most_specific_rate_whose_date_has_come_holds(
         for begin, pattern, name, amount in rows
     ]
     rate = read(tmp_path, "rates:\n" + "".join(lines)).rate(date(*day), project, model)
-    assert (None if rate is None else str(rate.price_per_gpu_hour)) == price
+    assert (None if rate is None else f"{rate.price_per_gpu_hour:g}") == price

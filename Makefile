@@ -182,7 +182,7 @@ bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms
 bench-loops: $(READY) ## Print whom a report names in seventeen public kinds of loops, with a process of them slow (BUSY=2: beside as many)
 	PYTHONPATH=bench/loops $(BIN)/python -m public_loops --busy $(or $(BUSY),0)
 
-bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
+bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
 bench-hangs: $(READY) ## Print whom the reports name in a thousand simulated hangs

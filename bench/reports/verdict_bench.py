@@ -13,14 +13,13 @@ from pathlib import Path
 
 import click
 import pyarrow.parquet as pq
-from pair_run import ORIGINS, run_pair
 from processes import figures, missing_reason, ratio, run_in_turn, run_lockstep
 from recordings import Case, cases
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PUBLISHED = _ROOT / "tests" / "fixtures" / "straggler-bytedance" / "trace-ST.parquet"
 _SYNTHETIC_TRACE = _ROOT / "tests" / "reports" / "synthetic_trace.py"
-_HTA, _TRACEML = "HTA 0.5.0", "TraceML 0.5.0"
+_HTA = "HTA 0.5.0"
 # Measured by others on another machine and quoted from the project's reference; not run here.
 _QUOTED_SECONDS = {
     "published": "1.03",
@@ -67,22 +66,6 @@ def _compare_on_profile(case: Case, peers: Path, num_pairs: int) -> None:
     _print_row(case.name, case.truth, *answers, figures(ours), figures(theirs), ratio(pairs))
 
 
-def compare_on_runs(peers: Path) -> None:
-    """Prints whom Lockstep and TraceML name in runs that both recorded."""
-    print("\n## Runs of four gloo ranks recorded by both, 20 ms lost by rank 2 in each step\n")
-    reason = missing_reason("traceml_ai.api", peers)
-    if reason is not None:
-        print(f"{_TRACEML} cannot be run here: {reason}")
-        return
-    print("TraceML makes its summary while the run ends, so it has no time of its own.\n")
-    _print_header("true", "Lockstep says", f"{_TRACEML} says", "Lockstep s")
-    for number, origin in enumerate(ORIGINS, start=1):
-        _show_progress(f"run {number} of {len(ORIGINS)}: slow in {origin}")
-        pair_run = run_pair(origin, peers)
-        answers = pair_run.ours.answer, pair_run.traceml
-        _print_row(pair_run.truth, *answers, figures([pair_run.ours]))
-
-
 def measure_what_if(num_runs: int) -> None:
     """Prints our time for operation traces, and the published code's as others measured it."""
     print("\n## Operation traces, process start to JSON\n")
@@ -123,7 +106,6 @@ def main(pairs: int, data: Path, peers: Path) -> None:
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
           f"load at start {os.getloadavg()[0]:.1f}")  # fmt: skip
     compare_on_profiles(data, peers, pairs)
-    compare_on_runs(peers)
     measure_what_if(pairs)
 
 

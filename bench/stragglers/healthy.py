@@ -1,19 +1,18 @@
 """Runs in which nobody is slow: how often does the report name somebody in a window of one?"""
 
 import math
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cores import WINDOW_STEPS, Reading, read_cores
 from plan import Course
 from runs import root_folder, train
 from verdicts import verdict_of, verdict_text, window
 
 from lockstep_reports.readers.pages import read_pages
 
+WINDOW_STEPS = 1000
 _MAX_RUN_STEPS = 32_000  # half the rows that a page keeps
 _SHARES = {"ddp": 0.96, "fsdp2": 0.02, "pipeline": 0.02}  # dearer steps, fewer of them
 _RANKS = {"ddp": 8, "fsdp2": 4, "pipeline": 4}  # more of them, not shorter steps, make a million
@@ -29,15 +28,11 @@ class Healthy:
         strategy: how they trained.
         windows: judged, of ``WINDOW_STEPS`` steps each.
         named: the verdicts that name somebody, by first step of the window.
-        processor_seconds: processor time of all ranks.
-        wall_seconds: of the steps, without the start.
     """
 
     strategy: str
     windows: int
     named: dict[str, str]
-    processor_seconds: float
-    wall_seconds: float
 
     @property
     def rank_steps(self) -> int:
@@ -70,7 +65,7 @@ def run_healthy(
     )
     with root_folder() as root:
         attempt = train(strategy, root, course, _RANKS[strategy])
-        result = judge_windows(strategy, attempt, read_cores(root, _RANKS[strategy]))
+        result = judge_windows(strategy, attempt)
         if result.named and keep:
             shutil.copytree(
                 attempt, keep, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True
@@ -78,13 +73,12 @@ def run_healthy(
         return result
 
 
-def judge_windows(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading]]) -> Healthy:
+def judge_windows(strategy: str, attempt: Path) -> Healthy:
     """Judges each window of a run.
 
     Args:
         strategy: how it trained.
         attempt: folder of its pages.
-        cores: of each rank, a reading at the beginning of each window and one at the end.
     """
     rows = read_pages(attempt)[0]
     windows = len(rows.numbers) // WINDOW_STEPS
@@ -93,16 +87,8 @@ def judge_windows(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading
         first = int(rows.numbers[0]) + number * WINDOW_STEPS
         verdict = verdict_of(window(rows, first, first + WINDOW_STEPS))
         if verdict.kind in {"rank", "group"}:
-            waits = [
-                readings[number + 1].waited_seconds - readings[number].waited_seconds
-                for readings in cores
-            ]
-            waits_text = " ".join(f"{seconds:.2f}" for seconds in waits)
-            text = verdict_text(verdict)
-            named[str(first)] = f"{text}; waited for a core, rank by rank: {waits_text} s"
-    processor = sum(r[-1].processor_seconds - r[0].processor_seconds for r in cores)
-    wall = max(r[-1].wall_seconds - r[0].wall_seconds for r in cores)
-    return Healthy(strategy, windows, named, processor, wall)
+            named[str(first)] = verdict_text(verdict)
+    return Healthy(strategy, windows, named)
 
 
 def bound_share(named: int, of: int) -> float:
@@ -137,24 +123,9 @@ def healthy_lines(runs: Sequence[Healthy]) -> list[str]:
     return [
         f"healthy: somebody was named in {named} of {of}",
         f"false alarms, with 95 % sureness: {alarms}",
-        *_costs(runs),
         *(
             f"wrong: healthy {run.strategy}, {WINDOW_STEPS} steps from {first}: {answer}"
             for run in runs
             for first, answer in run.named.items()
         ),
     ]
-
-
-def _costs(runs: Sequence[Healthy]) -> Iterator[str]:
-    for strategy in _SHARES:
-        of_strategy = [run for run in runs if run.strategy == strategy]
-        steps = sum(run.rank_steps for run in of_strategy)
-        processor = sum(run.processor_seconds for run in of_strategy)
-        wall = sum(run.wall_seconds for run in of_strategy)
-        if steps:
-            yield (
-                f"  {strategy}, {_RANKS[strategy]} ranks: {steps} rank-steps in {wall / 60:.1f} "
-                f"min, {processor / steps * 1e3:.2f} ms of processor each, "
-                f"{processor / wall / (os.cpu_count() or 1):.0%} of the cores"
-            )

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from cores import Cores
 from plan import WARM_UP, Course, Trial
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -151,7 +150,7 @@ def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., 
 
 
 def _train(strategy: str, root: Path, course: Course) -> None:
-    cores, faults = Cores(), Faults(course.trials)
+    faults = Faults(course.trials)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
     model, schedule = STRATEGIES[strategy](faults, course)
@@ -163,7 +162,6 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     seconds, began = [], time.perf_counter()
     for step, batch in enumerate(monitor.prepare(_batches(WIDTHS[strategy], faults, course))):
-        cores.step(step)
         forward_backward(model, schedule, batch)
         if course.clipping:
             dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
@@ -174,7 +172,6 @@ def _train(strategy: str, root: Path, course: Course) -> None:
             seconds.append(time.perf_counter() - began)
             began = time.perf_counter()
             faults.step_seconds = statistics.median(seconds)
-    cores.write(root, dist.get_rank())
     monitor.close()
 
 

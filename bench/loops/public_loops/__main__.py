@@ -1,6 +1,6 @@
-"""Prints whom reports name in loops as other people write them, and what the monitor costs there.
+"""Prints whom reports name in loops as other people write them.
 
-``PYTHONPATH=bench/loops python -m public_loops [LOOP ...] [--fault FAULT] [--busy 2] [--pairs 5]``:
+``PYTHONPATH=bench/loops python -m public_loops [LOOP ...] [--fault FAULT] [--busy 2]``:
 each loop healthy, with its slow rank stopped for a fifth of the time, slow in the loader's fetch or
 in the forward by half a step, killed, and with an exception, all from 30 % of its steps on.
 """
@@ -12,7 +12,6 @@ import os
 import platform
 import shutil
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -88,22 +87,6 @@ def judge_recorded(name: str, fault: str, recorded: Path) -> Judged:
     return judge_run(name, fault, run, folder)
 
 
-def measure_pairs(name: str, count: int) -> list[tuple[float, float]]:
-    """Seconds of a step bare and watched, one run of each a pair, which comes first in turn."""
-
-    def seconds(*, bare: bool) -> float:
-        def work(folder: Path) -> float:
-            return run_loop(name, "healthy", folder, bare=bare).step_seconds
-
-        return float(in_own_process(work) or "nan")
-
-    pairs = []
-    for number in range(count):
-        took = {bare: seconds(bare=bare) for bare in (number % 2 == 0, number % 2 != 0)}
-        pairs.append((took[True], took[False]))
-    return pairs
-
-
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """So many processes beside it that compute all the time."""
@@ -146,30 +129,16 @@ def print_verdicts(
     print(f"\n{total} of {of * len(faults)} right, {total / (of * len(faults)):.1%}.")
 
 
-def print_overhead(names: tuple[str, ...], count: int) -> None:
-    """The table of costs."""
-    print("\n| loop | step, ms: bare | watched | ratio of the pairs: median, least to most |")
-    print("| --- | --- | --- | --- |", flush=True)
-    for name in names:
-        pairs = measure_pairs(name, count)
-        bare, watched = (1e3 * statistics.median(column) for column in zip(*pairs, strict=True))
-        ratios = sorted(after / before for before, after in pairs)
-        spread = f"{statistics.median(ratios):.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}"
-        print(f"| {name} | {bare:.2f} | {watched:.2f} | {spread} |", flush=True)
-
-
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(LOOPS)), metavar="[LOOP]...")
 @click.option("--fault", "faults", multiple=True, type=click.Choice(FAULTS), default=FAULTS)
 @click.option("--busy", default=0, show_default=True, help="Busy processes beside it.")
-@click.option("--pairs", default=0, show_default=True, help="Runs bare and watched, each.")
 @click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
 @click.option("--recorded", type=_FOLDER, help="Judges the runs in a folder of --keep; runs none.")
-def main(  # noqa: PLR0917  # click gives them by name
+def main(  # click gives them by name
     names: tuple[str, ...],
     faults: tuple[str, ...],
     busy: int,
-    pairs: int,
     keep: Path | None,
     recorded: Path | None,
 ) -> None:
@@ -184,10 +153,7 @@ def main(  # noqa: PLR0917  # click gives them by name
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
           f"{busy} busy processes beside it\n")  # fmt: skip
     with busy_processes(busy):
-        if pairs:
-            print_overhead(names, pairs)
-        else:
-            print_verdicts(names, faults, partial(judge_cell, keep=keep))
+        print_verdicts(names, faults, partial(judge_cell, keep=keep))
     print(f"\n{time.monotonic() - begin:.0f} s")
 
 

@@ -23,7 +23,6 @@ from public_loops.plan import (
     ENDS,
     FROM_SHARE,
     LOOPS,
-    SETTLING_STEPS,
     STOP_EVERY_SECONDS,
     STOPPED_SECONDS,
     Loop,
@@ -43,12 +42,10 @@ class Run:
     Attributes:
         error: why it says nothing; empty where it does.
         struck: wall clock of the fault's first stroke; 0 without.
-        step_seconds: mean of the steps after the first ones.
     """
 
     error: str = ""
     struck: float = 0.0
-    step_seconds: float = 0.0
 
 
 def load(name: str) -> ModuleType:
@@ -56,20 +53,19 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"public_loops.scripts.{name}")
 
 
-def run_loop(name: str, fault: str, folder: Path, *, bare: bool = False) -> Run:
+def run_loop(name: str, fault: str, folder: Path) -> Run:
     """Runs a loop in this process's children; the process is this run's own.
 
     Args:
         name: of the loop.
         fault: of its slow rank.
         folder: on a tmpfs, for the job and what the script writes.
-        bare: with the monitor off.
     """
     os.chdir(folder)
     os.environ |= {
         "LOCKSTEP_DIR": str(folder),
         "LOCKSTEP_JOB_ID": JOB_ID,
-        "LOCKSTEP": "off" if bare else "on",
+        "LOCKSTEP": "on",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "PYTHONPATH": f"{_BENCH}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
@@ -121,10 +117,7 @@ def _run_forked(name: str, fault: str, folder: Path) -> Run:
     codes = [process.exitcode for process in processes]
     if any(codes):
         return Run(error=_last_error(folder) or f"exit codes {codes}")
-    track = tracks[loop.slow_rank]
-    num_steps = track.forwards / loop.forwards - SETTLING_STEPS
-    seconds = (track.latest - track.begin) / max(num_steps, 1)
-    return Run(struck=track.struck, step_seconds=seconds)
+    return Run(struck=tracks[loop.slow_rank].struck)
 
 
 def _free_port() -> int:

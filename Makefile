@@ -146,7 +146,7 @@ trace: $(READY) ## Print where a metric is declared, set, recorded, alerted on a
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
 	lockstep dashboards generate --check
-	$(BIN)/python -m pytest -q tests/dashboards/lint tests/dashboards/test_boards_live.py
+	$(BIN)/python -m pytest -q tests/dashboards/test_boards_lint.py tests/dashboards/test_boards_live.py
 	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.boards_on_cluster --nodes $(or $(NODES),16)
 	$(BIN)/python -m pytest -q tests/dashboards/test_pages_in_a_browser.py tests/ledger/web/test_ledger_pages_in_a_browser.py \
 		tests/reports/document/test_reports_in_a_browser.py tests/alerts/stack/test_pager_in_a_browser.py

@@ -209,11 +209,11 @@ def _collectives(course: JobCourse, node: str) -> Iterator[Samples]:
     for index, kind in enumerate(KIND.values, start=1):
         of_kind = {"kind": kind}
         yield _sample(training.COLLECTIVES, course, node, per_kind / index, **of_kind)
-        yield _sample(training.COLLECTIVE_BYTES, course, node, per_kind / index * 6.4e7, **of_kind)
+        yield _sample(training.COLLECTIVE_BYTES, course, node, per_kind / index * 2e9, **of_kind)
         part = waited / len(KIND.values)
         yield _sample(training.COLLECTIVE_SECONDS, course, node, part, **of_kind)
         rate = 3e11 / index + 0 * sync
-        yield _sample(training.BUS_BYTES, course, node, per_kind / index * 1e8, **of_kind)
+        yield _sample(training.BUS_BYTES, course, node, per_kind / index * 3e9, **of_kind)
         yield _sample(training.BUS_RATE, course, node, rate, **of_kind)
 
 

@@ -91,6 +91,10 @@ _TYPICAL: dict[Metric, float] = {
     host.MEMORY_TOTAL: 2.16e12,
     gpu.NVLINK_BIT_ERROR: 1e-15,
     gpu.NVLINK_LINKS: 18,
+    gpu.NVLINK_SPEED_MIN: 2.6562e10,
+    gpu.NVLINK_RATE: 1.5e11,
+    gpu.GPU_PCIE_RATE: 8e9,
+    gpu.GPU_PCIE_GENERATION_DEVICE_MAX: 5,
     fabric.PCIE_RATIO: 1,
     fabric.PCIE_SPEED: 3.2e10,
 }
@@ -105,6 +109,7 @@ _BY_UNIT = {
     Unit.SECONDS: 0.01,
 }
 _PER_SECOND = {Unit.BYTES: 8e9, Unit.JOULES: 590, Unit.SECONDS: 0.02}
+_CONSTANT = re.compile("limit|total|speed|port_rate")
 
 
 def node_series(cluster: Cluster) -> Iterator[Samples]:
@@ -233,7 +238,8 @@ def _values(metric: Metric, labels: dict[str, str], cluster: Cluster, *, is_sick
     if metric.name.endswith(("_up", "_success")) and is_sick:
         return np.where(cluster.is_later, 0.0, 1.0)
     if metric.kind is Kind.COUNTER:
-        rate = _PER_SECOND.get(metric.unit, 100.0) * (0.8 + 0.4 * seed)
+        usual = 1.5e11 if metric is gpu.NVLINK_BYTES else _PER_SECOND.get(metric.unit, 100.0)
+        rate = usual * (0.8 + 0.4 * seed)
         counted: Values = rate * (times - times[0])
         return counted
     return _gauge(metric, times - times[0], seed)
@@ -250,7 +256,7 @@ def _gauge(metric: Metric, since_start: Values, seed: float) -> Values:
     if metric.name.endswith(("_info", "_up", "_success")):
         return np.ones_like(since_start)
     typical = _TYPICAL.get(metric, _BY_UNIT.get(metric.unit, 8.0))
-    if metric.unit in {Unit.LANES, Unit.NONE} or "limit" in metric.name or "total" in metric.name:
+    if metric.unit in {Unit.LANES, Unit.NONE} or _CONSTANT.search(metric.name):
         return np.full_like(since_start, typical)
     wave = np.sin(since_start / (97 + 53 * seed) + 7 * seed)
     values: Values = typical * (1 - 0.1 * seed + 0.03 * wave)

@@ -1,6 +1,6 @@
-"""Boards and their answers, made for the tests of snapshots."""
+"""Boards, their JSON and their answers, for the tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep_dashboards.opening import open_board
@@ -27,3 +27,9 @@ def panel(kind: str, *targets: Mapping[str, Any], **fields: Any) -> dict[str, An
 
 def board_of(*panels: dict[str, Any], **fields: Any) -> Board:
     return read_dashboard({"uid": "u", "title": "Board", "panels": list(panels)} | fields)
+
+
+def panels_of(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every panel of a dashboard's JSON, without the headings, those of closed rows too."""
+    for panel_json in dashboard["panels"]:
+        yield from panel_json["panels"] if panel_json["type"] == "row" else [panel_json]

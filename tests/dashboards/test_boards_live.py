@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -25,12 +24,11 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.training import STEP
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check.queries import Finding, check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import run_query
-from lockstep_dashboards.panel import Board, Query
+from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus
 from lockstep_records.files.jobs import page_path
@@ -207,22 +205,6 @@ def test_panels_that_may_be_empty_are_not_when_the_job_tells_all(url: str) -> No
     empty = {panel.title for panel in JOB.opened_panels if not found[panel.title].num_series}
     # No rule fires and no deadline is declared here; the two say so.
     assert empty == {"Causes in the cluster", "To spare before the deadline"}
-
-
-@pytest.mark.usefixtures("all_good")
-def test_a_renamed_metric_is_found_out(url: str) -> None:
-    [panel] = [item for item in JOB.panels if item.title == "Step"]
-    renamed = panel.queries[0].expression.replace(STEP.name, f"{STEP.name}_renamed")
-    row = replace(JOB.rows[0], panels=(replace(panel, queries=(Query(expression=renamed),)),))
-    assert findings(replace(JOB, rows=(row,)), url)["Step"].problem == "empty"
-
-
-@pytest.mark.usefixtures("all_good")
-def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
-    [panel] = [item for item in JOB.panels if item.title == "Step"]
-    broken = replace(panel, queries=(Query(expression="sum by ("),))
-    row = replace(JOB.rows[0], panels=(broken,))
-    assert "parse error" in findings(replace(JOB, rows=(row,)), url)["Step"].problem
 
 
 @pytest.mark.usefixtures("all_good")

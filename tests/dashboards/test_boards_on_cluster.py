@@ -11,7 +11,7 @@ from simulated_cluster.boards_on_cluster import check_boards, num_opening_querie
 
 from lockstep_dashboards.boards import BOARDS
 
-from .lint.own import MAX_OPENING_QUERIES
+from .test_boards_lint import MAX_OPENING_QUERIES
 
 pytestmark = [pytest.mark.server, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 

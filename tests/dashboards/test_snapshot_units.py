@@ -1,10 +1,7 @@
 """Values are written as Grafana writes them, times as people write them, colours are safe."""
 
-import math
-
 import pytest
 
-from lockstep_dashboards.layout import NAMED_COLORS
 from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot.colors import css_color, series_styles
 from lockstep_dashboards.snapshot.units import scale_of, value_text
@@ -103,24 +100,6 @@ def test_a_window_that_ends_before_it_begins_is_refused(
         parse_range(begin, end, NOW)
 
 
-def luminance(color: str) -> float:
-    """Relative luminance by WCAG 2.1."""
-    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
-    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(first: str, second: str) -> float:
-    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
-
-
-@pytest.mark.parametrize("ground", ["#ffffff", "#181b1f", "#1a1e24"])
-def test_colours_have_a_contrast_of_three_on_both_grounds(ground: str) -> None:
-    for color in [*(color for color, _ in series_styles(9)), *NAMED_COLORS.values()]:
-        assert contrast(color, ground) >= 3, color
-
-
 def test_series_stay_apart_when_the_colors_are_used_up() -> None:
     assert len(set(series_styles(27))) == 27
 
@@ -129,4 +108,4 @@ def test_a_color_is_never_free_text() -> None:
     assert css_color("red;background:url(//evil)", "x") == "x"
     assert css_color("url(javascript:1)", "x") == "x"
     assert css_color("semi-dark-orange") == css_color("orange")
-    assert not math.isnan(luminance(css_color("#123456")))
+    assert css_color("#123456") == "#123456"

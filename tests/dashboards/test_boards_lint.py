@@ -1,45 +1,47 @@
-"""The project's own rules: bounds, recorded series, explanations, links, coverage."""
+"""The rules that boards obey: bounds, recorded series, explanations, rates."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
 
+import pytest
 from simulated_cluster.boards_on_cluster import num_opening_queries
 
-from lockstep_catalogue import METRICS, RECORDED, Series
+from lockstep_catalogue import Kind, Metric, Recorded
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
-from lockstep_dashboards.packing import pack
+from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.panel import Board, Panel, View
-
-from .promql_text import selectors
+from lockstep_dashboards.scope import Scope
+from lockstep_prometheus.promql import Selector, selectors
 
 MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 25
 MAX_PANELS = 180
 _ANNOTATIONS = ("Critical alerts", "Restarts")
-_ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
-_SERIES = {each.name: each for each in _ALL}
-_SUFFIXES = ("_bucket", "_sum", "_count")
 # A limit in words, such as "below 8 %", in what a description says is good.
 _LIMIT = re.compile(
     r"Good: [^.]*\b(?:below|under|above|over|at least|at most|within|younger than|more than) [0-9]"
 )
 _ALERTS = re.compile(r"\bALERTS(?:_FOR_STATE)?\b(?:\{([^}]*)\})?")
 _LEAST_FIRST = re.compile(r"^bottomk\(")
-
-
-def _series(name: str) -> str:
-    """The name in the catalogue of a series as it is stored."""
-    for suffix in _SUFFIXES:
-        if name not in _SERIES and name.endswith(suffix):
-            return name.removesuffix(suffix)
-    return name
+_SCOPE = Scope(
+    chosen={"job_id": ("a",), "node": ("n",)}, end=1e9, range_seconds=900, scrape_seconds=15
+)
+_RATE_SECONDS = 60.0
+_GROWTH = ("rate", "irate", "increase")
+# The count itself is meant where a query says so: its last or highest value over a range.
+_COUNTER_FUNCTIONS = (*_GROWTH, "last_over_time", "max_over_time")
 
 
 def _queries(board: Board) -> Iterator[tuple[Panel, str]]:
     for panel in board.panels:
         for query in panel.queries:
             yield panel, query.expression
+
+
+def _read(board: Board) -> Iterator[tuple[Panel, str, Selector]]:
+    for panel, expression in _queries(board):
+        for selector in selectors(_SCOPE.fill(expression)):
+            yield panel, expression, selector
 
 
 def _bounds(board: Board) -> Iterator[str]:
@@ -51,34 +53,29 @@ def _bounds(board: Board) -> Iterator[str]:
 
 
 def _cluster(board: Board) -> Iterator[str]:
-    for panel, expression in _queries(board):
-        for name, matchers in selectors(expression):
-            series = _SERIES.get(_series(name))
-            if series is None:
-                yield f"{panel.title}: {name} is not in the catalogue"
-            elif CLUSTER in series.exposed_labels and 'cluster=~"$cluster"' not in matchers:
-                yield f"{panel.title}: {name} is of all clusters, not of the chosen ones"
+    for panel, _, each in _read(board):
+        if each.series is None:
+            yield f"{panel.title}: {each.name} is not in the catalogue"
+        elif CLUSTER in each.series.exposed_labels and CLUSTER.name not in {
+            name for name, _, _ in each.matchers
+        }:
+            yield f"{panel.title}: {each.name} is of all clusters, not of the chosen ones"
 
 
 def _ranks(board: Board) -> Iterator[str]:
     """Where no single job is chosen, a series a rank would be thousands."""
     if JOB_ID.name in {variable.name for variable in board.variables}:
         return
-    for panel, expression in _queries(board):
-        for name, _ in selectors(expression):
-            series = _SERIES.get(_series(name))
-            is_per_rank = series is not None and RANK in series.exposed_labels
-            if is_per_rank and " by (" not in expression and "topk(" not in expression:
-                yield f"{panel.title}: {name} is asked for by rank"
+    for panel, expression, each in _read(board):
+        is_per_rank = each.series is not None and RANK in each.series.exposed_labels
+        if is_per_rank and " by (" not in expression and "topk(" not in expression:
+            yield f"{panel.title}: {each.name} is asked for by rank"
 
 
 def _objectives(board: Board) -> Iterator[str]:
-    for panel in board.panels:
-        if panel.shows_windows:
-            for query in panel.queries:
-                for name, _ in selectors(query.expression):
-                    if ":" not in name:
-                        yield f"{panel.title}: an objective is read from {name}, not recorded"
+    for panel, _, each in _read(board):
+        if panel.shows_windows and not isinstance(each.series, Recorded):
+            yield f"{panel.title}: an objective is read from {each.name}, not recorded"
 
 
 def _explained(board: Board) -> Iterator[str]:
@@ -102,30 +99,10 @@ def _annotated(board: Board) -> Iterator[str]:
         yield f"draws no {title.lower()}"
 
 
-def _grid(board: Board) -> Iterator[str]:
-    placed = pack(board.rows)
-    for (first, position), (second, other) in combinations(placed, 2):
-        apart = (
-            position.x + position.width <= other.x
-            or other.x + other.width <= position.x
-            or position.y + position.height <= other.y
-            or other.y + other.height <= position.y
-        )
-        if not apart:
-            yield f"{first.title} and {second.title} overlap"
-
-
 def _titles(board: Board) -> Iterator[str]:
     titles = [panel.title for panel in board.panels]
     for title in sorted({title for title in titles if titles.count(title) > 1}):
         yield f"has two panels that are called {title}"
-
-
-def _instant(board: Board) -> Iterator[str]:
-    """A figure of now that is a query over a range shows the last value there was."""
-    for panel in board.panels:
-        if panel.view in {View.STAT, View.TABLE, View.BAR_GAUGE} and not panel.is_instant:
-            yield f"{panel.title}: shows a value of now by a query over the range"
 
 
 def _no_value(board: Board) -> Iterator[str]:
@@ -174,7 +151,17 @@ def _alerts(board: Board) -> Iterator[str]:
                 yield f"reads alerts of any severity, Watchdog too: {expression}"
 
 
-OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
+def _rates(board: Board) -> Iterator[str]:
+    """As dashboard-linter's target-rate-interval and target-counter-agg rules have it."""
+    for panel, _, each in _read(board):
+        if each.function in {"rate", "irate"} and each.range_seconds != _RATE_SECONDS:
+            yield f"{panel.title}: {each.function} over {each.range_seconds:g} s"
+        is_counter = isinstance(each.series, Metric) and each.series.kind is Kind.COUNTER
+        if is_counter and each.function not in _COUNTER_FUNCTIONS:
+            yield f"{panel.title}: {each.name} is a counter and has no rate or increase"
+
+
+RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "bounds": _bounds,
     "chosen-cluster": _cluster,
     "no-raw-ranks": _ranks,
@@ -182,26 +169,24 @@ OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "explained": _explained,
     "no-constants": _no_constants,
     "annotated": _annotated,
-    "no-overlap": _grid,
     "unique-titles": _titles,
-    "instant": _instant,
     "no-value": _no_value,
     "limits-are-shown": _limits,
     "worst-first": _sorted,
     "no-repeated-columns": _columns,
     "alerts-of-a-severity": _alerts,
+    "rates": _rates,
 }
 
 
-def too_many(boards: Mapping[str, Board]) -> Iterator[str]:
-    """More panels than anybody reads."""
-    number = sum(len(board.panels) for board in boards.values())
-    if number > MAX_PANELS:
-        yield f"{number} panels, more than {MAX_PANELS}"
+@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_board_obeys_the_rule(board: Board, rule: str) -> None:
+    assert list(RULES[rule](board)) == []
 
 
-def bad_uids(boards: Mapping[str, Board]) -> Iterator[str]:
-    """Boards whose uid does not follow from their file, so that links to them may break."""
-    for file_name, board in boards.items():
-        if board.uid != f"lockstep-{file_name.removesuffix('.json')}":
-            yield f"{file_name} has the uid {board.uid}"
+def test_there_are_no_more_panels_than_anybody_reads_and_uids_follow_from_files() -> None:
+    assert sum(len(board.panels) for board in BOARDS.values()) <= MAX_PANELS
+    assert [board.uid for board in BOARDS.values()] == [
+        f"lockstep-{name.removesuffix('.json')}" for name in BOARDS
+    ]

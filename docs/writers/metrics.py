@@ -25,8 +25,8 @@ _HEAD = """# Metrics
 Base units only, which end the names; `_total` ends counters; ratios run from 0 to 1; what is
 unknown is absent. Every series of the agent has `cluster` and `node`, every series on the ledger's
 endpoint but the ledger's own `cluster`: the tables leave them out. Names change only with a major
-version, those of a type with a star may still change. A sparse series is served from its first value
-other than 0 on, one of detail with `--detail` only (decision 13).
+version, those of a type with a star may still change. A sparse series is served from its first
+value other than 0 on, one of detail with `--detail` only (decision 13).
 *Read by* is computed from the generated rules, the boards and the sources of the reports; what none
 of them reads is there for people's own boards, and names the exporter that has it too."""
 _SECTIONS: dict[Metric, str] = {

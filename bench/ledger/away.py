@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
 from kill_soak import Fleet
-from model.stored import differences
+from model.stored import differences  # type: ignore[import-not-found]  # a module of the tests
 
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.tables import events, jobs

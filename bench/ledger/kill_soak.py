@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
 from ledger_process import LedgerProcess
-from model.stored import differences
+from model.stored import differences  # type: ignore[import-not-found]  # a module of the tests
 from soak_launcher import planned_end
 
 from lockstep_catalogue import ledger as counted

@@ -20,10 +20,8 @@ from lockstep_ledger.store.tables import jobs
 from ..model.stored import differences
 from ..service import ledger_process
 from ..stories import Story
-from .node_trace import read_node_trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-TRACE = FIXTURES / "spot-preemption-bamboo/g4dn-trace.csv"
 
 
 def run(*arguments: object) -> Result:
@@ -58,25 +56,6 @@ def test_the_night_of_slurm_is_306_jobs_in_the_store_also_the_second_time(tmp_pa
         ("failed", "finished"): 259 + 2, ("cancelled", "finished"): 24,
         ("succeeded", "finished"): 18, ("time_limit", "finished"): 1, (None, "pending"): 2,
     }  # fmt: skip
-
-
-def test_the_ledger_counts_the_node_hours_of_the_spot_trace(tmp_path: Path) -> None:
-    store = tmp_path / "ledger.db"
-    lines, path = TRACE.read_text().splitlines(), tmp_path / "events.jsonl"
-    documents = [each.document() for each in read_node_trace(lines, start_seconds=1.6e9)]
-    path.write_text("".join(json.dumps(each) + "\n" for each in documents))
-    import_files(store, path)
-    events = [line.split(",") for line in TRACE.read_text().split()]
-    # By hand: when each node left, or the trace ended, minus when it had come.
-    end, present, by_hand = int(events[-1][0]), dict[str, int](), 0
-    for moment, change, node in events:
-        if change == "add":
-            present[node] = int(moment)
-        else:
-            by_hand += int(moment) - present.pop(node)
-    by_hand += sum(end - begin for begin in present.values())
-    assert sum(seconds for _, _, seconds in rows(store)) == pytest.approx(by_hand / 1000)
-    assert by_hand / 3_600_000 == pytest.approx(135.683, abs=0.001)
 
 
 def test_all_logs_of_mlperf_are_one_job_each(tmp_path: Path) -> None:

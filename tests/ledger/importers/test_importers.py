@@ -1,7 +1,5 @@
 """What other sources say becomes events: MLPerf logs and a trace of spot nodes."""
 
-import json
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,6 @@ import pytest
 from lockstep_ledger.importers.mlperf import read_mlperf
 from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import Event, check_event
-
-from .node_trace import read_node_trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOW = 1_900_000_000.0
@@ -99,49 +95,3 @@ def test_a_log_without_a_time_is_refused(tmp_path: Path) -> None:
     path.write_text("hello\n")
     with pytest.raises(ValueError, match="no line with a time"):
         list(read_mlperf(path))
-
-
-TRACE = FIXTURES / "spot-preemption-bamboo/g4dn-trace.csv"
-
-
-def test_the_replay_of_spot_nodes_gives_the_node_hours_of_the_arithmetic_by_hand() -> None:
-    lines = TRACE.read_text().splitlines()
-    events = checked(read_node_trace(lines, start_seconds=1e9, gpus_per_node=4))
-    # By hand: every removal minus every arrival, and the end of the trace for those that stay.
-    rows = [line.split(",") for line in lines]
-    signed = [(1 if change == "remove" else -1) * int(ms) for ms, change, _ in rows]
-    balance = sum(1 if change == "add" else -1 for _, change, _ in rows)
-    by_hand_seconds = (sum(signed) + balance * int(rows[-1][0])) / 1000
-    total, starts = 0.0, {}
-    for event in events:
-        if event.kind == "job_started":
-            starts[event.job_id, event.attempt] = event.time
-        elif event.kind == "job_finished":
-            total += event.time - starts[event.job_id, event.attempt]
-    assert total == pytest.approx(by_hand_seconds, rel=1e-12)
-    assert (len(rows), len({node for _, _, node in rows})) == (153, 79)
-    outcomes = Counter(e.fields["outcome"] for e in events if e.kind == "job_finished")
-    assert outcomes == {"preempted": 153 - 79 - (len(starts) - 79), "cancelled": balance}
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("5,remove,n1", "n1 is not there"),
-        ("5,add,n0", "n0 is there already"),
-        ("x,add,n1", "line 2: 'x,add,n1' is not MILLISECONDS"),
-        ("5;add;n1", "is not MILLISECONDS"),
-    ],
-)
-def test_a_line_that_is_none_of_a_trace_is_refused(line: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        list(read_node_trace(["0,add,n0", line], start_seconds=0.0))
-
-
-def test_a_node_that_comes_back_is_the_same_job_once_more() -> None:
-    lines = ["0,add,n", "1000,remove,n", "3000,add,n", "7000,remove,n"]
-    events = checked(read_node_trace(lines, start_seconds=100.0))
-    assert json.dumps([(event.kind, event.attempt, event.time) for event in events]) == json.dumps([
-        ("job_started", 0, 100.0), ("job_preempted", 0, 101.0), ("job_finished", 0, 101.0),
-        ("job_started", 1, 103.0), ("job_preempted", 1, 107.0), ("job_finished", 1, 107.0),
-    ])  # fmt: skip

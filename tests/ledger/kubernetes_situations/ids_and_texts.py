@@ -80,19 +80,6 @@ def id_of_253_characters(c: Cluster) -> None:
 
 
 @situation(
-    "A pod fails with a message of 20,000 characters of any alphabet: recorded, cut or whole.",
-    ExpectedJob("i07-message", "failed", "unknown", "segfault"),
-)
-def text_of_any_length(c: Cluster) -> None:
-    c.apply(pod("i07-message", 1))
-    c.wait_pods("i07-message", 1)
-    c.wait(1)
-    message = "\u5931\u6557 \u041e\u0448\u0438\u0431\u043a\u0430 \U0001f525 " * 1500
-    c.end_pod("i07-message", 139, message=message)
-    c.wait_pods("i07-message", 1, "Failed")
-
-
-@situation(
     "A message with control characters, line feeds and what looks like markup is a text.",
     ExpectedJob("i08-markup", "preempted", cause="eviction"),
 )

@@ -161,27 +161,6 @@ def kind_trainjob_with_launcher(c: Cluster) -> None:
     _set_status(c, "TrainJob", "k11-train", condition("Complete", reason="JobsCompleted"))
 
 
-@situation(
-    "A CronJob with GPUs submits three Jobs: three jobs, none of them the CronJob.",
-    ExpectedJob("k10-cron-1", "succeeded", attempts=1, gpu_seconds=2),
-    ExpectedJob("k10-cron-2", "succeeded", attempts=1, gpu_seconds=2),
-    ExpectedJob("k10-cron-3", "failed", attempts=1, gpu_seconds=2),
-)
-def kind_cronjob(c: Cluster) -> None:
-    spec = {
-        "schedule": "0 0 1 1 *",
-        "suspend": True,
-        "jobTemplate": {"spec": job("any", 1, run=2)["spec"]},
-    }
-    owner = c.apply(manifest("batch/v1", "CronJob", "k10-cron", spec))
-    for number in (1, 2, 3):
-        lab = {"exit-code": int(number == 3)}
-        c.apply(job(f"k10-cron-{number}", 1, run=2, lab=lab), owner=owner)
-    c.wait_condition("Job", "k10-cron-1", "Complete")
-    c.wait_condition("Job", "k10-cron-2", "Complete")
-    c.wait_condition("Job", "k10-cron-3", "Failed")
-
-
 def own(c: Cluster, name: str, labels: dict[str, str] | None = None) -> Manifest:
     """Create an object of a kind that no importer has heard of."""
     return c.apply(custom("Trainium", name, {}, labels))
@@ -202,20 +181,6 @@ def found_by_its_pods(c: Cluster) -> None:
     c.apply(pod("n01-owner-0", 4, lab={"run-seconds": 3}), owner=owner)
     c.wait_pods("n01-owner", 1, "Succeeded")
     finish(c, "n01-owner", "Complete", "Done")
-
-
-@situation(
-    "An unknown owner without conditions is open while it exists, and cancelled when deleted.",
-    ExpectedJob("n03-owner", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("n03-owner")),
-)
-def found_and_deleted(c: Cluster) -> None:
-    owner = own(c, "n03-owner")
-    c.apply(pod("n03-owner-0", 1), owner=owner)
-    c.wait_pods("n03-owner", 1)
-    c.wait_recorded("n03-owner")
-    c.delete("Trainium", "n03-owner")
-    c.wait_gone("Trainium", "n03-owner")
-    c.wait_pods("n03-owner", 0)
 
 
 @situation(
@@ -249,18 +214,6 @@ def claim_by_template(c: Cluster) -> None:
     c.apply(describe_claim("n07-devices", 2))
     c.apply(claim_devices(job("n07-claim", 0, node="n07-node", run=3), "n07-devices", 2))
     c.wait_condition("Job", "n07-claim", "Complete")
-
-
-@situation(
-    "More devices than there are: the claim is never allocated, the job waits and costs nothing.",
-    ExpectedJob("n08-claim", is_open=True, gpu_seconds=0),
-)
-def claim_that_is_never_allocated(c: Cluster) -> None:
-    add_devices(c, "n08-node", 1)
-    c.apply(describe_claim("n08-devices", 2))
-    c.apply(claim_devices(job("n08-claim", 0, node="n08-node"), "n08-devices", 2))
-    c.wait_pods("n08-claim", 1, "Pending")
-    c.wait(4)
 
 
 def add_devices(c: Cluster, node: str, count: int) -> None:

@@ -48,20 +48,6 @@ def queue_waits_from_submission(c: Cluster) -> None:
 
 
 @situation(
-    "Preempted by Kueue and never back within the day: preempted so far, and free since.",
-    ExpectedJob("q03-evicted", "preempted", queue="team-b", is_open=True,
-                gpu_seconds=lambda d: d.gpu_seconds("q03-evicted")),
-)  # fmt: skip
-def queue_preempts(c: Cluster) -> None:
-    submit(c, "q03-evicted", "team-b")
-    admit(c, "q03-evicted")
-    c.wait_pods("q03-evicted", 1)
-    c.wait(3)
-    evict(c, "q03-evicted", "Preempted")
-    c.wait(3)
-
-
-@situation(
     "Preempted, requeued for 4 s, admitted again: two attempts, waits of both queue times.",
     ExpectedJob("q04-again", "succeeded", attempts=2, queue="team-b",
                 gpu_seconds=lambda d: d.gpu_seconds("q04-again"),

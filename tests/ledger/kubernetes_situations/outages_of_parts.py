@@ -6,28 +6,6 @@ from .scenario import Between, ExpectedJob, outage, waited
 
 
 @outage(
-    "Each of two feeds is killed in turn while a job runs and ends: told once, by whoever leads.",
-    ExpectedJob("p03-turns", "succeeded", attempts=1,
-                gpu_seconds=lambda d: d.gpu_seconds("p03-turns")),
-)  # fmt: skip
-def feeds_in_turns(c: Cluster) -> None:
-    c.start("feed-2")
-    c.apply(job("p03-turns", 2))
-    (only,) = c.wait_pods("p03-turns", 1)
-    for _ in range(2):
-        c.kill("feed")
-        c.wait(3)
-        c.start("feed")
-        c.kill("feed-2")
-        c.wait(3)
-        c.start("feed-2")
-    c.end_pod(only["metadata"]["name"])
-    c.wait_condition("Job", "p03-turns", "Complete")
-    c.wait_recorded("p03-turns", is_open=False)
-    c.stop("feed-2")
-
-
-@outage(
     "The feed is killed ten times within one job's life: one job, one attempt, no second bill.",
     ExpectedJob("p04-ten", "succeeded", attempts=1,
                 gpu_seconds=lambda d: d.gpu_seconds("p04-ten")),
@@ -41,24 +19,6 @@ def feed_killed_ten_times(c: Cluster) -> None:
         c.wait(0.7)
     c.end_pod(only["metadata"]["name"])
     c.wait_condition("Job", "p04-ten", "Complete")
-
-
-@outage(
-    "Ledger and API server are away together, then come back in turn: an exact record.",
-    ExpectedJob("p06-both", "succeeded", attempts=1,
-                gpu_seconds=lambda d: d.gpu_seconds("p06-both")),
-    lab_wide=True,
-)  # fmt: skip
-def ledger_and_server_away(c: Cluster) -> None:
-    c.apply(job("p06-both", 2))
-    (only,) = c.wait_pods("p06-both", 1)
-    c.stop("ledger")
-    c.stop("apiserver")
-    c.wait(3)
-    c.start("apiserver")
-    c.end_pod(only["metadata"]["name"])
-    c.wait_condition("Job", "p06-both", "Complete")
-    c.start("ledger")
 
 
 @outage(
@@ -89,53 +49,6 @@ def ledger_away_for_long(c: Cluster) -> None:
     for index in range(30):
         c.wait_gone("Job", f"p08-hour-{index:02d}")
     c.start("ledger")
-
-
-@outage(
-    "The controllers are away: pods end, the Job does not say so yet; nothing is billed meanwhile.",
-    ExpectedJob("p10-controllers", "succeeded", gpu_seconds=6,
-                ended=Between(lambda d: d.last_end("p10-controllers") - 1,
-                              lambda d: d.at["done"] + 2)),
-    lab_wide=True,
-)  # fmt: skip
-def controllers_away(c: Cluster) -> None:
-    c.apply(job("p10-controllers", 2, run=3))
-    c.wait_pods("p10-controllers", 1)
-    c.stop("controllers")
-    c.wait_pods("p10-controllers", 1, "Succeeded")
-    c.wait(5)
-    c.start("controllers")
-    c.wait_condition("Job", "p10-controllers", "Complete")
-    c.note("done")
-
-
-@outage(
-    "The scheduler is away for 5 s: that is queue wait like any other.",
-    ExpectedJob("p11-scheduler", "succeeded", gpu_seconds=4,
-                queue_wait_seconds=waited("p11-scheduler")),
-    lab_wide=True,
-)  # fmt: skip
-def scheduler_away(c: Cluster) -> None:
-    c.stop("scheduler")
-    c.apply(job("p11-scheduler", 2, run=2))
-    c.wait(5)
-    c.start("scheduler")
-    c.wait_condition("Job", "p11-scheduler", "Complete")
-
-
-@outage(
-    "The kubelets are away for 5 s: the pod's times are what the kubelet writes later.",
-    ExpectedJob("p12-kubelets", "succeeded", attempts=1,
-                gpu_seconds=lambda d: d.gpu_seconds("p12-kubelets")),
-    lab_wide=True,
-)  # fmt: skip
-def kubelets_away(c: Cluster) -> None:
-    c.apply(job("p12-kubelets", 2, run=3))
-    c.wait_pods("p12-kubelets", 1)
-    c.stop("kwok")
-    c.wait(5)
-    c.start("kwok")
-    c.wait_condition("Job", "p12-kubelets", "Complete")
 
 
 @outage(
@@ -200,23 +113,6 @@ def server_answers_410(c: Cluster) -> None:
     c.wait_gone("Job", "r03-goes")
     c.compact()
     c.wait_recorded("r03-goes", is_open=False)
-
-
-@outage(
-    "The server is killed and its store with it; both come back and the feed with them.",
-    ExpectedJob("r04-store", is_open=True, attempts=1),
-    lab_wide=True,
-)
-def server_and_store_are_killed(c: Cluster) -> None:
-    c.apply(job("r04-store", 2))
-    c.wait_pods("r04-store", 1)
-    c.wait_recorded("r04-store")
-    c.kill("apiserver")
-    c.kill("kine")
-    c.wait(2)
-    c.start("kine")
-    c.start("apiserver")
-    c.wait(3)
 
 
 @outage(

@@ -102,24 +102,6 @@ def time_held_by_owner(c: Cluster) -> None:
 
 
 @situation(
-    "Suspended in the midst and resumed: 3 s and 3 s of 4 GPUs are billed, the pause is not.",
-    ExpectedJob("g08-pause", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g08-pause")),
-)
-def time_paused(c: Cluster) -> None:
-    c.apply(job("g08-pause", 4))
-    c.wait_pods("g08-pause", 1)
-    c.wait(3)
-    c.patch("Job", "g08-pause", {"spec": {"suspend": True}})
-    c.wait_pods("g08-pause", 0)
-    c.wait(4)
-    c.patch("Job", "g08-pause", {"spec": {"suspend": False}})
-    (again,) = c.wait_pods("g08-pause", 1)
-    c.wait(3)
-    c.end_pod(again["metadata"]["name"])
-    c.wait_condition("Job", "g08-pause", "Complete")
-
-
-@situation(
     "A container that crashes and backs off for 4 s: two runs of 2 s are billed, not 8 s.",
     ExpectedJob("g09-crash", "succeeded", gpu_seconds=lambda d: d.gpu_seconds("g09-crash")),
 )
@@ -249,20 +231,3 @@ def attempts_of_kubeflow(c: Cluster) -> None:
     c.wait_pods("a05-torch", 1, "Succeeded")
     done = condition("Succeeded", reason="PyTorchJobSucceeded")
     c.patch("PyTorchJob", "a05-torch", {"status": {"conditions": [done]}}, status=True)
-
-
-@situation(
-    "A RayJob that failed once and was tried again by its operator: two attempts.",
-    ExpectedJob("a06-ray", "succeeded", attempts=2),
-)
-def attempts_of_ray(c: Cluster) -> None:
-    owner = c.apply(custom("RayJob", "a06-ray", {"backoffLimit": 2}))
-    c.apply(pod("a06-ray-one", 2, lab={"run-seconds": 2, "exit-code": 1}), owner=owner)
-    c.wait_pods("a06-ray-one", 1, "Failed")
-    status = {"failed": 1, "succeeded": 0, "jobDeploymentStatus": "Retrying"}
-    c.patch("RayJob", "a06-ray", {"status": status}, status=True)
-    c.apply(pod("a06-ray-two", 2, lab={"run-seconds": 2}), owner=owner)
-    c.wait_pods("a06-ray-two", 1, "Succeeded")
-    status = {"failed": 1, "succeeded": 1, "jobStatus": "SUCCEEDED"}
-    status["jobDeploymentStatus"] = "Complete"
-    c.patch("RayJob", "a06-ray", {"status": status}, status=True)

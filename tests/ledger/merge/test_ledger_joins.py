@@ -82,15 +82,3 @@ def test_a_user_that_the_scheduler_names_has_the_job_before_all_others() -> None
     assert taken.stored == 2
     replay.key = ("east", "4242")
     assert replay.job.ids == ["4242", "run-7", "slurm:alpha:4242"]
-
-
-def test_one_number_of_two_schedulers_is_two_jobs() -> None:
-    other = ["slurm:beta:4242"]
-    second = Story(job_id="4242", now=BEGIN + 1).add("job_submitted", None, aliases=other)
-    second.add("job_started", None, num_gpus=2, aliases=other).after(100)
-    second.add("job_finished", None, outcome="succeeded", aliases=other)
-    replay = Replay(scheduler_story(), second)
-    replay.key = ("east", "4242@beta")
-    assert (replay.job.outcome, replay.job.gpu_seconds) == ("succeeded", 200)
-    replay.key = ("east", "4242")
-    assert replay.job.status == "running"

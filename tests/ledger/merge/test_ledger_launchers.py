@@ -1,7 +1,5 @@
 """Several launchers of one job on one node: members of one attempt, as if each had a node."""
 
-import itertools
-import random
 from typing import Any
 
 import msgspec
@@ -11,7 +9,7 @@ from lockstep_ledger.merge.record import Record
 
 from ..model.stored import differences
 from ..stories import Story
-from .replay import PATIENCE, Replay
+from .replay import Replay
 
 Member = tuple[str, str | None]
 ALONE, SECOND, THIRD = ("n1", None), ("n1", "2"), ("n1", "3")
@@ -66,16 +64,6 @@ def restarted_in_place() -> Story:
     return story
 
 
-def killed() -> Story:
-    story = ended(started(Story(), TWO_PODS).after(50), SECOND, "failed", **KILLED)
-    return ended(story.after(2), ALONE, "failed", **PEER)
-
-
-def one_well_one_not() -> Story:
-    story = ended(started(Story(), TWO_PODS).after(50), ALONE)
-    return ended(story.after(2), SECOND, "failed", **KILLED)
-
-
 def new_pods_after_lost_ends() -> Story:
     """Both pods vanish without a word; two new ones on the node take over."""
     story = started(Story(), TWO_PODS).after(50)
@@ -87,8 +75,6 @@ HISTORIES = {
     "healthy": healthy(TWO_PODS),
     "four": healthy(FOUR_PODS),
     "restarted": restarted_in_place(),
-    "killed": killed(),
-    "one well": one_well_one_not(),
     "ends lost": new_pods_after_lost_ends(),
 }
 
@@ -99,15 +85,6 @@ def test_two_pods_on_a_node_are_two_members_of_one_attempt() -> None:
     assert (job.attempts, job.requeues, len(job.runs), job.machines) == (1, 0, 1, 2)
     # From each start to each end, 101.5 s in the mean, with 4 GPUs.
     assert job.gpu_seconds == (102 + 101) * 4
-
-
-def test_the_node_wait_is_for_both_pods() -> None:
-    story = ended(started(Story(), TWO_PODS).after(50), ALONE)
-    replay = Replay(story)
-    assert (replay.job.status, replay.finished()) == ("ended", {})
-    assert replay.job.settle_at == story.now + PATIENCE.node_seconds
-    late = ended(Story(now=story.now + 30), SECOND)
-    assert (replay.apply(late).job.status, replay.job.outcome) == ("finished", "succeeded")
 
 
 def test_a_pod_without_an_end_is_named_with_its_node() -> None:
@@ -130,40 +107,6 @@ def test_a_new_launcher_in_the_place_of_one_is_an_attempt() -> None:
     assert agreed(Replay(ended(ended(story, ALONE), SECOND))).attempts == before + 1
 
 
-@pytest.mark.parametrize(("story", "rank"), [(killed(), 5), (one_well_one_not(), 5)])
-def test_the_pod_that_failed_decides_and_its_node_is_to_blame(story: Story, rank: int) -> None:
-    job = agreed(Replay(story))
-    assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "killed")
-    assert (job.cause_node, job.cause_rank) == ("n1", rank)
-
-
-def test_one_node_of_two_with_both_pods_is_complete() -> None:
-    # The job has two nodes; the scheduler put both pods on the first.
-    job = agreed(Replay(healthy(TWO_PODS)))
-    assert (job.expected_nodes, job.silent_nodes) == (2, [])
-
-
-def test_four_launchers_on_two_nodes_are_four_members() -> None:
-    job = agreed(Replay(healthy(FOUR_PODS)))
-    assert (job.attempts, job.machines, job.machine_gpus) == (1, 4, 16)
-    assert job.gpu_seconds == (104 + 103 + 102 + 101) * 4
-
-
-def test_a_new_pod_after_a_lost_end_is_another_run_of_the_same_member() -> None:
-    story = started(Story(), (ALONE,)).after(50)
-    job = agreed(Replay(ended(started(story, (ALONE,)).after(100), ALONE)))
-    assert (job.outcome, job.attempts, job.silent_nodes) == ("succeeded", 2, [])
-    both = agreed(Replay(new_pods_after_lost_ends()))
-    assert (both.outcome, both.attempts, both.silent_nodes) == ("succeeded", 2, [])
-
-
-def test_an_event_without_a_launcher_is_the_nodes_as_ever() -> None:
-    # What an agent of before writes of two pods: one node, whose second start is another run.
-    story = started(Story(), (ALONE, ALONE), num_nodes=2).after(100)
-    job = agreed(Replay(ended(story, ALONE)).settle(1))
-    assert (job.attempts, job.requeues) == (2, 1)
-
-
 def test_an_incident_of_the_node_makes_no_member_of_it() -> None:
     story = started(Story(), (SECOND, THIRD)).after(10)
     story.add("node_event", "n1", 0, sign="xid", detail="79 GPU has fallen off the bus").after(10)
@@ -184,16 +127,3 @@ def test_several_launchers_of_a_node_are_as_several_nodes(name: str) -> None:
     of_launchers, of_nodes = Replay(HISTORIES[name]).job, Replay(apart).job
     of_nodes.cause_node = of_launchers.cause_node
     assert msgspec.to_builtins(of_launchers) == msgspec.to_builtins(of_nodes)
-
-
-@pytest.mark.parametrize("name", HISTORIES)
-def test_the_record_is_a_function_of_the_set_of_events(name: str) -> None:
-    story = HISTORIES[name]
-    expected = msgspec.to_builtins(Replay(story).job)
-    rng = random.Random(name)
-    few = itertools.permutations(story.events)
-    orders = [tuple(reversed(story.events)), *(rng.sample(story.events, len(story.events))
-              for _ in range(20)), *itertools.islice(few, 1, 20)]  # fmt: skip
-    for order in orders:
-        shuffled = Replay(Story(now=story.now, events=[*order]))
-        assert msgspec.to_builtins(agreed(shuffled)) == expected

@@ -46,7 +46,7 @@ def utc(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class AccountingRow:
+class Row:
     """One run of one job; 0 is a time that has not come."""
 
     job_id: int

@@ -48,12 +48,7 @@ SITUATIONS = (
     Situation(
         "scancel of a running job",
         "The owner changes his mind: cancelled, and nobody failed, though ranks die of SIGTERM.",
-        (
-            submit("a", "srun " + ENDLESS, "--gpus=2"),
-            *TRAINING,
-            slurm("scancel {a}"),
-            wait("a"),
-        ),
+        (submit("a", "srun " + ENDLESS, "--gpus=2"), *TRAINING, slurm("scancel {a}"), wait("a")),
         (ExpectedJob("cancelled", gpu_seconds=(2,), closed=True, disagreement=False),),
     ),
     Situation(
@@ -142,12 +137,7 @@ SITUATIONS = (
     Situation(
         "the report's first line of a cancel",
         "Who opens the report of a cancelled job reads so first, not that nobody was slow.",
-        (
-            submit("a", "srun " + ENDLESS, "--gpus=1"),
-            *TRAINING,
-            slurm("scancel {a}"),
-            wait("a"),
-        ),
+        (submit("a", "srun " + ENDLESS, "--gpus=1"), *TRAINING, slurm("scancel {a}"), wait("a")),
         (
             ExpectedJob("cancelled"),
             ExpectedText("{lockstep} report {a}", ("cancelled",), node="{n1}"),

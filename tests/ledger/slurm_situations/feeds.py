@@ -1,6 +1,6 @@
 """Polls, outages of feed, ledger and daemons, and what a site does not have."""
 
-from .accounting import AccountingRow, utc
+from .accounting import Row, utc
 from .scenario import (
     TRAINING,
     ExpectedJob,
@@ -66,11 +66,7 @@ SITUATIONS = (
         "a runaway job",
         "slurmctld lost the job and accounting says RUNNING for ever: the record stays open; it"
         " is not ended by us.",
-        (
-            account(AccountingRow(920001, DAY, DAY + 10, 0, "RUNNING")),
-            feed("--since", "2026-11-01"),
-            poll(),
-        ),
+        (account(Row(920001, DAY, DAY + 10, 0, "RUNNING")), feed("--since", "2026-11-01"), poll()),
         (ExpectedJob(attempts=1, queue_wait_seconds=10.0, closed=False, job_id="920001"),),
     ),
     Situation(
@@ -87,11 +83,11 @@ SITUATIONS = (
         (
             poll(),
             poll(),
-            account(AccountingRow(920010, DAY, DAY + 10, DAY + 110, "COMPLETED")),
+            account(Row(920010, DAY, DAY + 10, DAY + 110, "COMPLETED")),
             accounting_sql(
                 "update lab_job_table set time_submit = unix_timestamp() - 120, time_eligible ="
                 " unix_timestamp() - 120, time_start = unix_timestamp() - 110, time_end = "
-                "unix_timestamp() - 10 where id_job = 920010",
+                "unix_timestamp() - 10 where id_job = 920010"
             ),
             poll(),
         ),
@@ -180,7 +176,7 @@ SITUATIONS = (
             running("a"),
             accounting_sql(
                 "update lab_job_table set time_submit = time_submit - 864000, time_eligible = "
-                "time_eligible - 864000, time_start = time_start - 864000 where id_job = {a}",
+                "time_eligible - 864000, time_start = time_start - 864000 where id_job = {a}"
             ),
             start("feed"),
             poll(),

@@ -51,7 +51,7 @@ SITUATIONS = (
             on_node("{n1}", "systemd-tmpfiles --create {deploy}/tmpfiles.conf"),
             slurm(
                 "until timeout 20 srun -w {n1} true; do scontrol update nodename={n1} "
-                "state=resume; sleep 1; done",
+                "state=resume; sleep 1; done"
             ),
             submit("a", LONG, "--gpus=1", "-w", "{n1}"),
             *TRAINING,
@@ -84,12 +84,7 @@ SITUATIONS = (
     Situation(
         "the GPU map while the job runs, and after",
         "A file a GPU with the job's id, as dcgm-exporter reads it; the epilog takes it away.",
-        (
-            submit("a", LONG, "--gpus=2", "-w", "{n1}"),
-            *TRAINING,
-            wait("a"),
-            pause(2),
-        ),
+        (submit("a", LONG, "--gpus=2", "-w", "{n1}"), *TRAINING, wait("a"), pause(2)),
         (
             ExpectedText("grep -rl '^{a}$' {gpu_map} | wc -l", contains=("0",), node="{n1}"),
             *WATCHED,
@@ -142,11 +137,7 @@ SITUATIONS = (
         "environ refused",
         "An agent without CAP_SYS_PTRACE may not read /proc/PID/environ: the cgroup's job id "
         "stays.",
-        (
-            submit("a", LONG, "--gpus=1", "-w", "{n1}", "--uid=nobody"),
-            *TRAINING,
-            wait("a"),
-        ),
+        (submit("a", LONG, "--gpus=1", "-w", "{n1}", "--uid=nobody"), *TRAINING, wait("a")),
         (ExpectedJob("succeeded", attempts=1, watched_on=("{n1}",)),),
         exclusive=True,
         cgroup=True,

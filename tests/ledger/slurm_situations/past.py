@@ -1,10 +1,14 @@
 """Accounting of the past: endings, texts of users, and time zones."""
 
-from .accounting import AccountingRow, utc
+from typing import Any, Literal
+
+from .accounting import Row, utc
 from .scenario import (
     Action,
     ExpectedAbsence,
     ExpectedJob,
+    FailureClass,
+    Outcome,
     Situation,
     account,
     feed,
@@ -25,8 +29,24 @@ EXPECTED_LIVE = (
 )
 
 
-def _history(zone: str, *rows: AccountingRow) -> tuple[Action, ...]:
+def _history(zone: str, *rows: Row) -> tuple[Action, ...]:
     return (account(*rows), feed(f"TZ={zone}", "--since", "2026-03-01"), poll())
+
+
+def _ended(
+    number: int,
+    wait_seconds: Literal["absent"] | float,
+    outcome: Outcome,
+    failure_class: FailureClass | None = None,
+    cause: str | None = None,
+    **fields: Any,
+) -> ExpectedJob:
+    """The record of a job of the past: closed, with one run of 100 s on 8 GPUs."""
+    plain: dict[str, Any] = {"attempts": 1, "gpu_seconds": 800.0, "closed": True}
+    return ExpectedJob(
+        outcome, failure_class, cause, queue_wait_seconds=wait_seconds, job_id=str(number),
+        **plain | fields,
+    )  # fmt: skip
 
 
 def _live(zone: str, why: str) -> Situation:
@@ -44,86 +64,27 @@ SITUATIONS = (
         "are GPUs times run time.",
         (
             account(
-                AccountingRow(910001, DAY, DAY + 10, DAY + 110, "COMPLETED"),
-                AccountingRow(910002, DAY, DAY + 20, DAY + 120, "FAILED", exit_code=256),
-                AccountingRow(910003, DAY, DAY + 30, DAY + 130, "TIMEOUT"),
-                AccountingRow(910004, DAY, DAY + 40, DAY + 140, "NODE_FAIL"),
-                AccountingRow(910005, DAY, DAY + 50, DAY + 150, "OUT_OF_MEMORY", exit_code=125),
-                AccountingRow(910006, DAY, 0, DAY + 60, "CANCELLED"),
-                AccountingRow(910007, DAY, DAY + 5, DAY + 105, "FAILED", exit_code=75 << 8),
-                AccountingRow(910008, DAY, DAY + 5, DAY + 105, "BOOT_FAIL"),
+                Row(910001, DAY, DAY + 10, DAY + 110, "COMPLETED"),
+                Row(910002, DAY, DAY + 20, DAY + 120, "FAILED", exit_code=256),
+                Row(910003, DAY, DAY + 30, DAY + 130, "TIMEOUT"),
+                Row(910004, DAY, DAY + 40, DAY + 140, "NODE_FAIL"),
+                Row(910005, DAY, DAY + 50, DAY + 150, "OUT_OF_MEMORY", exit_code=125),
+                Row(910006, DAY, 0, DAY + 60, "CANCELLED"),
+                Row(910007, DAY, DAY + 5, DAY + 105, "FAILED", exit_code=75 << 8),
+                Row(910008, DAY, DAY + 5, DAY + 105, "BOOT_FAIL"),
             ),
             feed(*FROM),
             poll(),
         ),
         (
-            ExpectedJob(
-                "succeeded",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=10.0,
-                closed=True,
-                job_id="910001",
-            ),
-            ExpectedJob(
-                "failed",
-                "unknown",
-                "exit",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=20.0,
-                closed=True,
-                job_id="910002",
-            ),
-            ExpectedJob(
-                "time_limit",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=30.0,
-                closed=True,
-                job_id="910003",
-            ),
-            ExpectedJob(
-                "failed",
-                "infra",
-                "node_failure",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=40.0,
-                closed=True,
-                job_id="910004",
-            ),
-            ExpectedJob(
-                "failed",
-                "user",
-                "host_oom",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=50.0,
-                closed=True,
-                job_id="910005",
-            ),
-            ExpectedJob(
-                "cancelled",
-                attempts=0,
-                gpu_seconds=0.0,
-                queue_wait_seconds="absent",
-                closed=True,
-                job_id="910006",
-            ),
-            ExpectedJob(
-                "preempted", attempts=1, gpu_seconds=800.0, queue_wait_seconds=5.0, job_id="910007"
-            ),
-            ExpectedJob(
-                "failed",
-                "infra",
-                "node_failure",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=5.0,
-                closed=True,
-                job_id="910008",
-            ),
+            _ended(910001, 10.0, "succeeded"),
+            _ended(910002, 20.0, "failed", "unknown", "exit"),
+            _ended(910003, 30.0, "time_limit"),
+            _ended(910004, 40.0, "failed", "infra", "node_failure"),
+            _ended(910005, 50.0, "failed", "user", "host_oom"),
+            _ended(910006, "absent", "cancelled", attempts=0, gpu_seconds=0.0),
+            _ended(910007, 5.0, "preempted", closed=None),
+            _ended(910008, 5.0, "failed", "infra", "node_failure"),
         ),
     ),
     Situation(
@@ -131,27 +92,14 @@ SITUATIONS = (
         "Three rows of one id, in the order of accounting: two NODE_FAIL, then COMPLETED.",
         (
             account(
-                AccountingRow(910020, DAY, DAY + 10, DAY + 110, "NODE_FAIL", num_nodes=2, gpus=16),
-                AccountingRow(
-                    910020, DAY + 110, DAY + 130, DAY + 190, "NODE_FAIL", num_nodes=2, gpus=16
-                ),
-                AccountingRow(
-                    910020, DAY + 190, DAY + 200, DAY + 500, "COMPLETED", num_nodes=2, gpus=16
-                ),
+                Row(910020, DAY, DAY + 10, DAY + 110, "NODE_FAIL", num_nodes=2, gpus=16),
+                Row(910020, DAY + 110, DAY + 130, DAY + 190, "NODE_FAIL", num_nodes=2, gpus=16),
+                Row(910020, DAY + 190, DAY + 200, DAY + 500, "COMPLETED", num_nodes=2, gpus=16),
             ),
             feed(*FROM),
             poll(),
         ),
-        (
-            ExpectedJob(
-                "succeeded",
-                attempts=3,
-                gpu_seconds=16.0 * (100 + 60 + 300),
-                queue_wait_seconds=10.0,
-                closed=True,
-                job_id="910020",
-            ),
-        ),
+        (_ended(910020, 10.0, "succeeded", attempts=3, gpu_seconds=16.0 * (100 + 60 + 300)),),
     ),
     Situation(
         "the same id in two years",
@@ -159,28 +107,13 @@ SITUATIONS = (
         "restart of the one that ended months before.",
         (
             account(
-                AccountingRow(
-                    910030, DAY - 8000000, DAY - 7999990, DAY - 7999000, "COMPLETED", name="old"
-                ),
-                AccountingRow(
-                    910030, DAY, DAY + 10, DAY + 110, "FAILED", exit_code=256, name="new"
-                ),
+                Row(910030, DAY - 8000000, DAY - 7999990, DAY - 7999000, "COMPLETED", name="old"),
+                Row(910030, DAY, DAY + 10, DAY + 110, "FAILED", exit_code=256, name="new"),
             ),
             feed(*FROM),
             poll(),
         ),
-        (
-            ExpectedJob(
-                "failed",
-                "unknown",
-                "exit",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=10.0,
-                closed=True,
-                job_id="910030",
-            ),
-        ),
+        (_ended(910030, 10.0, "failed", "unknown", "exit"),),
     ),
     _live(
         "America/New_York",
@@ -193,33 +126,15 @@ SITUATIONS = (
         "the hour that is twice",
         "A run from 02:30 CEST to 02:30 CET took an hour, though sacct in Berlin prints the "
         "same time twice.",
-        _history("Europe/Berlin", AccountingRow(930001, AUTUMN, AUTUMN + 1800, AUTUMN + 5400)),
-        (
-            ExpectedJob(
-                "succeeded",
-                attempts=1,
-                gpu_seconds=8 * 3600.0,
-                queue_wait_seconds=1800.0,
-                closed=True,
-                job_id="930001",
-            ),
-        ),
+        _history("Europe/Berlin", Row(930001, AUTUMN, AUTUMN + 1800, AUTUMN + 5400)),
+        (_ended(930001, 1800.0, "succeeded", gpu_seconds=8 * 3600.0),),
         exclusive=True,
     ),
     Situation(
         "the hour that is not there",
         "From 01:30 CET to 03:30 CEST is one hour.",
-        _history("Europe/Berlin", AccountingRow(930003, SPRING, SPRING + 1800, SPRING + 5400)),
-        (
-            ExpectedJob(
-                "succeeded",
-                attempts=1,
-                gpu_seconds=8 * 3600.0,
-                queue_wait_seconds=1800.0,
-                closed=True,
-                job_id="930003",
-            ),
-        ),
+        _history("Europe/Berlin", Row(930003, SPRING, SPRING + 1800, SPRING + 5400)),
+        (_ended(930003, 1800.0, "succeeded", gpu_seconds=8 * 3600.0),),
         exclusive=True,
     ),
     Situation(
@@ -228,19 +143,10 @@ SITUATIONS = (
         "the attempts are two.",
         _history(
             "Europe/Berlin",
-            AccountingRow(930005, AUTUMN, AUTUMN + 3000, AUTUMN + 3540, "REQUEUED"),
-            AccountingRow(930005, AUTUMN + 3540, AUTUMN + 3660, AUTUMN + 3960, "COMPLETED"),
+            Row(930005, AUTUMN, AUTUMN + 3000, AUTUMN + 3540, "REQUEUED"),
+            Row(930005, AUTUMN + 3540, AUTUMN + 3660, AUTUMN + 3960, "COMPLETED"),
         ),
-        (
-            ExpectedJob(
-                "succeeded",
-                attempts=2,
-                gpu_seconds=8 * (540.0 + 300.0),
-                queue_wait_seconds=3000.0,
-                closed=True,
-                job_id="930005",
-            ),
-        ),
+        (_ended(930005, 3000.0, "succeeded", attempts=2, gpu_seconds=8 * (540.0 + 300.0)),),
         exclusive=True,
     ),
     Situation(

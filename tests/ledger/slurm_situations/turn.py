@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .accounting import AccountingRow
+from .accounting import Row
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
 from .scenario import Situation
 
@@ -184,7 +184,7 @@ class Turn:
         if done.returncode:
             raise RuntimeError(f"{command}: {done.stdout[-300:]}")
 
-    def account(self, *rows: AccountingRow) -> None:
+    def account(self, *rows: Row) -> None:
         """Write rows into Slurm's accounting, as history that nobody has seen run."""
         self.accounting_sql(";\n".join(row.insert_sql() for row in rows))
 

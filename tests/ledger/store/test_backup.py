@@ -22,9 +22,8 @@ from lockstep_ledger.store.database import (
     open_store,
     store_url,
 )
-from lockstep_ledger.store.tables import counter_bases, events, jobs, metadata
+from lockstep_ledger.store.tables import events, jobs, metadata
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.writer import StoreWriter
 
 from ..model.stored import differences
 from ..service import JSON, LedgerProcess, ledger_process
@@ -212,19 +211,3 @@ def test_increase_goes_on_over_a_restore_and_would_count_all_again_without_bases
             grown = query(client, f"sum(increase({JOBS_FINISHED.name}[10m]))")
             # The 5 that the store forgot were told before; without bases the 30 are told again.
             assert grown == pytest.approx(45 if is_based else 75, rel=0.15)
-
-
-def test_a_base_is_of_the_counters_at_the_restore(tmp_path: Path) -> None:
-    store = str(tmp_path / "ledger.db")
-    with opened(store) as writer:
-        write(writer, *job_stories(5, seed=1))
-    assert run("backup", tmp_path / "b.db", "--store", store).exit_code == 0
-    assert run("restore", tmp_path / "b.db", "--store", tmp_path / "new.db").exit_code == 0
-    engine = open_store(str(tmp_path / "new.db"))
-    with engine.connect() as connection:
-        rows = connection.execute(select(counter_bases)).all()
-    bases = {row.counter: row.base for row in rows}
-    values = {row.number: row.value for row in StoreWriter(engine).counters.snapshot().values()}
-    assert {number: values[number] for number in bases} == bases
-    assert sum(bases.values()) > 0
-    engine.dispose()

@@ -86,16 +86,6 @@ def test_the_counters_are_the_models_after_every_reopening(dsn: str) -> None:
         assert statuses == ["finished"] * 40
 
 
-def test_an_event_that_comes_again_counts_once_also_in_one_delivery(dsn: str) -> None:
-    with opened(dsn) as writer:
-        story = job_stories(1, seed=2)[0]
-        first = write(writer, story, story)
-        assert (first.stored, first.duplicates) == (len(story.events), len(story.events))
-        again = write(writer, story)
-        assert (again.stored, again.duplicates) == (0, len(story.events))
-        assert differences(writer._engine) == []
-
-
 def test_kinds_and_members_that_nobody_knows_are_stored_unharmed(dsn: str) -> None:
     story = Story().add("of_the_future", depth={"a": [1, None, "ü\t"]})
     story.events[0]["colour"] = "red"

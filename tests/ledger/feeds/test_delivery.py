@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from lockstep_ledger.feeds.kubernetes.delivery import Delivery
-from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient
+from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 
 

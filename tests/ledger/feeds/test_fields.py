@@ -5,15 +5,15 @@ from email.utils import formatdate
 import pytest
 
 from lockstep_ledger.commands.follow_kubernetes import _read_selector
+from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.feed import own_id
 from lockstep_ledger.feeds.kubernetes.fields import (
     asks_in_template,
     count_accelerators,
     count_claimed,
 )
+from lockstep_ledger.feeds.kubernetes.job_events import Job
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
-from lockstep_ledger.feeds.kubernetes.story import Job
-from lockstep_ledger.feeds.kubernetes.world import World
 
 from .objects import NOW
 
@@ -78,7 +78,7 @@ def test_a_selector_that_is_none_is_named(text: str) -> None:
 
 
 def test_a_selector_admits_labels() -> None:
-    world = World(_read_selector("team=ours,train"))
-    assert world._admits({"team": "ours", "train": ""})
-    assert not world._admits({"team": "ours"})
-    assert not world._admits({"team": "theirs", "train": ""})
+    state = ClusterState(_read_selector("team=ours,train"))
+    assert state._admits({"team": "ours", "train": ""})
+    assert not state._admits({"team": "ours"})
+    assert not state._admits({"team": "theirs", "train": ""})

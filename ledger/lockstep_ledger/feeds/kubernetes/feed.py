@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from lockstep_ledger.feeds.kubernetes.delivery import Delivery
+from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
+from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.follower import Follower
+from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
 from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED, PODS, Kind, discover
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
-from lockstep_ledger.feeds.kubernetes.ledger_client import AwayError, LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.objects import Reference
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
-from lockstep_ledger.feeds.kubernetes.story import Job, Storyteller
 from lockstep_ledger.feeds.kubernetes.verdicts import unseen
-from lockstep_ledger.feeds.kubernetes.world import World
 from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
@@ -55,11 +54,11 @@ class Feed:
     ) -> None:
         self.server, self.ledger, self.lease, self._ending = server, ledger, lease, ending
         self.namespaces = namespaces
-        self.world = World(selector)
+        self.state = ClusterState(selector)
         self.delivery = Delivery(ledger, server.clock, self._report)
         self.followers: dict[tuple[str, str], Follower] = {}
         self._kinds: dict[str, Kind] = {}
-        self._teller = Storyteller(ledger.cluster)
+        self._writer = EventWriter(ledger.cluster)
         self._labels: dict[str, str] = {}
         self._begun = server.clock.now()
         self._discovered, self._purged, self._complaint, self._compared = 0.0, 0.0, "", -1
@@ -98,23 +97,23 @@ class Feed:
         if self.delivery.waiting > _MOST_WAITING or not self._is_complete():
             return
         now = self.server.clock.now()
-        jobs = self.world.collect(now, self._may_come)
+        jobs = self.state.collect(now, self._may_come)
         for number, job in enumerate(jobs):
             try:
                 self._deliver_new(job, now)
             except (AwayError, *Failure):
                 for each in jobs[number:]:
-                    self.world.dirty.setdefault(each.uid, now)
+                    self.state.dirty.setdefault(each.uid, now)
                 raise
         lists = sum(follower.lists for follower in self.followers.values())
         if lists != self._compared:
             self._compare()
             self._compared = lists
-        if not self.world.dirty and all(each.is_settled for each in self.followers.values()):
+        if not self.state.dirty and all(each.is_settled for each in self.followers.values()):
             self.evaluated_until = now - _LAG_SECONDS
         if now - self._purged > _PURGE_SECONDS:
             self._purged = now
-            self.world.purge(now)
+            self.state.purge(now)
 
     def _discover(self) -> None:
         """Ask for the kinds that there are, and follow the new ones."""
@@ -130,7 +129,7 @@ class Feed:
     def _follow(self, kind: Kind) -> None:
         for namespace in self.namespaces or ("",):
             if (kind.name, namespace) not in self.followers:
-                follower = Follower(self.server, kind, namespace, self.world.apply)
+                follower = Follower(self.server, kind, namespace, self.state.apply)
                 self.followers[kind.name, namespace] = follower
                 follower.start()
 
@@ -162,8 +161,8 @@ class Feed:
         self._name(job)
         if not job.is_seeded:
             self._seed(job)
-        with self.world.lock:
-            events = self._teller.new_events(job, now)
+        with self.state.lock:
+            events = self._writer.new_events(job, now)
         self.delivery.put(events)
 
     def _name(self, job: Job) -> None:
@@ -201,7 +200,7 @@ class Feed:
             if found is not None and found.is_ours:
                 if found.uid == job.uid:
                     _restore(job, found, self._last_seen(found))
-                elif found.is_open and not self.world.has_object(found.uid):
+                elif found.is_open and not self.state.has_object(found.uid):
                     self._end_missing(job.job_id, found)
         job.is_seeded = True
 
@@ -211,9 +210,9 @@ class Feed:
 
     def _compare(self) -> None:
         """End what the ledger holds open of this cluster and the server no longer has."""
-        with self.world.lock:
+        with self.state.lock:
             present = {
-                job.job_id for job in self.world.jobs.values() if job.job_id and not job.is_finished
+                job.job_id for job in self.state.jobs.values() if job.job_id and not job.is_finished
             }
         for job_id in list(self.ledger.list_open()):
             if job_id in present or job_id in self._foreign:
@@ -221,7 +220,7 @@ class Feed:
             found = self.ledger.find(job_id)
             if found is None or not found.is_ours:
                 self._foreign.add(job_id)
-            elif found.is_open and not self.world.has_object(found.uid) and self._can_see(found):
+            elif found.is_open and not self.state.has_object(found.uid) and self._can_see(found):
                 self._end_missing(job_id, found)
 
     def _can_see(self, found: Remembered) -> bool:
@@ -239,14 +238,14 @@ class Feed:
         last_seen = self._last_seen(found)
         _restore(job, found, last_seen)
         job.ending = unseen(last_seen)
-        self.delivery.put(self._teller.new_events(job, last_seen))
+        self.delivery.put(self._writer.new_events(job, last_seen))
 
     def _report(self) -> tuple[float, Counter[str], dict[str, Any]]:
         """Until when all was handed over, what was counted, and what the ledger shows besides."""
         counts = Counter(
-            rows=self.world.num_changes,
-            left_out=self.world.refused,
-            workloads_left_out=self.world.left_out,
+            rows=self.state.num_changes,
+            left_out=self.state.refused,
+            workloads_left_out=self.state.left_out,
         )
         kinds = {
             # Of several namespaces that are followed the first is shown.

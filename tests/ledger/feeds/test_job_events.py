@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.follower import Change
+from lockstep_ledger.feeds.kubernetes.job_events import EventWriter
 from lockstep_ledger.feeds.kubernetes.kinds import PODS, Kind
-from lockstep_ledger.feeds.kubernetes.story import Storyteller
-from lockstep_ledger.feeds.kubernetes.world import World
 
 from .objects import NOW, container, job, meta, moment, pod
 
@@ -22,23 +22,23 @@ Events = list[dict[str, Any]]
 
 
 class Scene:
-    """A world that is given objects, and the events that it makes."""
+    """A state that is given objects, and the events that it makes."""
 
     def __init__(self) -> None:
-        self.world, self.teller = World({}), Storyteller("east")
+        self.state, self.writer = ClusterState({}), EventWriter("east")
 
     def show(self, *items: dict[str, Any], at: float = 0.0, is_gone: bool = False) -> Events:
         """Apply objects at a time; the events that are new."""
         for item in items:
             word: Any = "gone" if is_gone else "seen"
-            self.world.apply(Change(KINDS[item["kind"]], "", word, NOW + at, item))
+            self.state.apply(Change(KINDS[item["kind"]], "", word, NOW + at, item))
         return self.new_events(at)
 
     def new_events(self, at: float) -> Events:
         found: Events = []
-        for each in self.world.collect(NOW + at, lambda _: False):
+        for each in self.state.collect(NOW + at, lambda _: False):
             each.job_id = each.job_id or f"{each.namespace}/{each.name}"
-            found += self.teller.new_events(each, NOW + at)
+            found += self.writer.new_events(each, NOW + at)
         return found
 
 
@@ -137,7 +137,7 @@ def test_what_left_while_nobody_looked_is_unknown_and_ends_when_it_was_last_seen
     scene.show(top, pod("a-0", top, begin=2), at=3)
     for kind in (PODS, JOBS):
         change = Change(kind, "", "listed", NOW + 90, uids=frozenset(), seen_until=NOW + 30)
-        scene.world.apply(change)
+        scene.state.apply(change)
     events = scene.new_events(90)
     assert times_of(events) == [("resources_released", 30), ("job_finished", 29.999)]
     assert events[1]["fields"]["outcome"] == "unknown"
@@ -156,7 +156,7 @@ def test_a_job_has_the_names_by_which_its_pods_know_it(scene: Scene) -> None:
     assert [event["kind"] for event in events][:2] == ["job_submitted", "job_started"]
     names = [event["fields"]["aliases"] for event in events if "aliases" in event["fields"]]
     assert names == [["kubernetes:uid-a", "kubernetes:uid-s"]] * 2
-    assert len(scene.world.jobs) == 1
+    assert len(scene.state.jobs) == 1
 
 
 def test_the_size_of_a_job_that_ran_while_nobody_looked_is_told_with_its_end(scene: Scene) -> None:
@@ -174,13 +174,13 @@ def test_the_size_of_a_job_whose_pods_are_cleaned_up_is_not_told_anew(scene: Sce
     top = job("a", conditions=done)
     scene.show(top, *(pod(f"a-{i}", top, begin=2, end=8) for i in range(2)), at=20)
     again = Scene()
-    again.world.apply(Change(JOBS, "", "seen", NOW + 60, top))
-    again.world.apply(Change(PODS, "", "seen", NOW + 60, pod("a-0", top, begin=2, end=8)))
-    [restored] = again.world.collect(NOW + 60, lambda _: False)
-    before = scene.world.jobs[restored.uid]
+    again.state.apply(Change(JOBS, "", "seen", NOW + 60, top))
+    again.state.apply(Change(PODS, "", "seen", NOW + 60, pod("a-0", top, begin=2, end=8)))
+    [restored] = again.state.collect(NOW + 60, lambda _: False)
+    before = scene.state.jobs[restored.uid]
     restored.job_id, restored.sent = before.job_id, {f"submit {before.job_id}"}
     restored.runs = {run.part: run for run in before.all_runs()}
-    kinds = {event["kind"] for event in again.teller.new_events(restored, NOW + 60)}
+    kinds = {event["kind"] for event in again.writer.new_events(restored, NOW + 60)}
     assert "job_submitted" not in kinds
 
 
@@ -211,7 +211,7 @@ def test_what_asks_for_nothing_is_left_out_once(scene: Scene) -> None:
     pods = [pod(f"etl-{index}", top, gpus=0, begin=1) for index in range(4)]
     assert scene.show(top, *pods, at=2) == []
     assert scene.show(*pods, at=3) == []
-    assert scene.world.left_out == 1
+    assert scene.state.left_out == 1
 
 
 BROKEN: tuple[dict[str, Any], ...] = (
@@ -242,7 +242,7 @@ def test_objects_that_no_controller_would_write_hurt_no_other(
     for item in BROKEN:
         scene.show(item | {"kind": kind})
         scene.show(item | {"kind": kind})
-    assert scene.world.refused == len(caplog.records) > 0
+    assert scene.state.refused == len(caplog.records) > 0
     assert all("left out" in record.getMessage() for record in caplog.records)
     for item in STRANGE:
         scene.show(item | {"kind": kind})

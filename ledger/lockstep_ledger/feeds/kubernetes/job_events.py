@@ -1,17 +1,99 @@
-"""What a job's object and pods tell, as events whose ids follow from what happened."""
+"""Events of a job from its object and pods, with stable ids."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep_ledger.feeds.kubernetes.attempts import Attempt, list_unseen, split_attempts
 from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
 from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun
 from lockstep_ledger.feeds.kubernetes.verdicts import judge_attempt, judge_job
 from lockstep_records.events.bounds import fit
 from lockstep_records.events.event import Event, stable_id
 
-_AHEAD_SECONDS = 0.001
+_CONSEQUENCE_SECONDS, _STEP_SECONDS = 30.0, 0.001
+_BAD = frozenset({"failed", "disrupted", "taken", "unseen"})
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A start of a job's pods, up to the next one.
+
+    Attributes:
+        opening: name of the run that began it; of the same attempt always the same.
+        end: when it failed or was taken back; None where no other attempt follows.
+    """
+
+    opening: str
+    begin: float
+    runs: list[PodRun] = field(default_factory=list)
+    end: float | None = None
+
+    @property
+    def last_end(self) -> float | None:
+        """When its last run ended; None while one runs."""
+        ends = [run.end for run in self.runs]
+        return None if None in ends else max((end for end in ends if end is not None), default=None)
+
+    def close(self) -> None:
+        """Note its end, which is that of its first bad run."""
+        bad = [run.end for run in self.runs if run.end is not None and run.fate in _BAD]
+        self.end = self.end_before(min(bad, default=self.begin))
+
+    def end_before(self, time: float) -> float:
+        """The end of an attempt after which something may begin in the same second.
+
+        Kubernetes' times are whole seconds: an end comes just before the second, so that it is not
+        taken for the end of what begins in it; and never before its own begins.
+        """
+        return max([int(time) - _STEP_SECONDS, *(run.begin for run in self.runs)])
+
+
+def split_attempts(runs: Iterable[PodRun]) -> list[Attempt]:
+    """Attempts in order, the last one without an end.
+
+    A run begins a new attempt where its own containers failed before it, where its pod was created
+    after another of the attempt had failed, or where nothing was left that ran. Pods that are added
+    or that follow others which succeeded belong to the attempt that there is.
+    """
+    attempts: list[Attempt] = []
+    ordered = sorted(runs, key=lambda each: (each.begin, each.part))
+    bad = [run for run in ordered if run.fate in _BAD]
+    latest_end = 0.0
+    for run in ordered:
+        is_gap = latest_end <= run.begin
+        if not attempts or (bad and _begins_anew(run, attempts[-1], bad, is_gap=is_gap)):
+            if attempts:
+                attempts[-1].close()
+            attempts.append(Attempt(run.part, run.begin))
+        attempts[-1].runs.append(run)
+        latest_end = max(latest_end, float("inf") if run.end is None else run.end)
+    return attempts
+
+
+def _begins_anew(run: PodRun, attempt: Attempt, bad: list[PodRun], *, is_gap: bool) -> bool:
+    own = {each.part for each in attempt.runs}
+    # What fails as an attempt begins, and ran before it, follows from what began it.
+    horizon = attempt.begin + _CONSEQUENCE_SECONDS
+    for each in bad:
+        end = each.end or 0.0
+        if each is run or not attempt.begin <= end <= run.begin:
+            continue
+        if each.part not in own and end <= horizon:
+            continue
+        is_replaced = each.fate in {"failed", "disrupted"} and run.created >= int(end)
+        if is_gap or is_replaced or (each.pod == run.pod and each.fate != "unseen"):
+            return True
+    return False
+
+
+def list_unseen(attempts: list[Attempt], restarts: int, uid: str) -> list[PodRun]:
+    """Runs without duration for starts that an operator counts and nobody saw, before the last."""
+    missing, begin = restarts + 1 - len(attempts), attempts[-1].begin
+    times = [begin - _STEP_SECONDS * number for number in range(missing, 0, -1)]
+    return [
+        PodRun(f"{uid}/restart-{number}", uid, time, time, end=time, fate="failed")
+        for number, time in enumerate(times)
+    ]
 
 
 @dataclass(slots=True)
@@ -74,7 +156,7 @@ class Job:
         return "end" in self.sent
 
 
-class Storyteller:
+class EventWriter:
     """Makes the events of jobs."""
 
     def __init__(self, cluster: str) -> None:
@@ -128,14 +210,14 @@ class Storyteller:
         first = f"submit {job.job_id}"
         if first not in job.sent:
             # The id of a label is the job's name, also where another one was heard of before.
-            time = submitted - (_AHEAD_SECONDS if job.has_label else 0.0)
+            time = submitted - (_STEP_SECONDS if job.has_label else 0.0)
             job.description, job.described = fields, max(job.described, time)
             stated = {**fields, "submitted_as": job.job_id}
             yield from self._event(job, first, "job_submitted", time, 0, stated)
         elif fields != job.description and _is_whole(job, attempts):
             job.description = fields
             newest = max((pod.created for pod in job.pods.values()), default=job.created)
-            job.described = max(job.described + _AHEAD_SECONDS, min(now, newest))
+            job.described = max(job.described + _STEP_SECONDS, min(now, newest))
             values = " ".join(map(str, fields.values()))
             yield from self._event(
                 job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
@@ -262,4 +344,4 @@ def _end_time(ending: Ending, attempts: list[Attempt], now: float) -> float:
     if last is not None and (time is None or ending.word == "Completed"):
         time = last
     time = now if time is None else time
-    return attempts[-1].end_before(time) if attempts else int(time) - _AHEAD_SECONDS
+    return attempts[-1].end_before(time) if attempts else int(time) - _STEP_SECONDS

@@ -1,4 +1,4 @@
-"""All that is there: objects and pods of the server, joined to jobs at the top of their owners."""
+"""Objects and pods of the server, grouped into jobs by their top owner."""
 
 import logging
 import threading
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lockstep_ledger.feeds.kubernetes import kinds
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
+from lockstep_ledger.feeds.kubernetes.job_events import Job
 from lockstep_ledger.feeds.kubernetes.objects import (
     ObjectError,
     Owned,
@@ -14,7 +15,6 @@ from lockstep_ledger.feeds.kubernetes.objects import (
     read_object,
 )
 from lockstep_ledger.feeds.kubernetes.pods import Pod, close_runs, read_pod
-from lockstep_ledger.feeds.kubernetes.story import Job
 from lockstep_ledger.feeds.kubernetes.verdicts import find_ending, unseen
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ Await = Callable[[Reference], bool]
 """Whether an owner that is not there may still come: its kind is not listed yet."""
 
 
-class World:
+class ClusterState:
     """The state of the server, as far as it is needed.
 
     Args:

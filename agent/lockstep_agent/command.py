@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lockstep_agent.settings.options import Options, command_options
+from lockstep_agent.options import Options, command_options
 from lockstep_cli.settings_file import config_option
 
 

@@ -13,11 +13,11 @@ import click
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.text import Renderer
 from lockstep_agent.health import Judge
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.state_file import lock_state
-from lockstep_agent.web import AccessControl
+from lockstep_agent.web.access_control import AccessControl
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_cli.options import bad_input

@@ -13,14 +13,11 @@ from unittest.mock import patch
 
 from lockstep_agent.collector import AnyReading, Collector
 from lockstep_agent.collectors.jobs.job_host import JobHost
-from lockstep_agent.collectors.node.affinity import Affinity
 from lockstep_agent.collectors.node.host import Host
-from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
-from lockstep_agent.collectors.ports.ethernet import Ethernet
-from lockstep_agent.collectors.ports.infiniband import Infiniband
-from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
+from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep_agent.health import ExpectedPort
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
-from lockstep_agent.settings.options import Options
 from lockstep_records.files.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4

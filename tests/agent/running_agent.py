@@ -9,7 +9,7 @@ from functools import partial
 
 import httpx
 
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_records.text.durations import format_duration
 
 COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent"]

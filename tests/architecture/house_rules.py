@@ -52,7 +52,7 @@ CATCHES_ALL_IN = frozenset({
     # Around a call of the device inside a step as well, which would pay for a guard at each event.
     "collector.py", "device_timeline.py", "guard.py", "recorder.py",
     # In the agent: a job's files cost no other job, a family no other, a tick not the next one.
-    "job_guard.py", "text.py", "sampler.py",
+    "page_store.py", "text.py", "sampler.py",
     # In the ledger: one event of a stranger must not hold up the rest of its batch.
     "isolation.py",
 })  # fmt: skip

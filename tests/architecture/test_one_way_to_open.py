@@ -45,8 +45,8 @@ MAY_OPEN = {
     "instrumentation/lockstep/monitor/memory": PROC,
     "instrumentation/lockstep/monitor/periodic": PROC,
     "agent/lockstep_agent/state_file": OWN,
-    "agent/lockstep_agent/doctor/fleet": "results " + USERS,
-    "agent/lockstep_agent/collectors/node/agent_info": PROC,
+    "agent/lockstep_agent/doctor/checkup": "results " + USERS,
+    "agent/lockstep_agent/collectors/node/host": PROC,
     "agent/lockstep_agent/collectors/gpu/allocation": "job files of the scheduler's prolog",
     "agent/lockstep_agent/collectors/node/kernel_log": PROC,
     "agent/lockstep_agent/sources/logs": "the kernel's log",
@@ -57,7 +57,7 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/rdma": PROC,
     "agent/lockstep_agent/sources/sysfs": PROC,
     "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
-    "agent/lockstep_agent/web/tls": "certificates " + USERS,
+    "agent/lockstep_agent/web/access_control": "certificates " + USERS,
 }
 
 

@@ -3,37 +3,35 @@
 from collections.abc import Callable, Collection
 
 from lockstep_agent.collector import Collector
-from lockstep_agent.collectors.gpu.activity import GpuActivity, MigActivity
-from lockstep_agent.collectors.gpu.events import GpuEvents
-from lockstep_agent.collectors.gpu.fabric import fabric
-from lockstep_agent.collectors.gpu.faults import fault_locations, faults, lifetime_faults
-from lockstep_agent.collectors.gpu.identity import identity
-from lockstep_agent.collectors.gpu.load import load
-from lockstep_agent.collectors.gpu.nvlink import Nvlinks, nvlink_bytes, nvlink_quality
-from lockstep_agent.collectors.gpu.pcie import pcie_bytes, pcie_errors, pcie_limits, pcie_link
-from lockstep_agent.collectors.gpu.power import limits, power
-from lockstep_agent.collectors.gpu.processes import processes
-from lockstep_agent.collectors.gpu.throttle import throttle_reasons, throttle_seconds
-from lockstep_agent.collectors.gpu.window import GpuWindows
+from lockstep_agent.collectors.gpu.activity import GpuActivity, GpuWindows, MigActivity
+from lockstep_agent.collectors.gpu.faults import GpuEvents, fault_locations, faults, lifetime_faults
+from lockstep_agent.collectors.gpu.links import (
+    Nvlinks,
+    fabric,
+    nvlink_bytes,
+    nvlink_quality,
+    pcie_bytes,
+    pcie_errors,
+    pcie_limits,
+    pcie_link,
+)
+from lockstep_agent.collectors.gpu.power import limits, power, throttle_reasons, throttle_seconds
+from lockstep_agent.collectors.gpu.state import identity, load, processes
 from lockstep_agent.collectors.jobs.bus import Bus
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.jobs.loads import Loads
 from lockstep_agent.collectors.jobs.ranks import Ranks
-from lockstep_agent.collectors.node.affinity import Affinity
-from lockstep_agent.collectors.node.agent_info import AgentInfo
-from lockstep_agent.collectors.node.host import Host
+from lockstep_agent.collectors.node.host import AgentInfo, Host
 from lockstep_agent.collectors.node.kernel_log import KernelLog
-from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
-from lockstep_agent.collectors.ports.ethernet import Ethernet
-from lockstep_agent.collectors.ports.infiniband import Infiniband
-from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
+from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile

@@ -1,13 +1,15 @@
-"""``lockstep doctor``: examines the node, measures it on request, prints and judges both."""
+"""The examination of a node: its verdicts, and its measured figures against those of a fleet."""
 
 import json
+import math
+import statistics
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,54 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_agent.doctor.fleet import Comparison, compare, parse_figures, read_fleet
 from lockstep_agent.health import Judge, Limits
-from lockstep_agent.health.advice import ADVICE
-from lockstep_agent.health.page import health_of
+from lockstep_agent.health.verdicts import health_of
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.distribution import install_hint
+from lockstep_records.files.node_figure import Figure
 from lockstep_records.text.durations import format_duration
 from lockstep_records.text.printable import printable
 
+_MAX_FILE_BYTES = 256 << 20
+_MAX_LINE_BYTES = 4 << 20
+ADVICE = {
+    "lost": "the GPU fell off the bus; drain and power-cycle the node, replace it if it recurs",
+    "hung": "a driver call does not return; drain the node and look for Xids in the kernel log",
+    "silent": "the driver answers no call for the GPU; drain the node and reload the driver",
+    "reset_required": "end its processes, then nvidia-smi --gpu-reset",
+    "recovery_action": "do what the driver asks for: nvidia-smi -q, GPU Recovery Action",
+    "remap_failed": "no spare rows are left; replace the GPU",
+    "remap_pending": "reset the GPU when the job has ended",
+    "retirement_pending": "reset the GPU when the job has ended",
+    "sram_threshold": "too many SRAM errors over its life; replace the GPU",
+    "uncorrected_ecc": "reset the GPU when the job has ended; run a field diagnostic if it recurs",
+    "pcie_below_max": "reseat the card or its riser; compare with its neighbours under load",
+    "nvlink_down": "a link is missing; reset the GPU, then look at bridges and fabric manager",
+    "nvlink_slow": "a link runs below its peers; reset the GPU, then look at bridges and cables",
+    "fabric_failed": "the GPU could not join the NVLink fabric; look at the fabric manager",
+    "fabric_unhealthy": "the fabric finds fault with the GPU; look at the fabric manager's log",
+    "thermal": "too hot for its clocks; look at fans, inlet temperature and dust",
+    "power_capped": "held below its default power; look at power limits and power supplies",
+    "slowdown": "the hardware holds clocks back; look at power supplies and temperatures",
+    "missing": "the port is not there; look at the card, its driver, and the name that is expected",
+    "down": "no link; look at cable, transceiver and switch port",
+    "not_up": "no link; look at cable, transceiver and switch port",
+    "rate_below_expected": "slower than expected; look at cable, transceiver and switch port",
+    "rate": "slower than its peers on this node; look at cable, transceiver and switch port",
+    "lanes": "runs on fewer lanes than its peers; replace cable or transceiver",
+    "retries": "connections broke because retries ran out; look at the path and the other end",
+    "errors": "errors on the link; clean or replace cable and transceiver",
+    "blind": "an error counter stands at its ceiling; clear it (perfquery -R) to see again",
+    "pcie": "its PCIe link is below what it can do; reseat the card",
+    "flapping": "the link goes up and down; replace cable or transceiver",
+    "gpu_count_short": "fewer GPUs than there must be; drain the node and look at the bus",
+    "driver_absent": "GPUs are on the bus and no driver answers; install or load it",
+    "driver_hung": "the driver does not return; drain and reboot the node",
+}
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
 _NUM_SAMPLES = 4
@@ -41,6 +78,79 @@ _SKIPPED = (
     "GPUs, memory and all-reduce were not measured: torch is not installed here; "
     + install_hint("trainer")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A figure and the fleet's median of the same probe and device; None where there is none."""
+
+    figure: Figure
+    median: float | None
+    too_slow: bool
+
+
+def parse_figures(preflight: Any) -> list[Figure]:
+    """The figures that ``python -m lockstep.preflight`` prints, or the doctor around them.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    # the output of `lockstep doctor --preflight --json` holds that of the probe
+    if isinstance(preflight, dict) and isinstance(preflight.get("preflight"), dict):
+        preflight = preflight["preflight"]
+    try:
+        return [_figure(row) for row in preflight["figures"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError("it holds no figures of a preflight") from error
+
+
+def _figure(row: Any) -> Figure:
+    figure = Figure(**{each.name: row[each.name] for each in fields(Figure)})
+    value = figure.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"value {value!r} of probe {figure.probe!r} is not a number")
+    if not all(isinstance(text, str) for text in (figure.probe, figure.device, figure.unit)):
+        raise ValueError(f"probe {figure.probe!r} has a name that is not text")
+    return figure
+
+
+def read_fleet(path: Path) -> list[Figure]:
+    """The figures of a fleet: one JSON object a line, as ``--preflight --json`` prints.
+
+    Raises:
+        ValueError: one sentence on what is wrong with the file.
+    """
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError(f"{path} is longer than {_MAX_FILE_BYTES} bytes")
+    figures: list[Figure] = []
+    with path.open("rb") as file:
+        for line_number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES), b""), 1):
+            if not line.strip():
+                continue
+            try:
+                figures += parse_figures(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {line_number}: {_reason(error)}") from error
+    if not figures:
+        raise ValueError(f"{path} is empty; give what --preflight --json printed on other nodes")
+    return figures
+
+
+def _reason(error: Exception) -> str:
+    return "no JSON" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
+
+
+def compare(
+    own: Iterable[Figure], fleet: Sequence[Figure], slower_than_ratio: float
+) -> Iterator[Comparison]:
+    """Each figure of this node with the median of its kind in the fleet."""
+    for figure in own:
+        # A fleet may have several products; only figures of the same one are comparable.
+        kind = (figure.probe, figure.device, figure.unit)
+        values = [other.value for other in fleet if (other.probe, other.device, other.unit) == kind]
+        median = statistics.median(values) if values else None
+        too_slow = median is not None and figure.value < slower_than_ratio * median
+        yield Comparison(figure, median, too_slow)
 
 
 def check_up(

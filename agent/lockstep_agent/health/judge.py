@@ -7,11 +7,18 @@ from itertools import chain
 
 from lockstep_agent.collector import AnyReading, Part, Reading, Tier
 from lockstep_agent.health.expected import Expectations
-from lockstep_agent.health.facts import Facts, Labels
-from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
-from lockstep_agent.health.node_signs import node_signs, part_signs, port_signs
-from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
-from lockstep_agent.health.signs import Limits, Sign
+from lockstep_agent.health.signs import (
+    Facts,
+    Labels,
+    Limits,
+    LinksSeen,
+    Sign,
+    gpu_signs,
+    node_signs,
+    part_signs,
+    port_signs,
+)
+from lockstep_agent.health.verdicts import VERDICT_NAMES, kind_of, verdicts_in
 from lockstep_catalogue import Metric, gpu, incidents
 
 

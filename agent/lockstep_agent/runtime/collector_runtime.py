@@ -12,10 +12,10 @@ from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.delivery.sender import Delivery, EventSource
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.gpu_workers import GpuWorkers
-from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.sources.pods import PodNames

@@ -9,7 +9,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors import gpu_collectors
 from lockstep_agent.collectors.gpu.allocation import GpuInUse
-from lockstep_agent.collectors.gpu.load import absent_gpu
+from lockstep_agent.collectors.gpu.state import absent_gpu
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.pci_tree import list_gpus

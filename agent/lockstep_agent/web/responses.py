@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
-from lockstep_agent.health.page import health_of
+from lockstep_agent.health.verdicts import health_of
 from lockstep_agent.runtime.sampler import Sampler
 
 _PLAIN = "text/plain; charset=utf-8"

@@ -10,10 +10,10 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Reading, SourceLostError, Tier
 from lockstep_agent.health import Judge
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import agent, fabric, gpu
 

@@ -9,9 +9,8 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.jobs.job_host import JobHost, running_pids
-from lockstep_agent.collectors.node.affinity import Affinity
 from lockstep_agent.collectors.node.host import Host
-from lockstep_agent.collectors.node.pcie import Pcie
+from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Metric, fabric, host

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collectors.gpu.dcgm import FIELDS, DcgmProfiling
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu as gpu_metrics

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockstep_agent.delivery.sender import Delivery
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_catalogue import agent as agent_metrics
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post

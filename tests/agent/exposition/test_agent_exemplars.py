@@ -9,9 +9,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from prometheus_client.samples import Sample
 
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.files.spans import Span, SpanSpool, spool_path, trace_of

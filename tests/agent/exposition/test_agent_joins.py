@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_catalogue import fabric, gpu, incidents, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO

@@ -14,11 +14,11 @@ import pytest
 from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
 from lockstep_agent.exposition.text import Exposition, render
 from lockstep_agent.health import Judge
+from lockstep_agent.options import Options
 from lockstep_agent.program import renderer_of
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_catalogue import (
     Endpoint,
     Kind,

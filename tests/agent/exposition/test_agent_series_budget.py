@@ -11,10 +11,10 @@ import pytest
 from lockstep_agent.collector import Part, Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.text import Renderer
+from lockstep_agent.options import Options
 from lockstep_agent.program import renderer_of
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_catalogue import agent, fabric, gpu, series_budget, training
 from lockstep_catalogue.labels import KIND
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.doctor import checkup
-from lockstep_agent.doctor.fleet import compare, parse_figures, read_fleet
-from lockstep_agent.settings.options import Options
+from lockstep_agent.doctor.checkup import compare, parse_figures, read_fleet
+from lockstep_agent.options import Options
 from lockstep_records.files.node_figure import Figure
 
 from ..fake_node import FakeNode, h100

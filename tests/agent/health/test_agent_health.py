@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_agent.collector import Reading
+from lockstep_agent.doctor.checkup import ADVICE
 from lockstep_agent.health import Expectations, Judge, Limits
-from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.expected import read_port
 from lockstep_agent.health.judge import Held, hold
 from lockstep_agent.health.signs import Sign
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_catalogue import Metric, agent, fabric, gpu
 from lockstep_catalogue.incidents import (
     EXPECTED_PORT_HEALTH,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from lockstep_agent.collectors.jobs.job_host import tcp_counts
 from lockstep_agent.collectors.jobs.loads import Loads
-from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.readings import fingerprint_readings, out_of_memory_readings
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PERIODIC, ROW

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.ports.port_health import PortHealth
-from lockstep_agent.ports.verdicts import PortFacts, PortVerdict, judge_port
+from lockstep_agent.collectors.ports.port_health import (
+    PortFacts,
+    PortHealth,
+    PortVerdict,
+    judge_port,
+)
 from lockstep_catalogue import fabric as metrics
 
 from ..fake_tree import FIXTURES, Tree, unpack, write

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lockstep_agent.health import Expectations, Judge
 from lockstep_agent.health.expected import read_port
-from lockstep_agent.health.parts import verdicts_in
+from lockstep_agent.health.verdicts import verdicts_in
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_catalogue.incidents import EXPECTED_PORT_HEALTH
 
 from ..fake_tree import FIXTURES, unpack, write

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lockstep_agent.collector import HistogramReading
-from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
+from lockstep_agent.jobs.readings import checkpoint_readings
 from lockstep_catalogue import training
 from lockstep_records.page.reader import read_page
 

@@ -12,9 +12,9 @@ from lockstep_agent import program
 from lockstep_agent.collector import Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.text import Exposition, render
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
-from lockstep_agent.web import AccessControl
+from lockstep_agent.web.access_control import AccessControl
 from lockstep_catalogue import agent, fabric, training
 from lockstep_catalogue.series_budget import JOB_SERIES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.jobs.listing import MAX_JOBS
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_catalogue import agent as agent_metrics
 from lockstep_catalogue import gpu, training
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT

@@ -13,10 +13,10 @@ from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.jobs.bus import Bus
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.options import Options
 from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_catalogue import Metric, incidents, training
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.switches import Switches, write_switches

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_catalogue import training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
 from lockstep_records.files.jobs import page_path

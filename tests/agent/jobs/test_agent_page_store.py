@@ -13,9 +13,9 @@ from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.jobs import list_jobs
 from lockstep_records.page.reader import Page, PageError, PageReader

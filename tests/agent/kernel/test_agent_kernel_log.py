@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lockstep_agent.collectors.node.kernel_log import KernelLog
-from lockstep_agent.settings.options import Options
+from lockstep_agent.options import Options
 from lockstep_agent.sources.logs import Ring, parse_line
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Metric, incidents

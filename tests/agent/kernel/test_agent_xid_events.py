@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Tier
-from lockstep_agent.collectors.gpu.events import GpuEvents
+from lockstep_agent.collectors.gpu.faults import GpuEvents
 from lockstep_agent.collectors.node.kernel_log import KernelLog
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile

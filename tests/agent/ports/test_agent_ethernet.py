@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.ports.ethernet import Ethernet
-from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
 from lockstep_agent.sources.ethtool import (
     KernelEthtool,
     RecordedEthtool,

@@ -9,8 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.ports.infiniband import Infiniband
-from lockstep_agent.collectors.ports.infiniband_errors import InfinibandErrors
+from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_catalogue import Metric
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.ports.net import Net
+from lockstep_agent.collectors.ports.ethernet import Net
 from lockstep_catalogue import Metric, fabric
 
 from ..fake_tree import FIXTURES

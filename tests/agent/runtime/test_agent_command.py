@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from lockstep_agent.collector import Tier
+from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.settings.options import Options
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import training
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.settings.options import Options
-from lockstep_agent.web import AccessControl
+from lockstep_agent.options import Options
+from lockstep_agent.web.access_control import AccessControl
 
 from ..in_process import refused_message
 from ..running_agent import COMMAND

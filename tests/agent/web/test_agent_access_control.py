@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep_agent.web import AccessControl
+from lockstep_agent.web.access_control import AccessControl
 
 from .test_agent_web import certificate
 

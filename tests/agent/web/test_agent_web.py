@@ -15,10 +15,9 @@ import httpx
 import pytest
 
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.web import AccessControl, ConnectionLimiter
-from lockstep_agent.web.admission import Admission, read_tokens
+from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens
 from lockstep_agent.web.config import read_web_config
-from lockstep_agent.web.server import MetricsServer
+from lockstep_agent.web.server import ConnectionLimiter, MetricsServer
 
 from ..in_process import refused_message
 
@@ -120,7 +119,7 @@ def test_a_password_is_computed_once_and_remembered_whether_right_or_wrong(
         computed.append(password)
         return bcrypt.hashpw(password, hashed) == hashed
 
-    monkeypatch.setattr("lockstep_agent.web.admission.bcrypt.checkpw", checkpw)
+    monkeypatch.setattr("lockstep_agent.web.access_control.bcrypt.checkpw", checkpw)
     admission = Admission({"alice": HASHED})
     right, wrong = (
         "Basic " + base64.b64encode(f"alice:{password}".encode()).decode()

@@ -1,11 +1,13 @@
-"""One GPU: faults of its memory, and the recovery action that its driver asks for."""
+"""One GPU: faults of its memory, the recovery that its driver asks for, and its Xid events."""
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import product
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
 from lockstep_agent.sources.nvml import Gpu, ids
+from lockstep_agent.sources.nvml.events import Events
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue.labels import AVAILABILITY
 
@@ -48,6 +50,7 @@ _RETIRED = {
     "double_bit": ids.NVML_FI_DEV_RETIRED_DBE,
 }
 _RETIRED_PENDING = ids.NVML_FI_DEV_RETIRED_PENDING
+_MAX_WAITING = 1000
 
 
 @gpu_collector("gpu_faults", Tier.TEN_SECONDS, unscoped(*_TOTALS.values(), _RECOVERY))
@@ -97,3 +100,25 @@ def lifetime_faults(gpu: Gpu, values: Values) -> Iterator[Reading]:
     if (_RETIRED_PENDING, 0) in values:
         pending = 1 if values[_RETIRED_PENDING, 0] else 0
         yield Reading(metrics.GPU_RETIRED_PENDING, gpu.labels, pending)
+
+
+class GpuEvents:
+    """Takes a GPU's Xids from its driver every ten seconds, and in the tick after it was lost."""
+
+    name = "gpu_events"
+    # the driver queues events until they are taken, and by then the kernel log has reported most
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu, self._events = gpu, Events(gpu)
+
+    def collect(self) -> Iterator[Reading]:
+        """No readings; appends the events to ``gpu.xids``."""
+        events = self._events.read()
+        if events is None:
+            self._gpu.xids = None
+        elif self._gpu.xids is None:
+            self._gpu.xids = deque(events, maxlen=_MAX_WAITING)
+        else:
+            self._gpu.xids.extend(events)
+        return iter(())

@@ -1,11 +1,21 @@
 """Samples, tokens and sequence lengths of the ranks: who has most of them, and what is usual."""
 
+import statistics
 from collections.abc import Iterator
 
-from lockstep_agent.collector import AnyReading, Tier
+from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
-from lockstep_agent.jobs.outliers import load_readings
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_catalogue import training as metrics
+from lockstep_records.page.reader import Page, newest_rows
+
+_NUM_ROWS = 64
+_FIELDS = {
+    "samples": "samples",
+    "tokens": "tokens",
+    "longest_sequence": "sequence_max",
+    "squares": "sequence_squares",
+}
 
 
 class Loads:
@@ -25,3 +35,21 @@ class Loads:
         running = [page for page in job.newest_pages() if job.is_running(page)]
         if running:
             yield from load_readings((job.cluster, job.job_id, self._node), running)
+
+
+def load_readings(labels: tuple[str, ...], current: list[Page]) -> Iterator[Reading]:
+    """Of each load the node's median and its heaviest rank; absent where no rank reports it."""
+    rows_by_rank = {page.identity["rank"]: newest_rows(page, _NUM_ROWS) for page in current}
+    for load, field in _FIELDS.items():
+        means = {
+            rank: statistics.fmean(reported)
+            for rank, rows in rows_by_rank.items()
+            if (reported := [row[field] for row in rows if row[field] is not None])
+        }
+        if not any(means.values()):
+            continue
+        # Of equal ranks the lowest, so that a healthy job has one series and not each in turn.
+        heaviest = max(means, key=lambda rank: (means[rank], -rank))
+        heaviest_labels = (*labels, str(heaviest), load)
+        yield Reading(metrics.HEAVIEST_LOAD, heaviest_labels, means[heaviest])
+        yield Reading(metrics.MEDIAN_LOAD, (*labels, load), statistics.median(means.values()))

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.jobs.pages import JobPages
+from lockstep_agent.jobs.pages import MAX_READS, JobPages
 from lockstep_agent.jobs.readings import JobView, job_readings
-from lockstep_agent.jobs.slow_steps import MAX_READS
 from lockstep_catalogue.agent import PAGES_UNREADABLE
 from lockstep_catalogue.labels import REASON
 

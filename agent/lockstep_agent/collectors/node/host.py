@@ -1,14 +1,17 @@
-"""The host: waiting time of its tasks, stolen processor time, available memory."""
+"""The node: pressure, steal and memory of the host, and the identity of the agent."""
 
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pressure import stalled_seconds
-from lockstep_catalogue import host
+from lockstep_agent.sources.sysfs import read_text
+from lockstep_catalogue import agent, host
 from lockstep_catalogue.labels import RESOURCE
+from lockstep_records.distribution import installed_version
 
 # the eighth number of the line cpu, in clock ticks; only virtual machines have any
 _STEAL = re.compile(r"cpu +(?:[0-9]{1,20} ){7}([0-9]{1,20})")
@@ -42,3 +45,24 @@ class Host:
         for metric, line in _MEMORY.items():
             if match := line.search(text):
                 yield Reading(metric, (), int(match[1]) * _KIB)
+
+
+class AgentInfo:
+    """Reports what the agent is and what it costs."""
+
+    name = "agent_info"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, cluster: str, node: str, procfs: Path) -> None:
+        self._identity = (cluster, node, installed_version())
+        self._statm = procfs / "self" / "statm"
+
+    def collect(self) -> Iterator[Reading]:
+        """Identity, resident memory and processor time of this process."""
+        yield Reading(agent.AGENT_INFO, self._identity, 1)
+        pages = (read_text(self._statm) or "").split()
+        if pages:
+            # the second field of statm is the resident set, in memory pages
+            yield Reading(agent.AGENT_MEMORY, (), int(pages[1]) * os.sysconf("SC_PAGE_SIZE"))
+        times = os.times()
+        yield Reading(agent.AGENT_CPU, (), times.user + times.system)

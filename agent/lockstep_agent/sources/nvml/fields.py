@@ -1,14 +1,44 @@
-"""Field values in one call: a batch that learns which of its fields the driver lacks."""
+"""Field values and rings of samples: each read in one call, into a buffer that is kept."""
 
+import ctypes
 import struct
 from collections.abc import Iterable
+from itertools import islice
+from typing import Any
 
 from lockstep_agent.sources.nvml.device import Gpu
-from lockstep_agent.sources.nvml.values import unpack_value
+from lockstep_agent.sources.nvml.ids import (
+    NVML_VALUE_TYPE_DOUBLE,
+    NVML_VALUE_TYPE_SIGNED_INT,
+    NVML_VALUE_TYPE_SIGNED_LONG_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_INT,
+    NVML_VALUE_TYPE_UNSIGNED_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_SHORT,
+)
 
+_TYPES = {
+    NVML_VALUE_TYPE_DOUBLE: struct.Struct("d"),
+    NVML_VALUE_TYPE_UNSIGNED_INT: struct.Struct("I"),
+    NVML_VALUE_TYPE_UNSIGNED_LONG: struct.Struct("Q"),
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: struct.Struct("Q"),
+    NVML_VALUE_TYPE_SIGNED_LONG_LONG: struct.Struct("q"),
+    NVML_VALUE_TYPE_SIGNED_INT: struct.Struct("i"),
+    NVML_VALUE_TYPE_UNSIGNED_SHORT: struct.Struct("H"),
+}
 Field = tuple[int, int]  # field id, scope: a link, a kind of power, or 0
 ALL_LINKS = 0xFFFF_FFFF  # scope of the NVLink traffic fields that sums over all links
 _ANSWER = struct.Struct("24xII8s")  # kind of value, return code, value
+_SAMPLE = struct.Struct("Q8s")  # microseconds, value
+
+
+def unpack_value(kind: int, raw: bytes) -> float | None:
+    """The number in a union of NVML; None for an unknown type."""
+    if kind not in _TYPES:
+        return None
+    (value,) = _TYPES[kind].unpack_from(raw)
+    assert isinstance(value, int | float)
+    return value
 
 
 class _Batch:
@@ -90,3 +120,51 @@ class Fields:
         first_values, first_rejected = self._query(_Batch(self._gpu, fields[:half]))
         second_values, second_rejected = self._query(_Batch(self._gpu, fields[half:]))
         return {**first_values, **second_values}, [*first_rejected, *second_rejected]
+
+
+class SampleRing:
+    """One ring of one GPU."""
+
+    def __init__(self, gpu: Gpu, kind: int) -> None:
+        self._gpu, self._kind = gpu, kind
+        self._newest_microseconds = 0
+        # kept between reads: pynvml allocates a buffer for each, and an object for each sample
+        self._buffer: Any = None
+        self._unsupported_generation = 0
+
+    def read(self) -> list[float]:
+        """The values of the new samples in the driver's unit, oldest first; empty without a ring.
+
+        Raises:
+            GpuLostError: the GPU is lost or needs a reset.
+        """
+        self._gpu.ensure_handle()
+        if self._unsupported_generation == self._gpu.generation:
+            return []
+        kind, count = ctypes.c_int(), ctypes.c_uint(len(self._buffer or ()))
+        if self._buffer is None:
+            if self._call(kind, count, None):
+                return []
+            self._buffer = (self._gpu.nvml.c_nvmlSample_t * count.value)()
+        if self._call(kind, count, self._buffer):
+            self._buffer = None  # it may have become too small
+            return []
+        samples = islice(_SAMPLE.iter_unpack(self._buffer), count.value)
+        new_samples = sorted(
+            (microseconds, value)
+            for microseconds, raw in samples
+            if microseconds > self._newest_microseconds
+            and (value := unpack_value(kind.value, raw)) is not None
+        )
+        if new_samples:
+            self._newest_microseconds = new_samples[-1][0]
+        return [value for _, value in new_samples]
+
+    def _call(self, kind: ctypes.c_int, count: ctypes.c_uint, buffer: Any) -> int:
+        """The code of one call, 0 for success; an unsupported ring is not read again."""
+        after = ctypes.c_ulonglong(self._newest_microseconds)
+        outputs = (ctypes.byref(kind), ctypes.byref(count), buffer)
+        code = self._gpu.call("nvmlDeviceGetSamples", self._kind, after, *outputs)
+        if self._gpu.is_unsupported(code):
+            self._unsupported_generation = self._gpu.generation
+        return code

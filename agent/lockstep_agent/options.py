@@ -2,35 +2,197 @@
 # ruff: noqa: RUF009  # option is dataclasses.field with a command-line option as metadata
 
 import platform
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from lockstep_agent.collector_names import COLLECTORS
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
-from lockstep_agent.settings import option_checks as checks
-from lockstep_agent.settings.option_fields import Command, click_option, duration, option, path
+from lockstep_agent.sources.dcgm import EMBEDDED
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_cli.options import Parsed, read_address
+from lockstep_cli.options import DurationRange, Parsed, read_address
 from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
     PAUSE_TIMEOUT_SECONDS,
     HangTimeouts,
 )
-from lockstep_records.files.jobs import Roots, find_root
+from lockstep_records.distribution import install_hint
+from lockstep_records.files.jobs import Roots, find_root, plain_roots
+from lockstep_records.text.durations import format_duration
 
+_DCGM_HOST = re.compile(
+    r"[A-Za-z0-9._-]{1,255}(?::(?P<port>[0-9]{1,5}))?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?"
+)
+_DCGM_SOCKET = re.compile(r"unix:/[^\0]{1,100}")
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTION = "option"
+_DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0
 _TICKS_PER_SCRAPE = 5
 _MIN_TICK_SECONDS, _MAX_TICK_SECONDS = 1.0, 2.0
 _MAX_GPUS = 1024
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_LABEL_VALUE, _URL = Parsed("TEXT", checks.check_name), Parsed("URL", checks.check_url)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def check_roots(
+    _ctx: click.Context, _parameter: click.Parameter, value: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """The folders of jobs, which need not exist yet; the parent of one that has no star must."""
+    roots = tuple(dict.fromkeys(root.absolute() for root in value)) or (find_root(),)
+    for root in plain_roots(roots):
+        if not root.parent.is_dir() or (root.exists() and not root.is_dir()):
+            raise click.BadParameter(
+                f"{root} cannot hold jobs; give a folder whose parent folder exists"
+            )
+    return roots
+
+
+def check_name(value: str) -> str:
+    """A name that can be the value of a label.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    if not value or not value.isprintable():
+        raise ValueError(f"{value!r} cannot be a label; give a printable name")
+    return value
+
+
+def check_collector(value: str) -> str:
+    """The name of a collector.
+
+    Raises:
+        ValueError: no collector has it; the text has the names that are nearest.
+    """
+    if value not in COLLECTORS:
+        near = ", ".join(get_close_matches(value, COLLECTORS, cutoff=0))
+        raise ValueError(f"{value!r} is unknown; the nearest collectors are {near}")
+    return value
+
+
+def check_url(value: str) -> str:
+    """An address for HTTP.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not value.startswith(("http://", "https://")):
+        raise ValueError(f"{value!r} is not an address; give one that begins with http://")
+    return value
+
+
+def check_dcgm(value: str) -> str | None:
+    """An engine of libdcgm; None for ``off``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value == "off":
+        return None
+    if value == EMBEDDED or _DCGM_HOST.fullmatch(value) or _DCGM_SOCKET.fullmatch(value):
+        return value
+    raise ValueError(f"{value!r} is not an engine; give off, embedded, HOST[:PORT] or unix:/PATH")
+
+
+def check_archive(value: str) -> str:
+    """An address that fsspec can write, with the package that its scheme needs.
+
+    Raises:
+        ValueError: it cannot, or the package is missing.
+    """
+    if find_spec("fsspec") is None:
+        raise ValueError(f"it needs fsspec; {install_hint('archive')}")
+    from fsspec import available_protocols  # noqa: PLC0415  # only who archives pays for it
+    from fsspec.registry import known_implementations  # noqa: PLC0415  # the same
+
+    for part in value.split("::"):  # a chain of file systems, as in simplecache::s3://bucket
+        scheme, separator, _ = part.partition("://")
+        if separator and scheme not in available_protocols():
+            schemes = ", ".join(sorted(available_protocols()))
+            raise ValueError(f"{value!r} has an unknown scheme; known are {schemes}")
+        package = known_implementations[scheme]["class"].partition(".")[0] if separator else ""
+        if package and find_spec(package) is None:
+            raise ValueError(f"{value!r} needs the package {package}; install it")
+    return value
+
+
+def option(
+    default: Any,
+    help_text: str,
+    metavar: str | None = None,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field with its default, or what gives it, and with the option that sets it.
+
+    Args:
+        default: of the field.
+        help_text: of the option.
+        metavar: what the option's value is called, where its type does not say.
+        settings: others of click's; ``flag`` where it is not the field's name.
+    """
+    metadata = {_OPTION: settings | {"help": help_text, "metavar": metavar}}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def path(
+    default: str | None,
+    help_text: str,
+    metavar: str | None = "PATH",
+    kind: click.Path = _PATH,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field and option that is a path."""
+    value = None if default is None else Path(default)
+    return option(value, help_text, metavar, type=kind, **settings)
+
+
+def duration(
+    default: float | None,
+    help_text: str,
+    least: float = 0.0,
+    most: float = _DAY_SECONDS,
+    /,
+    **settings: Any,
+) -> Any:
+    """A field in seconds whose option is a duration."""
+    return option(default, help_text, type=DurationRange(least, most), **settings)
+
+
+def click_option(option_field: "Field[Any]") -> Callable[[Command], Command]:
+    """The decorator that gives a command the option of a field."""
+    settings = dict(option_field.metadata[_OPTION])
+    plain = option_field.name.removesuffix("_seconds").replace("_", "-")
+    flag = settings.pop("flag", f"--{plain}")
+    default = _default_text(option_field.default)
+    if default is not None and not settings.get("is_flag"):
+        settings = {"default": default, "show_default": True} | settings
+    return click.option(flag, option_field.name, **settings)
+
+
+def _default_text(default: Any) -> Any:
+    """A default as written on the command line; None without one."""
+    if default is MISSING or default == ():
+        return None
+    if isinstance(default, float):
+        return format_duration(default)
+    return str(default) if isinstance(default, Path) else default
+
+
+_LABEL_VALUE, _URL = Parsed("TEXT", check_name), Parsed("URL", check_url)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +210,7 @@ class Options:
         "Folder that holds jobs/, which may be created later; repeatable, and with a star in "
         "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
         "ROOT",
-        callback=checks.check_roots,
+        callback=check_roots,
         flag="--dir",
         type=_PATH,
         multiple=True,
@@ -102,7 +264,7 @@ class Options:
     without: tuple[str, ...] = option(
         (),
         f"Collector to leave out; repeatable. The collectors: {', '.join(COLLECTORS)}.",
-        type=Parsed("NAME", checks.check_collector),
+        type=Parsed("NAME", check_collector),
         multiple=True,
     )
     kmsg: Path = path("/dev/kmsg", "The kernel log: the device, or a plain file.")
@@ -137,7 +299,7 @@ class Options:
     archive: str | None = option(
         None,
         "Copy the pages and events of jobs to a folder or to an fsspec URL.",
-        type=Parsed("URL", checks.check_archive),
+        type=Parsed("URL", check_archive),
     )
     state: Path | None = path(
         "/var/lib/lockstep",
@@ -162,7 +324,7 @@ class Options:
     dcgm: str | None = option(
         None,
         "Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
-        type=Parsed("ENGINE", checks.check_dcgm),
+        type=Parsed("ENGINE", check_dcgm),
         default="off",
         show_default=True,
     )

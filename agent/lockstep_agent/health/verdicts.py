@@ -1,13 +1,18 @@
-"""Verdicts in a scrape: every reading that has the label ``verdict``."""
+"""Verdicts in a scrape, and as the JSON that ``/health`` serves and ``lockstep doctor`` prints."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
+from lockstep_agent.exposition.text import Exposition
 from lockstep_catalogue import METRICS, Metric, labels
+from lockstep_catalogue.incidents import NO_REASON, OK
+from lockstep_catalogue.labels import VERDICT
 
 VERDICT_NAMES = frozenset(metric.name for metric in METRICS if labels.VERDICT in metric.labels)
 """Names of the metrics that are verdicts."""
+_SEVERITIES = VERDICT.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +52,24 @@ def kind_of(metric: Metric) -> str:
     if labels.GPU.name in metric.label_names:
         return "gpu"
     return "port" if labels.DEVICE.name in metric.label_names else "node"
+
+
+def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
+    """The node's verdict, and each part with its verdict and reasons."""
+    parts: dict[tuple[str, str], dict[str, Any]] = {}
+    node_health: dict[str, Any] = {"verdict": OK, "reasons": []}
+    for verdict in verdicts_in(exposition.readings):
+        kind = kind_of(verdict.metric)
+        new_part: dict[str, Any] = {"kind": kind, "name": verdict.name, **dict(verdict.labels)}
+        new_part |= {"verdict": OK, "reasons": []}
+        is_node = kind == "node"
+        part = node_health if is_node else parts.setdefault((kind, verdict.name), new_part)
+        part["verdict"] = max(part["verdict"], verdict.verdict, key=_SEVERITIES.index)
+        if verdict.reason != NO_REASON:
+            part["reasons"].append(verdict.reason)
+    return {
+        "node": node,
+        **node_health,
+        "at_seconds": exposition.rendered_seconds,
+        "parts": list(parts.values()),
+    }

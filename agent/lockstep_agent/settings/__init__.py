@@ -1,1 +1,0 @@
-"""The agent's settings: its options and their checks."""

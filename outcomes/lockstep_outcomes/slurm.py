@@ -4,12 +4,16 @@ A state may name who cancelled ("CANCELLED by 1185300516"); a job that was reque
 of one id.
 """
 
+import os
 import re
-from collections.abc import Iterable
+import secrets
+import subprocess
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
 from lockstep_outcomes.signs import SCHEDULER_SIGNS
+from lockstep_outcomes.slurm_tables import rows
 
 OPEN_STATES = frozenset({
     "RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING",
@@ -21,7 +25,20 @@ _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partiti
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
+COLUMNS = (
+    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End",
+    "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
+    "DerivedExitCode", "JobName",
+)  # fmt: skip
+"""What ``sacct`` is asked for; a table with other columns is read too."""
+_NO_ACCOUNTING = "accounting storage is disabled"
+_TASK_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
+_REPORT_TIMEOUT_SECONDS, _SLACK_SECONDS = 5.0, 10.0
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+
+
+class NoAccountingError(ValueError):
+    """Slurm's accounting cannot be asked; the text says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +82,68 @@ class SlurmJob(SlurmRun):
     step_exit_code: int | None = None
     step_signal: int | None = None
     earlier: tuple[SlurmRun, ...] = ()
+
+
+def ask_sacct(
+    selection: Iterable[str],
+    warn: Callable[[str], None] = lambda _: None,
+    timeout_seconds: float = 300.0,
+) -> list[SlurmJob]:
+    """Jobs by the accounting of this machine's Slurm, without their steps, for these take minutes.
+
+    Nobody can guess the delimiter, so no name of a job holds it; ``--json`` would be as safe, but
+    its fields change with each version of Slurm. TZ keeps the hour apart that a zone has twice.
+
+    Args:
+        selection: options of sacct that choose the jobs.
+        warn: gets a sentence for each row that is left out.
+        timeout_seconds: how long sacct may take.
+
+    Raises:
+        NoAccountingError: sacct is not installed, or Slurm stores no accounting.
+        subprocess.SubprocessError: it failed, or did not end in time.
+    """
+    delimiter = f"~{secrets.token_hex(8)}~"
+    command = ["sacct", "--allusers", "--duplicates", "--allocations", "--parsable"]
+    command += ["--delimiter", delimiter, "--format", ",".join(COLUMNS), *selection]
+    environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
+    try:
+        printed = subprocess.run(
+            command, check=False, capture_output=True, timeout=timeout_seconds, env=environment
+        )
+    except OSError as error:
+        raise NoAccountingError(f"sacct cannot be run ({error}); run where Slurm is") from error
+    lines = printed.stdout.splitlines()
+    error_text = printed.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if _NO_ACCOUNTING in error_text:
+        raise NoAccountingError(
+            "Slurm stores no accounting here (AccountingStorageType=accounting_storage/none), so "
+            "nobody knows its jobs; run slurmdbd and set accounting_storage/slurmdbd"
+        )
+    if printed.returncode or not lines:
+        raise subprocess.SubprocessError(f"status {printed.returncode}, {error_text or 'no table'}")
+    return jobs(rows(lines, delimiter=delimiter, warn=warn), UTC)
+
+
+def ended_state(job_id: str, last_sign_seconds: float) -> str:
+    """State of the run in which a job gave its last sign; empty where Slurm does not say.
+
+    Args:
+        job_id: as Slurm writes it; another id is none of its jobs.
+        last_sign_seconds: wall clock.
+    """
+    if not _TASK_ID.fullmatch(job_id):
+        return ""
+    try:
+        found = ask_sacct(("--jobs", job_id), timeout_seconds=_REPORT_TIMEOUT_SECONDS)
+    except (ValueError, subprocess.SubprocessError):
+        return ""
+    for run in reversed([run for job in found for run in (*job.earlier, job)]):
+        if run.start is None or run.end is None:
+            continue
+        if run.start - _SLACK_SECONDS <= last_sign_seconds <= run.end + _SLACK_SECONDS:
+            return run.state if run.state in ENDED_STATES else ""
+    return ""
 
 
 def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:

@@ -1,9 +1,6 @@
-"""Slurm's accounting: what sacct tells of jobs, and the events of them."""
+"""Events of jobs by Slurm's accounting."""
 
 import functools
-import os
-import secrets
-import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, tzinfo
 from typing import Any
@@ -18,22 +15,10 @@ from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import MAX_NAME
 from lockstep_records.text.printable import printable
 
-COLUMNS = (
-    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End",
-    "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
-    "DerivedExitCode", "JobName",
-)  # fmt: skip
-"""What ``sacct`` is asked for; a table with other columns is read too."""
-_TIMEOUT_SECONDS = 300.0
-_NO_ACCOUNTING = "accounting storage is disabled"
 _WENT_BACK = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _OWN_WORD = frozenset({"FAILED", "SPECIAL_EXIT"})
 _OUT_OF_MEMORY = 125
 """What Slurm gives for the signal of a step that its cgroup ended; the script says FAILED alone."""
-
-
-class NoAccountingError(ValueError):
-    """Slurm's accounting cannot be asked; the text says what is missing."""
 
 
 def read_sacct(
@@ -54,44 +39,6 @@ def read_sacct(
     """
     for job in jobs(rows(lines, warn=warn), zone):
         yield from events_of_job(job)
-
-
-def ask_sacct(
-    selection: Iterable[str], warn: Callable[[str], None] = lambda _: None
-) -> list[SlurmJob]:
-    """Jobs by the accounting of this machine's Slurm, without their steps, for these take minutes.
-
-    Nobody can guess the delimiter, so no name of a job holds it; ``--json`` would be as safe, but
-    its fields change with each version of Slurm. TZ keeps the hour apart that a zone has twice.
-
-    Args:
-        selection: options of sacct that choose the jobs.
-        warn: gets a sentence for each row that is left out.
-
-    Raises:
-        NoAccountingError: sacct is not installed, or Slurm stores no accounting.
-        subprocess.SubprocessError: it failed, or did not end in five minutes.
-    """
-    delimiter = f"~{secrets.token_hex(8)}~"
-    command = ["sacct", "--allusers", "--duplicates", "--allocations", "--parsable"]
-    command += ["--delimiter", delimiter, "--format", ",".join(COLUMNS), *selection]
-    environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
-    try:
-        printed = subprocess.run(
-            command, check=False, capture_output=True, timeout=_TIMEOUT_SECONDS, env=environment
-        )
-    except OSError as error:
-        raise NoAccountingError(f"sacct cannot be run ({error}); run where Slurm is") from error
-    lines = printed.stdout.splitlines()
-    error_text = printed.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    if _NO_ACCOUNTING in error_text:
-        raise NoAccountingError(
-            "Slurm stores no accounting here (AccountingStorageType=accounting_storage/none), so "
-            "nobody knows its jobs; run slurmdbd and set accounting_storage/slurmdbd"
-        )
-    if printed.returncode or not lines:
-        raise subprocess.SubprocessError(f"status {printed.returncode}, {error_text or 'no table'}")
-    return jobs(rows(lines, delimiter=delimiter, warn=warn), UTC)
 
 
 def description_of(job: SlurmJob) -> dict[str, object]:

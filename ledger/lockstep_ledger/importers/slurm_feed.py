@@ -14,13 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from lockstep_ledger.importers.sacct import (
-    ask_sacct,
-    description_of,
-    events_of_job,
-    later_word,
-)
-from lockstep_outcomes.slurm import SlurmJob
+from lockstep_ledger.importers.sacct import description_of, events_of_job, later_word
+from lockstep_outcomes.slurm import SlurmJob, ask_sacct
 from lockstep_records.events.event import Event, stable_id
 from lockstep_records.file_access.atomic_file import write_atomically
 

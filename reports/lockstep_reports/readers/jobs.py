@@ -1,9 +1,5 @@
 """Reads a job's folder: the pages of one attempt, how it ended or hangs, and all its events."""
 
-import os
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +13,7 @@ from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.progress.hang_events import HangRecord, record_of
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
-from lockstep_outcomes.slurm import ENDED_STATES, state_of
+from lockstep_outcomes.slurm import ended_state
 from lockstep_records.events.event import Event, read_events
 from lockstep_records.files.jobs import list_attempts
 from lockstep_records.page.reader import Page
@@ -28,10 +24,6 @@ from lockstep_reports.recording.steps import Steps, timed_steps
 
 # Ends of launchers that saw only a signal, and of ranks without one.
 _WEAK_OUTCOMES = frozenset({None, "unknown", "cancelled"})
-_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
-_TIMEOUT_SECONDS = 5.0
-_SLACK_SECONDS = 10.0
-_FIELDS = 3
 
 
 def recognises(path: Path) -> bool:
@@ -143,8 +135,8 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
 def _add_slurm_state(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:
     """The end by the evidence on this node and by Slurm's word; empty where Slurm has none."""
     signs = [page.progress_wall_seconds for page in pages]
-    word = ask_slurm(job.name, max(signs)) if signs else ""
-    return _judge_end(job, steps, scheduler=(word,)) if word else {}
+    state = ended_state(job.name, max(signs)) if signs else ""
+    return _judge_end(job, steps, scheduler=(state,)) if state else {}
 
 
 def _judge_end(job: Path, steps: Steps, **evidence: Any) -> Mapping[str, Any]:
@@ -170,32 +162,3 @@ def _list_stacks(job: Path, steps: Steps) -> list[tuple[int, Path]]:
     folder = (job / str(steps.attempt)).absolute()
     files = [(m.rank, folder / f"rank-{m.rank:05d}.stacks") for m in steps.members]
     return [(r, path) for r, path in files if path.is_file() and path.stat().st_size > 0]
-
-
-def ask_slurm(job_id: str, last_sign_seconds: float) -> str:
-    """State of the run in which a job gave its last sign; empty where Slurm does not say.
-
-    Args:
-        job_id: as Slurm writes it; another id is none of its jobs.
-        last_sign_seconds: wall clock.
-    """
-    if not _ID.fullmatch(job_id) or shutil.which("sacct") is None:
-        return ""
-    command = ["sacct", "--noheader", "--allusers", "--duplicates", "--allocations", "--parsable2"]
-    try:
-        printed = subprocess.run(
-            [*command, "--format", "Start,End,State", "--jobs", job_id],
-            env={**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"},
-            capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    for line in reversed(printed.stdout.splitlines()):
-        start, end, state = [*line.split("|"), "", ""][:_FIELDS]
-        if not (start.isdecimal() and end.isdecimal()):
-            continue
-        begin, over = int(start) - _SLACK_SECONDS, int(end) + _SLACK_SECONDS
-        if begin <= last_sign_seconds <= over:
-            word = state_of(state)[0]
-            return word if word in ENDED_STATES else ""
-    return ""

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lockstep_ledger.importers import sacct
-from lockstep_ledger.importers.sacct import ask_sacct, events_of_job, read_sacct
+from lockstep_ledger.importers.sacct import events_of_job, read_sacct
+from lockstep_outcomes.slurm import COLUMNS, ask_sacct, ended_state
 from lockstep_records.events.event import Event, check_event
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -185,7 +185,7 @@ def test_sacct_is_run_in_utc_with_a_delimiter_that_nobody_can_guess(program: Pat
         call = Path(f"{program}.call").read_text()
         assert call.startswith("UTC %s --allusers --duplicates --allocations --parsable ")
         assert call.endswith("--jobs 7\n")
-        assert f"--format {','.join(sacct.COLUMNS)} " in call
+        assert f"--format {','.join(COLUMNS)} " in call
         delimiters.add(call.split()[call.split().index("--delimiter") + 1])
     assert len(delimiters) == 2
     assert min(map(len, delimiters)) > 16
@@ -204,6 +204,23 @@ def test_an_accounting_that_does_not_answer_is_no_empty_period(
     program.write_text(f"#!/bin/sh\n{script}\n")
     with pytest.raises(subprocess.SubprocessError, match=words):
         events_of_period()
+
+
+@pytest.mark.parametrize(
+    ("job_id", "last_sign_seconds", "state"),
+    [
+        ("7", 1795436280.0, "COMPLETED"),
+        ("7", 1795436309.0, "COMPLETED"),
+        ("7", 1795436500.0, ""),  # of another run
+        ("my-job", 1795436280.0, ""),
+    ],
+)
+def test_a_report_learns_the_state_of_the_run_with_the_last_sign(
+    program: Path, job_id: str, last_sign_seconds: float, state: str
+) -> None:
+    assert ended_state(job_id, last_sign_seconds) == state
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert not ended_state(job_id, last_sign_seconds)
 
 
 def test_the_wait_in_the_queue_is_from_the_first_submission_of_a_requeued_job() -> None:

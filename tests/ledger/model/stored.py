@@ -75,9 +75,13 @@ def _jobs(connection: Connection, expected: Expected) -> tuple[dict[Any, Any], d
         )
     }
     stored = {
-        (row.cluster, row.job_id, name): getattr(row, name)
+        (row.cluster, row.job_id, name): value
         for row in connection.execute(select(jobs))
-        for name in ("outcome", "gpu_seconds", "cost")
+        for name, value in (
+            ("outcome", row.outcome),
+            ("gpu_seconds", row.gpu_seconds),
+            ("cost", sum(row.costs.values())),
+        )
     }
     return model, stored
 

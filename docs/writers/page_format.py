@@ -29,7 +29,8 @@ _HEAD = f"""# The rank page, format version {VERSION}
 One file per rank and attempt, on a tmpfs: `ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page`.
 Little-endian. Codes are those of Python's `struct`:
 `Q` unsigned and `q` signed 64 bit, `I` and `i` 32 bit, `H` unsigned 16 bit,
-`d` and `f` floating point of 64 and 32 bit, `Ns` N bytes of UTF-8 filled with zeros.
+`d` and `f` floating point of 64 and 32 bit, `Ns` N bytes of UTF-8 filled with zeros;
+a code with a question mark may be unknown.
 
 | part | at byte | bytes |
 | --- | --- | --- |
@@ -67,14 +68,14 @@ wrapped, the oldest step is left out, for its first rows may be overwritten.
 def _table(section: Section) -> list[str]:
     lines = [f"## {section.name}\n", section.help + "\n"]
     lines += [
-        "| field | offset | code | count | optional | meaning |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| field | offset | code | meaning |",
+        "| --- | --- | --- | --- |",
     ]
     for field in section.fields:
-        lines.append(
-            f"| `{field.name}` | {section.offsets[field.name]} | {field.code} | {field.count} "
-            f"| {'yes' if field.optional else ''} | {field.help} |"
-        )
+        code = f"{field.count} {field.code}" if field.count > 1 else field.code
+        optional = "?" if field.optional else ""
+        offset = section.offsets[field.name]
+        lines.append(f"| `{field.name}` | {offset} | {code}{optional} | {field.help} |")
     return [*lines, ""]
 
 

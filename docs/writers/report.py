@@ -11,6 +11,7 @@ from lockstep_reports.document import published
 # A field in a docstring: its name, a colon, and text up to the next field.
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _ORIGIN = "reports/lockstep_reports/document/published.py"
+_REPORTS = ("StepsReport", "LogReport")
 _INTRODUCTION = (
     "What `lockstep report SOURCE --json FILE` writes, checked against report.schema.json, which"
     " `make generate` writes beside this page. Unknown is null, and the field `unknown` says why."
@@ -59,10 +60,17 @@ def markdown_page() -> str:
         _INTRODUCTION, "",
     ]  # fmt: skip
     definitions = sorted(payload["$defs"].items(), key=lambda pair: not pair[0].endswith("Report"))
+    reports = [definition["properties"] for name, definition in definitions if name in _REPORTS]
+    shared = {name: kind for name, kind in reports[0].items() if reports[1].get(name) == kind}
+    definitions.insert(
+        0, ("Both reports", {"description": "Each holds these.", "properties": shared})
+    )
     for name, definition in definitions:
         lines += [f"## {name}", "", definition.get("description", ""), ""]
         lines += ["| field | type | meaning |", "| --- | --- | --- |"]
         for field, field_schema in definition["properties"].items():
+            if name in _REPORTS and field in shared:
+                continue
             meaning = field_schema.get("description", "")
             lines.append(f"| `{field}` | {_type_name(field_schema)} | {meaning} |")
         lines.append("")

@@ -143,8 +143,8 @@ def _becomes_ready(server: subprocess.Popen[bytes], url: str) -> bool:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A Chromium that opens pages; see ``simulated_cluster.page_checks``."""
-    from simulated_cluster.page_checks import chromium  # noqa: PLC0415  # on the path since this file was read
+    """A Chromium that opens pages; see ``page_checks``."""
+    from page_checks import chromium  # noqa: PLC0415  # on the path since this file was read
 
     with chromium() as driver:
         yield driver

@@ -22,9 +22,9 @@ from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus
 
+from . import fill
 from .cluster import CLUSTER_NAME as SIMULATED
 from .cluster import Cluster, simulated
-from .fill import fill
 
 _ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120

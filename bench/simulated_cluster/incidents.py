@@ -26,10 +26,11 @@ from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from lockstep_dashboards.snapshot.screenshot import take_screenshot
 from lockstep_prometheus.client import Prometheus
 
+from . import list_series
 from .boards_on_cluster import prometheus
 from .cluster import Cluster, simulated
-from .job_series import JobCourse, job_series
-from .ledger_series import ended_job, ledger_series
+from .job_series import JobCourse
+from .ledger_series import ended_job
 from .month import FLAGS, check_month
 from .node_series import node_series
 from .remote_write import Samples, send
@@ -82,7 +83,7 @@ def healthy(end: float) -> Cluster:
 
 def series_of(cluster: Cluster) -> Iterator[Samples]:
     """All series of a cluster whose agents, checkpoints and ledger work."""
-    for each in chain(job_series(cluster), node_series(cluster), ledger_series(cluster)):
+    for each in list_series(cluster):
         is_trouble = each.labels["__name__"] in _COUNTS_OF_TROUBLE
         if is_trouble or not _TROUBLES.isdisjoint(each.labels.values()):
             yield Samples(each.labels, 0.0 * each.values)

@@ -1,17 +1,14 @@
-"""28 days of the ledger's series: the executive board's figures against arithmetic, and its speed.
+"""28 days of the ledger's series: the executive board's figures against arithmetic.
 
 A sample every five minutes, as a Prometheus that keeps months thins them; what the rules of
 objectives record of them is computed by Prometheus.
 """
 
-import os
 import re
-import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-import httpx
 import numpy as np
 
 from lockstep_catalogue import ledger
@@ -29,7 +26,6 @@ from .remote_write import Samples, send
 from .rules import Rule, record, shipped_rules
 
 RANGE_SECONDS, SAMPLE_SECONDS = 28 * 86_400, 300
-MAX_OPENING_SECONDS, TRIES = 1.0, 5
 FLAGS = ("--storage.tsdb.min-block-duration=60d", "--storage.tsdb.max-block-duration=60d")
 """Of a Prometheus that takes a month of one series after that of another."""
 _NAME = re.compile(r"[a-zA-Z_:][\w:]*")
@@ -141,41 +137,25 @@ def value_texts(answer: BoardAnswer, title: str) -> list[str]:
     ]
 
 
-def core_seconds(url: str) -> float:
-    """Time on a core so far of this process and of the Prometheus at an address."""
-    text = httpx.get(f"{url}/metrics", trust_env=False).text
-    [total] = re.findall(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
-    return float(total) + time.process_time()
-
-
-def open_executive(url: str, end: float) -> tuple[BoardAnswer, float]:
-    """What the board's opened panels show over 28 days, and the median of the seconds it took.
-
-    Where other work has the cores it is the time on a core, of Prometheus and of the board.
-    """
-    board, seconds, on_cores = BOARDS["executive.json"], [], []
+def open_executive(url: str, end: float) -> BoardAnswer:
+    """What the board's opened panels show over 28 days."""
+    board = BOARDS["executive.json"]
     with Prometheus(url, timeout_seconds=120) as source:
-        for _ in range(TRIES):
-            started, before = time.monotonic(), core_seconds(url)
-            scope = open_board(board, month_scope(end), source)
-            answer = ask(board, board.opened_panels, scope, source)
-            seconds.append(time.monotonic() - started)
-            on_cores.append(core_seconds(url) - before)
-    load = os.getloadavg()[0]
-    for words, found in (("", seconds), (" on a core", on_cores)):
-        print(f"executive at 28 d opens in{words}", ", ".join(f"{x:.2f} s" for x in found))
-    print(f"load {load:.1f} on {os.cpu_count()} cores")
-    is_quiet = load < (os.cpu_count() or 1)
-    return answer, statistics.median(seconds if is_quiet else on_cores)
+        started = time.monotonic()
+        answer = ask(
+            board, board.opened_panels, open_board(board, month_scope(end), source), source
+        )
+        print(f"executive at 28 d opens in {time.monotonic() - started:.2f} s")
+    return answer
 
 
 def check_month(url: str, end: float) -> list[str]:
-    """Fills 28 days up to a time; what the executive board shows wrongly, or too slowly."""
+    """Fills 28 days up to a time; what the executive board shows wrongly."""
     started, cluster = time.monotonic(), month(end)
     number, series = write_month(url, cluster)
     print(f"28 days: {number} samples in {time.monotonic() - started:.0f} s")
-    answer, seconds = open_executive(url, float(cluster.times[-1]))
-    problems = [f"executive opens in {seconds:.2f} s"] if seconds > MAX_OPENING_SECONDS else []
+    answer = open_executive(url, float(cluster.times[-1]))
+    problems: list[str] = []
     figures = expected_figures(series, cluster)
     for title, texts in figures.items():
         values = value_texts(answer, title)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_cluster.page_checks import (
+from page_checks import (
     TOO_WIDE,
     WIDTHS,
     check_page,

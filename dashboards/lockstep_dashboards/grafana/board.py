@@ -40,14 +40,9 @@ def _write(value: Any, indent: str = "") -> str:
 
 def render(board: Board) -> Json:
     """A board in the classic JSON that Grafana 10.3 to 13 load."""
-    link = {
-        "title": "Lockstep",
-        "type": "dashboards",
-        "tags": [_TAG],
-        "asDropdown": True,
-        "includeVars": True,
-        "keepTime": True,
-    }
+    link = core.DashboardLink(
+        title="Lockstep", tags=[_TAG], asDropdown=True, includeVars=True, keepTime=True
+    )
     return {
         # First, so that whoever opens the file reads that it is generated.
         "description": f"{GENERATED_NOTE} {board.description}",
@@ -60,7 +55,7 @@ def render(board: Board) -> Json:
         "refresh": board.refresh,
         "time": core.Time(f"now-{board.range}", "now").to_json_data(),
         "timezone": "browser",
-        "links": [link],
+        "links": [link.to_json_data()],
         "templating": {"list": _variables(board)},
         "annotations": {"list": list(map(_annotation, board.annotations))},
         "panels": _panels(board),

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 import pytest
-from simulated_cluster.page_checks import THEMES, WIDTHS, check_page, links, open_page, serious
+from page_checks import THEMES, WIDTHS, check_page, links, open_page, serious
 
 from lockstep_alerts.shipped import runbooks_path
 from lockstep_alerts.stack.pager import PageBook, PagerServer

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from simulated_cluster.page_checks import THEMES, WIDTHS, check_page, links, open_page, serious
+from page_checks import THEMES, WIDTHS, check_page, links, open_page, serious
 
 from ..service import application
 from ..stories import Story, delivery

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_cluster.page_checks import THEMES, WIDTHS, check_page, open_page, serious
+from page_checks import THEMES, WIDTHS, check_page, open_page, serious
 
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.steps import document_steps

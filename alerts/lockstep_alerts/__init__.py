@@ -1,1 +1,1 @@
-"""What wakes us: a written spec becomes rules, routes, rule tests, and the stack that runs them."""
+"""Alerts: a written spec becomes rules and routes, and a local stack runs them."""

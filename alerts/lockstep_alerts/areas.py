@@ -27,12 +27,12 @@ class Area:
     @property
     def rules_file(self) -> str:
         """Name of the file with the rules."""
-        return "lockstep.rules.yaml" if self is JOBS else f"lockstep-{self.name}.rules.yaml"
+        return f"{self.group}.rules.yaml"
 
     @property
     def group(self) -> str:
         """Name of the group of its rules."""
-        return "lockstep-train" if self is JOBS else f"lockstep-{self.name}"
+        return f"lockstep-{self.name}"
 
 
 _SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)
@@ -52,10 +52,12 @@ SLICES = Area(
     every_seconds=_OBJECTIVE_SECONDS,
     records=RECORDED[_SLICES_FROM:_OBJECTIVES_FROM],
 )
-OBJECTIVES = Area(name="slo", every_seconds=_OBJECTIVE_SECONDS, records=RECORDED[_OBJECTIVES_FROM:])
+OBJECTIVES = Area(
+    name="objectives", every_seconds=_OBJECTIVE_SECONDS, records=RECORDED[_OBJECTIVES_FROM:]
+)
 AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
-RULES_FILES = "lockstep*.rules.yaml"
+RULES_FILES = "lockstep-*.rules.yaml"
 """All rule files, as Prometheus' ``rule_files`` takes them."""
 
 

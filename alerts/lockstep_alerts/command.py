@@ -114,9 +114,7 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 def list_alerts(*, spec: Path | None) -> None:
     """Print the alerts of the spec with their severity."""
     read = read_spec(spec or spec_path(), None)
-    for name, severity in sorted(
-        {(each.alert, each.severity) for each in (*read.symptoms, *read.objective_symptoms)}
-    ):
+    for name, severity in sorted({(each.name, each.severity) for each in read.alerts}):
         click.echo(f"{name} ({severity})")
 
 

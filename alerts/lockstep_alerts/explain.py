@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.markdown import Markdown
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.checks.chance import false_alerts
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
@@ -22,7 +23,6 @@ from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
@@ -42,21 +42,21 @@ _GROUPED = {
 }
 
 
-def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
+def explained(spec: Spec, alert: Alert, runbooks: Path) -> str:
     """The alert as Markdown."""
-    is_by_job = symptom.is_of_job and symptom.severity == "critical"
-    runbook = runbooks / f"{symptom.alert}.md"
-    meaning = " ".join(_section(runbook, "Meaning").split()) or symptom.summary
+    is_by_job = alert.is_of_job and alert.severity == "critical"
+    runbook = runbooks / f"{alert.name}.md"
+    meaning = " ".join(_section(runbook, "Meaning").split()) or alert.summary
     sections = {
-        "Fires": [*_when(spec, symptom), *_durations(symptom)],
-        "Reads": list(_series(spec, symptom)),
-        "How soon": [_deadline(spec, symptom)],
-        "False alarms": list(_false_alarms(spec, symptom, runbooks)),
-        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[is_by_job]}"],
-        "Kept quiet by": list(inhibitors(symptom)) or ["nothing"],
+        "Fires": [*_when(spec, alert), *_durations(alert)],
+        "Reads": list(_series(spec, alert)),
+        "How soon": [_deadline(spec, alert)],
+        "False alarms": list(_false_alarms(spec, alert, runbooks)),
+        "Wakes": [f"{_WAKES[alert.severity]}; {_GROUPED[is_by_job]}"],
+        "Kept quiet by": list(inhibitors(alert)) or ["nothing"],
         "Runbook": [str(runbook)],
     }
-    lines = [f"# {symptom.alert} ({symptom.severity})", "", meaning]
+    lines = [f"# {alert.name} ({alert.severity})", "", meaning]
     for title, points in sections.items():
         lines += ["", f"## {title}", "", *(f"- {point}" for point in points)]
     return "\n".join(lines) + "\n"
@@ -69,9 +69,9 @@ def _section(runbook: Path, title: str) -> str:
     return found[1] if found else ""
 
 
-def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
+def _when(spec: Spec, alert: Alert) -> Iterator[str]:
     """The limits of the condition, in words."""
-    condition = symptom.condition
+    condition = alert.condition
     if isinstance(condition, Burn):
         yield from _explain_events(spec, condition)
     elif isinstance(condition, GpuSecondBurn):
@@ -84,7 +84,7 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         )
     else:
         # A class without a docstring of its own has that of a base, which says nothing of it.
-        own = type(condition).__dict__.get("__doc__") or symptom.summary
+        own = type(condition).__dict__.get("__doc__") or alert.summary
         sentence = inspect.cleandoc(own).partition("\n\n")[0]
         named: list[str] = []
         if is_dataclass(condition):
@@ -130,19 +130,19 @@ def _explain_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
     yield f"nothing below {objective.min_gpus:g} allocated GPUs on average"
 
 
-def _durations(symptom: Symptom) -> Iterator[str]:
-    if symptom.pending:
-        yield f"after {symptom.pending} without a break"
-    if symptom.keep_firing:
-        yield f"and for {symptom.keep_firing} after the last time"
+def _durations(alert: Alert) -> Iterator[str]:
+    if alert.pending:
+        yield f"after {alert.pending} without a break"
+    if alert.keep_firing:
+        yield f"and for {alert.keep_firing} after the last time"
 
 
-def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
+def _series(spec: Spec, alert: Alert) -> Iterator[str]:
     """The series of the expression; of a recorded one what it is computed from."""
     expressions = recorded_expressions(RECORDED, spec)
     rules = {record.name: text for record, text in expressions.items()}
     lines: dict[str, None] = {}
-    for read in selectors(symptom.condition.expression(spec.windows)):
+    for read in selectors(alert.condition.expression(spec.windows)):
         if read.series is None:
             continue
         over = f" over {format_duration(read.range_seconds)}" if read.range_seconds else ""
@@ -155,17 +155,17 @@ def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
     yield from lines
 
 
-def _deadline(spec: Spec, symptom: Symptom) -> str:
-    seconds = symptom.deadline_seconds(spec.windows)
+def _deadline(spec: Spec, alert: Alert) -> str:
+    seconds = alert.deadline_seconds(spec.windows)
     return (
         f"notified at most {spelled(seconds)} after the limit is passed, at a scrape every "
         f"{spelled(spec.windows.scrape_seconds)} and an evaluation every "
-        f"{spelled(symptom.evaluation_seconds(spec.windows))}"
+        f"{spelled(alert.evaluation_seconds(spec.windows))}"
     )
 
 
-def _false_alarms(spec: Spec, symptom: Symptom, runbooks: Path) -> Iterator[str]:
-    condition = symptom.condition
+def _false_alarms(spec: Spec, alert: Alert, runbooks: Path) -> Iterator[str]:
+    condition = alert.condition
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
             rate, months = false_alerts(condition.limits, good_ratio, spec.size.jobs_per_week)
@@ -178,17 +178,17 @@ def _false_alarms(spec: Spec, symptom: Symptom, runbooks: Path) -> Iterator[str]
     elif isinstance(condition, GpuSecondBurn):
         yield "not simulated: it counts no rare events; the time that it names was lost"
     else:
-        text = _section(runbooks / f"{symptom.alert}.md", "False positives")
+        text = _section(runbooks / f"{alert.name}.md", "False positives")
         points = re.split(r"^- ", text, flags=re.MULTILINE)
         yield from (" ".join(point.split()) for point in points if point.strip())
 
 
 def expected_false_alarms(spec: Spec) -> Iterator[str]:
     """A line for each page on events: how often chance alone brings it."""
-    for symptom in spec.objective_symptoms:
-        if isinstance(symptom.condition, Burn) and symptom.severity == "critical":
+    for alert in spec.objective_alerts:
+        if isinstance(alert.condition, Burn) and alert.severity == "critical":
             yield from (
-                f"{symptom.alert}: {line}" for line in _false_alarms(spec, symptom, runbooks_path())
+                f"{alert.name}: {line}" for line in _false_alarms(spec, alert, runbooks_path())
             )
 
 
@@ -202,7 +202,7 @@ def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
     Prints Markdown where the output is not a terminal.
     """
     read = read_spec(spec or spec_path(), interval)
-    by_name = {symptom.alert: symptom for symptom in read.alerts}
+    by_name = {alert.name: alert for alert in read.alerts}
     if alert not in by_name:
         near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""How a Prometheus without an operator scrapes the agents; deploy/kubernetes has the monitors.
+"""Scrape configuration of a Prometheus without an operator; deploy/kubernetes has the monitors.
 
 It keeps the agent's labels where they meet those of the target: owners of GPUs have the labels
 ``namespace``, ``pod`` and ``container``; without ``honor_labels`` they would be the agent's own.

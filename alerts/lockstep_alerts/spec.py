@@ -1,14 +1,15 @@
-"""Reads slos.yaml into symptoms: what each alert means, when it fires and whom it wakes."""
+"""Reads slos.yaml into alerts: what each means, when it fires and whom it wakes."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
+from lockstep_alerts.objectives.alerts import alerts_of_objectives
 from lockstep_alerts.objectives.objective import Objective, read_objective
-from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
@@ -18,7 +19,6 @@ from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -28,7 +28,7 @@ _FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
 _REQUIRED = ("alert", "severity", "kind", "summary", "description")
 _OPTIONAL = ("failure", "for", "keep_firing_for", "route")
 _ROUTES = ("owners",)
-_KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "symptoms")
+_KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "alerts")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +39,8 @@ class Spec:
         size: of the clusters that it is for.
         limits: those that belong to no single alert.
         objectives: what is promised, in the order of the file.
-        symptoms: every alert on symptoms and causes, in the order of the file.
-        objective_symptoms: the alerts that follow from the objectives.
+        condition_alerts: every alert that the file lists, in its order.
+        objective_alerts: the alerts that follow from the objectives.
     """
 
     windows: ScrapeWindows
@@ -48,8 +48,8 @@ class Spec:
     limits: Limits
     objective_windows: ObjectiveWindows
     objectives: tuple[Objective, ...]
-    symptoms: tuple[Symptom, ...]
-    objective_symptoms: tuple[Symptom, ...]
+    condition_alerts: tuple[Alert, ...]
+    objective_alerts: tuple[Alert, ...]
 
     @property
     def parameters(self) -> Parameters:
@@ -57,13 +57,13 @@ class Spec:
         return Parameters(windows=self.windows, limits=self.limits)
 
     @property
-    def alerts(self) -> tuple[Symptom, ...]:
+    def alerts(self) -> tuple[Alert, ...]:
         """Every alert."""
-        return self.symptoms + self.objective_symptoms
+        return self.condition_alerts + self.objective_alerts
 
-    def alerts_of(self, area: Area) -> tuple[Symptom, ...]:
+    def alerts_of(self, area: Area) -> tuple[Alert, ...]:
         """The alerts of one rule file."""
-        return tuple(symptom for symptom in self.alerts if symptom.area is area)
+        return tuple(alert for alert in self.alerts if alert.area is area)
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -83,23 +83,23 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
         )
     windows = _windows(path, scrape_interval.text if scrape_interval else document[_KEYS[0]])
     entry = Entry(path, "", document, windows)
-    entries = {key: tuple(entry.entries(key)) for key in ("objectives", "symptoms")}
+    entries = {key: tuple(entry.entries(key)) for key in ("objectives", "alerts")}
     of_objectives = read_windows(entry.entry("windows"))
     objectives = tuple(read_objective(each, of_objectives) for each in entries["objectives"])
-    symptoms = tuple(map(_symptom, entries["symptoms"]))
+    listed = tuple(map(_alert, entries["alerts"]))
     spec = Spec(
         windows=windows,
         size=read_size(entry.entry("size")),
         limits=read_limits(entry.entry("limits")),
         objective_windows=of_objectives,
         objectives=objectives,
-        symptoms=symptoms,
-        objective_symptoms=tuple(symptoms_of(objectives)),
+        condition_alerts=listed,
+        objective_alerts=tuple(alerts_of_objectives(objectives)),
     )
     _refuse_unknown_classes(entries["objectives"], spec.limits)
     _refuse_doubles(entries["objectives"], "slo", [each.slo for each in objectives])
-    _refuse_doubles(entries["symptoms"], "alert", [each.alert for each in symptoms])
-    _refuse_alerts_twice(path, [each.alert for each in spec.alerts])
+    _refuse_doubles(entries["alerts"], "alert", [each.name for each in listed])
+    _refuse_alerts_twice(path, [each.name for each in spec.alerts])
     return spec
 
 
@@ -134,11 +134,11 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
             raise SpecError(f"{path}: alert {name!r}: is listed twice; rename one")
 
 
-def _symptom(entry: Entry) -> Symptom:
+def _alert(entry: Entry) -> Alert:
     kind = entry.choice("kind", *CONDITIONS)
     condition, area = CONDITIONS[kind], area_of(kind)
-    return Symptom(
-        alert=entry.text("alert", _ALERT),
+    return Alert(
+        name=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
         area=area,

@@ -1,4 +1,4 @@
-"""Which burn rates of GPU-seconds can be reached at an objective, and what they mean.
+"""Burn rates of GPU-seconds that can be reached at an objective, and what they mean.
 
 A budget burns at most 1 / (1 - objective) times as fast as allowed: all of the time is bad. Rules
 ask for four fifths of that at most. A cell is the rate of the usual table, or the most that is

@@ -19,7 +19,7 @@ _PLACED_RANK = (*_JOB, labels.NODE, labels.PP, labels.RANK)
 JOB_GPUS = Recorded(
     name="cluster_job_id_project_queue_class:lockstep_train_job:gpus",
     labels=(*_JOB, labels.PROJECT, labels.QUEUE, labels.JOB_CLASS),
-    help="Ranks that a job holds, with whose it is; remembered for a quarter of an hour.",
+    help="Ranks of the job, by project, queue and class; kept 15 min after its last sample.",
 )
 JOB_QUIET = Recorded(
     name="cluster_job_id:lockstep_train_job:quiet",

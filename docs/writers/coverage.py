@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
+from lockstep_alerts.objectives.alerts import BUDGET_ALERT
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
@@ -28,7 +28,7 @@ def alerts_of(measure: Measure, spec: Spec) -> list[str]:
     """The alerts of a measure: of its objectives, of the spec, and those named for it."""
     objectives = [each for each in spec.objectives if each.measure == measure.id]
     names = [name for each in objectives for name in (each.page, each.ticket) if name]
-    names += [each.alert for each in spec.symptoms if each.failure == measure.id]
+    names += [each.name for each in spec.condition_alerts if each.failure == measure.id]
     budget = [BUDGET_ALERT] if objectives else []
     return list(dict.fromkeys([*names, *measure.also, *budget]))
 
@@ -44,7 +44,7 @@ def indicators_of(measure: Measure, spec: Spec) -> list[str]:
 
 def alerts_of_failure(failure: Failure, spec: Spec) -> list[str]:
     """The alerts that name a failure mode in the spec."""
-    return [each.alert for each in spec.symptoms if each.failure == failure.id]
+    return [each.name for each in spec.condition_alerts if each.failure == failure.id]
 
 
 def render() -> str:
@@ -102,8 +102,8 @@ def _failures(spec: Spec) -> list[str]:
 
 def deadlines(alert: str, spec: Spec) -> int:
     """Seconds from the fault to the notification of an alert at the spec's scrape interval."""
-    [symptom] = [each for each in spec.alerts if each.alert == alert]
-    return symptom.deadline_seconds(spec.windows)
+    [found] = [each for each in spec.alerts if each.name == alert]
+    return found.deadline_seconds(spec.windows)
 
 
 def _deadlines(spec: Spec) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.ledger import SLOS
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -90,18 +90,18 @@ def render_limits(spec: Spec) -> str:
     )
 
 
-def with_inhibitors(text: str, symptom: Symptom) -> str:
+def with_inhibitors(text: str, alert: Alert) -> str:
     """The runbook with the alerts that keep its own quiet, one line each."""
-    lines = [f"- {line}." for line in inhibitors(symptom)] or ["Nothing."]
+    lines = [f"- {line}." for line in inhibitors(alert)] or ["Nothing."]
     return _SECTION.sub(lambda found: found[1] + "\n".join(lines) + found[2], text)
 
 
 def render_runbooks(spec: Spec) -> dict[Path, str]:
     """The text of every runbook by its path, with its section *Inhibited by*."""
     found = {}
-    for symptom in spec.alerts:
-        path = runbooks_path() / f"{symptom.alert}.md"
-        found[path] = with_inhibitors(path.read_text(encoding="utf-8"), symptom)
+    for alert in spec.alerts:
+        path = runbooks_path() / f"{alert.name}.md"
+        found[path] = with_inhibitors(path.read_text(encoding="utf-8"), alert)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What pages on causes say: the parts that failed, asked of Prometheus when the page is written."""
+"""Sentences of pages on causes: parts that failed, asked of Prometheus as the page is written."""
 
 import subprocess
 from pathlib import Path
@@ -14,7 +14,7 @@ from lockstep_alerts.spec import read_spec
 from .cases.promtool import every_case
 
 SPEC = read_spec(spec_path(), Duration("5s"))
-BY_NAME = {symptom.alert: symptom for symptom in SPEC.alerts}
+NAMED_ALERTS = {alert.name: alert for alert in SPEC.alerts}
 SENTENCES = {
     ("TrainJobNodeFault", "a GPU is lost"): "GPU 3: lost. ",
     ("TrainJobNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0.",
@@ -24,28 +24,28 @@ SENTENCES = {
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize(("alert", "case_name"), SENTENCES)
-def test_a_page_names_the_parts_that_failed(tmp_path: Path, alert: str, case_name: str) -> None:
-    symptom = BY_NAME[alert]
-    cases = every_case(symptom, SPEC.windows)
+@pytest.mark.parametrize(("name", "case_name"), SENTENCES)
+def test_a_page_names_the_parts_that_failed(tmp_path: Path, name: str, case_name: str) -> None:
+    alert = NAMED_ALERTS[name]
+    cases = every_case(alert, SPEC.windows)
     [case] = [each for each in cases if each.name == case_name]
     assert case.fires is not None
     rule = {
-        **alert_rule(symptom, SPEC.windows, Delivery()),
-        "annotations": {"description": symptom.condition.evidence()},
+        **alert_rule(alert, SPEC.windows, Delivery()),
+        "annotations": {"description": alert.condition.evidence()},
     }
     rules = {"groups": [{"name": "g", "rules": [rule]}]}
     owner = dict.fromkeys(("project", "queue", "class"), UNKNOWN)
     expected = {
-        "exp_labels": {**case.fires, "severity": symptom.severity, **owner},
-        "exp_annotations": {"description": SENTENCES[alert, case_name]},
+        "exp_labels": {**case.fires, "severity": alert.severity, **owner},
+        "exp_annotations": {"description": SENTENCES[name, case_name]},
     }
-    at_time = {"eval_time": f"{case.at_seconds}s", "alertname": alert, "exp_alerts": [expected]}
+    at_time = {"eval_time": f"{case.at_seconds}s", "alertname": name, "exp_alerts": [expected]}
     inputs = [{"series": each.series, "values": each.course.promtool(5)} for each in case.series]
     test = {"interval": "5s", "input_series": inputs, "alert_rule_test": [at_time]}
     tests = {"rule_files": ["r.yaml"], "evaluation_interval": "5s", "tests": [test]}
-    for name, content in (("r.yaml", rules), ("t.yaml", tests)):
-        (tmp_path / name).write_text(yaml.safe_dump(content), encoding="utf-8")
+    for file, content in (("r.yaml", rules), ("t.yaml", tests)):
+        (tmp_path / file).write_text(yaml.safe_dump(content), encoding="utf-8")
     command = ["promtool", "test", "rules", str(tmp_path / "t.yaml")]
     done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

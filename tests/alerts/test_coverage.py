@@ -20,7 +20,7 @@ from lockstep_catalogue import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 SPEC = read_spec(spec_path())
-AT_5_SECONDS = read_spec(spec_path(), Duration("5s"))
+FAST_SPEC = read_spec(spec_path(), Duration("5s"))
 
 
 def test_a_metric_has_a_reader_or_says_for_whom_it_is_and_never_both() -> None:
@@ -47,7 +47,7 @@ def test_a_failure_has_its_alerts_in_time_or_says_why_not(failure: Failure) -> N
     late = {
         alert
         for alert, required in failure.deadlines.items()
-        if deadlines(alert, AT_5_SECONDS) > required
+        if deadlines(alert, FAST_SPEC) > required
     }
     assert late == set(failure.misses)
 

@@ -1,4 +1,4 @@
-"""What the generator says before it writes: rates of false pages, costs, and alerts in words."""
+"""Remarks of the generator before it writes: rates of false pages, costs, and alerts in words."""
 
 from pathlib import Path
 
@@ -103,12 +103,12 @@ def test_an_impossible_spec_is_refused_with_its_line_and_status_2(
 
 def test_every_alert_is_explained() -> None:
     titles = ["Fires", "Reads", "How soon", "False alarms", "Wakes", "Kept quiet by", "Runbook"]
-    for symptom in SPEC.alerts:
-        text = explained(SPEC, symptom, runbooks_path())
+    for alert in SPEC.alerts:
+        text = explained(SPEC, alert, runbooks_path())
         assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == titles
         for title, section in zip(titles, text.split("\n## ")[1:], strict=True):
-            reads_nothing = title == "Reads" and symptom.alert == "TrainWatchdog"
-            assert "\n- " in section or reads_nothing, (symptom.alert, title)
+            reads_nothing = title == "Reads" and alert.name == "TrainWatchdog"
+            assert "\n- " in section or reads_nothing, (alert.name, title)
 
 
 def test_explain_says_limits_windows_rates_and_whom_it_wakes() -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import JOBS
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
@@ -15,7 +16,6 @@ from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import recorded, training
 
 from .cases.promtool import cases_file, cases_of, rules_and_tests
@@ -36,10 +36,10 @@ from .cases.synthetic import (
 
 RULES_FILE, TESTS_FILE = JOBS.rules_file, cases_file(JOBS)
 SPEC = read_spec(spec_path())
-SYMPTOMS = SPEC.symptoms
+CONDITION_ALERTS = SPEC.condition_alerts
 ALERTS = SPEC.alerts
-AT_5_SECONDS = read_spec(spec_path(), Duration("5s"))
-BY_NAME = {symptom.alert: symptom for symptom in ALERTS}
+FAST_SPEC = read_spec(spec_path(), Duration("5s"))
+NAMED_ALERTS = {alert.name: alert for alert in ALERTS}
 SECTIONS = [
     "Meaning",
     "Impact",
@@ -64,7 +64,7 @@ def run(*command: object) -> str:
 
 def promtool(folder: Path, series: list[Samples], test: Mapping[str, object]) -> None:
     """Runs a test of promtool on the shipped rules, with these series as input."""
-    write_files(folder, {RULES_FILE: render(AT_5_SECONDS, Delivery())[RULES_FILE]})
+    write_files(folder, {RULES_FILE: render(FAST_SPEC, Delivery())[RULES_FILE]})
     inputs = [{"series": each.series, "values": each.course.promtool(5)} for each in series]
     document = {
         "rule_files": [RULES_FILE],
@@ -79,21 +79,21 @@ def firing(alert: str) -> str:
     return f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
 
 
-def find_faults(symptom: Symptom) -> Iterator[str]:
-    fires = {case.fires is not None for case in cases_of(symptom, SPEC.windows)}
+def find_faults(alert: Alert) -> Iterator[str]:
+    fires = {case.fires is not None for case in cases_of(alert, SPEC.windows)}
     if fires != {True, False}:
-        yield f"{symptom.alert}: no case that fires, or none that is silent"
-    runbook = (runbooks_path() / f"{symptom.alert}.md").read_text(encoding="utf-8")
+        yield f"{alert.name}: no case that fires, or none that is silent"
+    runbook = (runbooks_path() / f"{alert.name}.md").read_text(encoding="utf-8")
     if [line[3:] for line in runbook.splitlines() if line.startswith("## ")] != SECTIONS:
-        yield f"{symptom.alert}: sections of its runbook"
+        yield f"{alert.name}: sections of its runbook"
 
 
 def test_every_alert_has_a_runbook_a_firing_case_and_a_silent_case() -> None:
-    assert [fault for symptom in ALERTS for fault in find_faults(symptom)] == []
+    assert [fault for alert in ALERTS for fault in find_faults(alert)] == []
 
 
 def test_every_runbook_belongs_to_an_alert() -> None:
-    assert {path.stem for path in runbooks_path().glob("*.md")} == set(BY_NAME)
+    assert {path.stem for path in runbooks_path().glob("*.md")} == set(NAMED_ALERTS)
 
 
 def test_the_committed_files_are_generated_from_the_spec() -> None:
@@ -124,7 +124,7 @@ def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(
 
 @pytest.mark.promtool
 def test_the_rule_tests_fail_when_an_alert_never_fires(tmp_path: Path) -> None:
-    files = rules_and_tests(replace(SPEC, symptoms=SYMPTOMS[:1]))
+    files = rules_and_tests(replace(SPEC, condition_alerts=CONDITION_ALERTS[:1]))
     deaf = files[RULES_FILE].replace("> 0.25", "> 25")
     write_files(tmp_path, {**files, RULES_FILE: deaf})
     tests = ["promtool", "test", "rules", str(tmp_path / TESTS_FILE)]
@@ -133,7 +133,7 @@ def test_the_rule_tests_fail_when_an_alert_never_fires(tmp_path: Path) -> None:
 
 def test_links_begin_with_the_bases() -> None:
     delivery = Delivery(runbook_base="https://r/", dashboard_base="https://g")
-    notes = alert_rule(SYMPTOMS[0], SPEC.windows, delivery)["annotations"]
+    notes = alert_rule(CONDITION_ALERTS[0], SPEC.windows, delivery)["annotations"]
     assert isinstance(notes, dict)
     assert notes["runbook_url"] == "https://r/TrainStragglerRank.md"
     assert notes["dashboard_url"].startswith(
@@ -142,7 +142,7 @@ def test_links_begin_with_the_bases() -> None:
 
 
 def test_every_kind_of_condition_is_in_use() -> None:
-    assert {type(symptom.condition) for symptom in SYMPTOMS} == set(CONDITIONS.values())
+    assert {type(alert.condition) for alert in CONDITION_ALERTS} == set(CONDITIONS.values())
 
 
 @pytest.mark.promtool
@@ -218,8 +218,8 @@ STALL_SENTENCES = {
 def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
     tmp_path: Path, case_name: str
 ) -> None:
-    symptom = BY_NAME["TrainJobStalled"]
-    cases = {case.name: case for case in cases_of(symptom, AT_5_SECONDS.windows)}
+    alert = NAMED_ALERTS["TrainJobStalled"]
+    cases = {case.name: case for case in cases_of(alert, FAST_SPEC.windows)}
     case = cases[case_name]
     annotations = {
         "summary": "Job j1 stands still",
@@ -229,14 +229,14 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
         "notified_within": "150s",
         "gpus": "",
     }
-    alert = {
-        "alertname": symptom.alert,
+    expected = {
+        "alertname": alert.name,
         "eval_time": f"{case.at_seconds}s",
         "exp_alerts": [
             {"exp_labels": {**OWNED, "severity": "critical"}, "exp_annotations": annotations}
         ],
     }
-    promtool(tmp_path, case.series, {"alert_rule_test": [alert]})
+    promtool(tmp_path, case.series, {"alert_rule_test": [expected]})
 
 
 @pytest.mark.promtool
@@ -254,8 +254,8 @@ def test_a_slow_node_makes_one_page_whatever_its_ranks_differ_by(tmp_path: Path)
 
 @pytest.mark.promtool
 def test_a_stage_of_one_rank_that_slows_is_one_ticket_and_named(tmp_path: Path) -> None:
-    symptom = BY_NAME["TrainStragglerStage"]
-    case = cases_of(symptom, AT_5_SECONDS.windows)[0]
+    alert = NAMED_ALERTS["TrainStragglerStage"]
+    case = cases_of(alert, FAST_SPEC.windows)[0]
     alerts_by_name = {
         # The graph of inhibition keeps TrainStageUneven of the same stage quiet meanwhile.
         "expr": "count by (alertname, rank, node, phase)"

@@ -53,7 +53,7 @@ def test_the_catalogue_holds_what_the_spec_declares() -> None:
 @pytest.mark.parametrize("seconds", INTERVALS)
 def test_deadlines_follow_from_the_interval(seconds: int) -> None:
     spec = spec_at(seconds)
-    by_alert = {each.alert: each.deadline_seconds(spec.windows) for each in spec.alerts}
+    by_alert = {each.name: each.deadline_seconds(spec.windows) for each in spec.alerts}
     position = INTERVALS.index(seconds)
     for alert, deadlines in DEADLINES.items():
         assert by_alert[alert] == deadlines[position], alert
@@ -97,7 +97,7 @@ def test_every_alert_fires_by_its_deadline_at_other_intervals(seconds: int, tmp_
 @pytest.mark.promtool
 def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) -> None:
     spec = spec_at(30)
-    files = rules_and_tests(replace(spec, symptoms=spec.symptoms[:1]))
+    files = rules_and_tests(replace(spec, condition_alerts=spec.condition_alerts[:1]))
     narrow = files[RULES_FILE].replace("[2m]", "[20s]")
     assert narrow != files[RULES_FILE]
     write_files(tmp_path, {**files, RULES_FILE: narrow})

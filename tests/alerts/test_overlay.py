@@ -17,7 +17,7 @@ limits:
   page_gpus: 16
   classes: [interactive, production, debug]
   classes_without_pages: [interactive, debug]
-symptoms:
+alerts:
   - alert: TrainStragglerRank
     above_ratio: 0.4
 objectives:
@@ -31,10 +31,10 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
     assert own.limits.page_gpus == 16
     assert own.limits.classes_without_pages == ("interactive", "debug")
     assert own.limits.min_sync_ratio == shipped.limits.min_sync_ratio
-    assert own.symptoms[0].condition == Straggler(above_ratio=0.4)
-    assert own.symptoms[1:] == shipped.symptoms[1:]
+    assert own.condition_alerts[0].condition == Straggler(above_ratio=0.4)
+    assert own.condition_alerts[1:] == shipped.condition_alerts[1:]
     assert own.objectives[0].good_ratio == 0.9
-    assert [each.alert for each in own.alerts] == [each.alert for each in shipped.alerts]
+    assert [each.name for each in own.alerts] == [each.name for each in shipped.alerts]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
         ("page_gpus: 16", "page_gpus: many", r"slos\.yaml:3: limits: page_gpus 'many'"),
         ("page_gpus", "page_gpu", r"slos\.yaml:3: limits: page_gpu 16: .*page_gpus"),
         ("TrainStragglerRank", "TrainStraglerRank", r"slos\.yaml:7: .*mean TrainStragglerRank\?"),
-        ("symptoms:\n  - alert", "symptoms:\n    alert", r"slos\.yaml:6: symptoms: must be a list"),
+        ("alerts:\n  - alert", "alerts:\n    alert", r"slos\.yaml:6: alerts: must be a list"),
         ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:7: .*names what it changes by"),
         ("[interactive, debug]", "[production]", r"slos\.yaml:5: .*production is in classes_with"),
         (

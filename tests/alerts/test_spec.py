@@ -44,7 +44,7 @@ objectives:
     good_ratio: 0.95
     bad: failed jobs
     page: TrainSLOBurn
-symptoms:
+alerts:
   - alert: TrainLossNotFinite
     failure: F5
     severity: critical
@@ -62,8 +62,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
-    symptoms = read_spec(spec_path()).symptoms
-    assert [symptom.alert for symptom in symptoms][:2] == [
+    symptoms = read_spec(spec_path()).condition_alerts
+    assert [alert.name for alert in symptoms][:2] == [
         "TrainStragglerRank",
         "TrainStragglerRankSlight",
     ]
@@ -71,10 +71,10 @@ def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
 
 
 def test_a_good_spec_reads(tmp_path: Path) -> None:
-    (symptom,) = read_spec(written(tmp_path, GOOD)).symptoms
-    assert isinstance(symptom.condition, NotFinite)
-    assert symptom.condition.window.seconds == 600
-    assert symptom.pending is None
+    (alert,) = read_spec(written(tmp_path, GOOD)).condition_alerts
+    assert isinstance(alert.condition, NotFinite)
+    assert alert.condition.window.seconds == 600
+    assert alert.pending is None
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, limits, windows"),
+        ("alerts:", "alert:", r"must hold the keys scrape_interval, size, limits, windows"),
         (
             "scrape_interval: 15s\n",
             "",
             r"must hold the keys scrape_interval, size, limits, windows",
         ),
-        ("symptoms:\n", "symptoms: [\n", r"is not YAML"),
+        ("alerts:\n", "alerts: [\n", r"is not YAML"),
         ("min_wait_ratio: 0.001", "min_wait_ratio: 2", r":\d+: limits: min_wait_ratio 2: must be"),
         ("{wait: 1h}", "{up_to_gpus: 4, wait: 1h}", r"limits: queue_wait .*: sizes must rise"),
         ("  standing_steps: 3\n", "", r"limits: standing_steps is missing; add it"),
@@ -138,11 +138,11 @@ def test_a_window_that_another_interval_cannot_fill_is_refused(tmp_path: Path) -
 def test_durations_in_scrapes_follow_the_interval(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD.replace("window: 10m", "window: 4 scrapes\n    for: 1 scrape"))
     for seconds in (5, 60):
-        (symptom,) = read_spec(path, Duration(f"{seconds}s")).symptoms
-        assert isinstance(symptom.condition, NotFinite)
-        assert symptom.condition.window.seconds == 4 * seconds
-        assert symptom.pending is not None
-        assert symptom.pending.seconds == seconds
+        (alert,) = read_spec(path, Duration(f"{seconds}s")).condition_alerts
+        assert isinstance(alert.condition, NotFinite)
+        assert alert.condition.window.seconds == 4 * seconds
+        assert alert.pending is not None
+        assert alert.pending.seconds == seconds
 
 
 @pytest.mark.parametrize("ratio", ["0", "1.5", "yes", "'0.1'", ".nan"])
@@ -153,7 +153,7 @@ def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
 
 
 def test_a_name_stands_there_once(tmp_path: Path) -> None:
-    twice = GOOD + GOOD.partition("symptoms:\n")[2]
+    twice = GOOD + GOOD.partition("alerts:\n")[2]
     with pytest.raises(SpecError, match="is listed twice"):
         read_spec(written(tmp_path, twice))
 

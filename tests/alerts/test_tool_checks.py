@@ -22,9 +22,9 @@ RULES_FILE, TESTS_FILE = JOBS.rules_file, cases_file(JOBS)
 def _folder(tmp_path: Path) -> Path:
     """Generated files with one alert, for the time that promtool takes."""
     spec = read_spec(spec_path())
-    few = [each for each in spec.symptoms if each.alert == "TrainLossNotFinite"]
-    objectives = spec.objective_symptoms[:1]
-    spec = replace(spec, symptoms=tuple(few), objective_symptoms=objectives)
+    few = [each for each in spec.condition_alerts if each.name == "TrainLossNotFinite"]
+    objectives = spec.objective_alerts[:1]
+    spec = replace(spec, condition_alerts=tuple(few), objective_alerts=objectives)
     write_files(tmp_path, rules_and_tests(spec))
     return tmp_path
 

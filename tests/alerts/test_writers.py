@@ -1,4 +1,4 @@
-"""What each ruler is given: objects, namespaces, and rules without the words that it lacks."""
+"""Files for each ruler: objects, namespaces, and rules without the words that it lacks."""
 
 import shutil
 import subprocess

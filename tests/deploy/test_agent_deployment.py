@@ -100,7 +100,7 @@ def test_the_files_that_scrape_follow_from_the_declared_interval() -> None:
 @pytest.mark.promtool
 def test_promtool_takes_the_example_of_a_prometheus(tmp_path: Path) -> None:
     shutil.copy(DEPLOY / "prometheus" / "prometheus.yaml", tmp_path)
-    shutil.copy(REPOSITORY / "alerts" / "generated" / "lockstep.rules.yaml", tmp_path)
+    shutil.copy(REPOSITORY / "alerts" / "generated" / "lockstep-jobs.rules.yaml", tmp_path)
     (tmp_path / "targets.json").write_text('[{"targets": ["node1:9440"]}]')
     command = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,1 +1,1 @@
-"""What is checked before rules are used: their cost, chance, and the tools' own checks."""
+"""Checks of rules before use: their cost, false pages by chance, the tools' own checks."""

@@ -1,4 +1,4 @@
-"""How often an alert on events fires by chance alone: simulated months that meet the objective.
+"""The rate at which an alert on events fires by chance: simulated months that meet the objective.
 
 Bad events are a Poisson process that uses up the budget exactly, so that every alert is false. The
 seed is fixed, so that the same spec prints the same figures. Alerts within six hours are one.

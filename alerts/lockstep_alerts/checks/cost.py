@@ -1,4 +1,4 @@
-"""What a rule costs to evaluate at the declared size, by the series and samples that it reads.
+"""Cost of evaluating a rule at the declared size, by the series and samples that it reads.
 
 An estimate, made to refuse what cannot work before Prometheus misses its evaluations: the number of
 series follows from their labels, and the time from the number of series and samples. The two

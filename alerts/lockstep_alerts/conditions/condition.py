@@ -1,4 +1,4 @@
-"""What a condition is: its limits and its PromQL; tests/alerts/cases proves it."""
+"""A condition: its limits and its PromQL; tests/alerts/cases proves it."""
 
 from dataclasses import dataclass
 from typing import ClassVar, dataclass_transform

@@ -8,9 +8,9 @@ JUDGED_EVERY_SECONDS = 10
 """Tier of the agent's collector of verdicts."""
 HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
 """How long the agent sees these signs before it calls them a verdict (``health/signs.py``)."""
-ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
-ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
-_ON_XID = f"on ({names(CLUSTER, NODE, incidents.XID)})"
+GPU_JOIN = f"on ({names(CLUSTER, NODE, UUID)})"
+BUS_JOIN = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
+_XID_JOIN = f"on ({names(CLUSTER, NODE, incidents.XID)})"
 WHOLE_NODE = ("gpu_count_short", "driver_hung")
 """Reasons of a failed node that name no GPU."""
 BROKEN_PARTS = (
@@ -41,4 +41,4 @@ def fatal_xids(window: str, *matchers: Matcher) -> str:
     # The time and not the count: a counter kept over restarts is born with old incidents.
     lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
     fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
-    return f"({lately}) and {_ON_XID} {fatal}"
+    return f"({lately}) and {_XID_JOIN} {fatal}"

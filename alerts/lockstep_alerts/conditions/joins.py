@@ -22,14 +22,14 @@ from lockstep_catalogue.windows import ScrapeWindows, spelled
 JOB_LABELS = (CLUSTER, JOB_ID)
 RANK_LABELS = (*JOB_LABELS, RANK)
 NODE_LABELS = (*JOB_LABELS, NODE)
-ON_CLUSTER = f"on ({CLUSTER.name})"
-ON_JOB = f"on ({names(*JOB_LABELS)})"
-ON_RANK = f"on ({names(*RANK_LABELS)})"
-ON_NODE = f"on ({names(*NODE_LABELS)})"
+CLUSTER_JOIN = f"on ({CLUSTER.name})"
+JOB_JOIN = f"on ({names(*JOB_LABELS)})"
+RANK_JOIN = f"on ({names(*RANK_LABELS)})"
+NODE_JOIN = f"on ({names(*NODE_LABELS)})"
 RUNNING = ("init", "training", "checkpoint", "eval", "restore")
 """States of a rank whose process runs."""
 _MOMENT_SECONDS = 120
-ON_MACHINE = f"on ({names(CLUSTER, NODE)})"
+MACHINE_JOIN = f"on ({names(CLUSTER, NODE)})"
 _PHASE_SECONDS = 60
 # The longest sequence alone makes no work: its square does, and it is in the squares.
 _LOADS = ("samples", "tokens", "squares")
@@ -53,7 +53,7 @@ def grown(metric: Metric, window: str, *matchers: Matcher, labels: tuple[Label, 
     seen_before = f"present_over_time({count}{before})"
     watched = f"present_over_time({select(agent.AGENT_INFO)}{before})"
     on_series = f"on ({names(*dict.fromkeys((*labels, NODE)))})"
-    born = f"{per_place} > 0 unless {on_series} {seen_before} and {ON_MACHINE} {watched}"
+    born = f"{per_place} > 0 unless {on_series} {seen_before} and {MACHINE_JOIN} {watched}"
     return f"{increase(metric, window, *matchers)} > 0 or ({born})"
 
 
@@ -72,14 +72,14 @@ def kube_says(places: str, holds: Callable[..., str]) -> str:
     on_name = f"on ({NODE.name})"
     ambiguous = f"count by ({NODE.name}) ({machines}) > 1"
     return (
-        f"({places} and {ON_MACHINE} {holds(has(CLUSTER))}\n"
+        f"({places} and {MACHINE_JOIN} {holds(has(CLUSTER))}\n"
         f"or {places} and {on_name} ({holds(eq(CLUSTER, ''))} unless {on_name} ({ambiguous})))"
     )
 
 
 def select_jobs_without_pages() -> str:
     """Filter for the right side of ``unless``: jobs at which a person sits."""
-    return f"{ON_JOB} ({select(recorded.JOB_QUIET)} == {NEVER_PAGES})"
+    return f"{JOB_JOIN} ({select(recorded.JOB_QUIET)} == {NEVER_PAGES})"
 
 
 def num_ranks(*states: str) -> str:
@@ -94,12 +94,12 @@ def has_paused(windows: ScrapeWindows) -> str:
     """
     ranks = select(training.RANKS, one_of(STATE, *PAUSE_PHASES))
     lately = by("sum", f"max_over_time({ranks}[{windows.live}])", *JOB_LABELS)
-    return f"{ON_JOB} ({lately} > 0)"
+    return f"{JOB_JOIN} ({lately} > 0)"
 
 
 def select_training_jobs() -> str:
     """Filter for the right side of ``and``: jobs of which a rank trains."""
-    return f"{ON_JOB} ({num_ranks('training')} > 0)"
+    return f"{JOB_JOIN} ({num_ranks('training')} > 0)"
 
 
 def has_stood(windows: ScrapeWindows) -> str:
@@ -109,7 +109,7 @@ def has_stood(windows: ScrapeWindows) -> str:
     """
     stood = f"present_over_time({select(recorded.STANDING)}[{spelled(2 * windows.live_seconds)}])"
     hung = f"present_over_time({select(training.HANG_FIRST)}[{windows.long}])"
-    return f"{ON_JOB} ({stood} or {by('group', hung, *JOB_LABELS)})"
+    return f"{JOB_JOIN} ({stood} or {by('group', hung, *JOB_LABELS)})"
 
 
 def several_clocks() -> str:
@@ -120,7 +120,7 @@ def several_clocks() -> str:
 
 def has_several_clocks() -> str:
     """Filter for the right side of ``unless``: jobs whose ranks are not timed by one clock."""
-    return f"{ON_JOB} ({several_clocks()})"
+    return f"{JOB_JOIN} ({several_clocks()})"
 
 
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
@@ -139,7 +139,7 @@ def explained_by_own_work(above_ratio: float, labels: tuple[Label, ...]) -> str:
     """
     excess = by("avg", by("sum", select(recorded.EXCESS), *RANK_LABELS, NODE), *labels)
     limit = f"{above_ratio / 2:g} * {select(recorded.STEP_MEAN)}"
-    return f"{excess} > {ON_JOB} group_left () ({limit})"
+    return f"{excess} > {JOB_JOIN} group_left () ({limit})"
 
 
 def node_is_late(above_ratio: float) -> str:
@@ -167,7 +167,7 @@ def explained_by_load() -> str:
     """
     late = select(recorded.LATENESS_RATIO)
     excess = by("max", load_excess(*RANK_LABELS), *RANK_LABELS)
-    return f"{ON_RANK} ({late} / (1 - {late}) < {ON_RANK} {_LOAD_SLACK:g} * {excess})"
+    return f"{RANK_JOIN} ({late} / (1 - {late}) < {RANK_JOIN} {_LOAD_SLACK:g} * {excess})"
 
 
 def runs_on() -> str:
@@ -183,7 +183,7 @@ def ran_on(windows: ScrapeWindows) -> str:
     """
     moment = windows.cover(_MOMENT_SECONDS)
     lately = f"max_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{moment}])"
-    done = f"{ON_JOB} {select(training.RANKS, one_of(STATE, 'done'))} > 0"
+    done = f"{JOB_JOIN} {select(training.RANKS, one_of(STATE, 'done'))} > 0"
     return f"({by('group', f'{lately} > 0', *NODE_LABELS)} unless {done})"
 
 

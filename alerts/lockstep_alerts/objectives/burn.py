@@ -23,8 +23,8 @@ from lockstep_catalogue.promql import Matcher, eq, names, select
 from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
-_OF_CLASS = (CLUSTER, JOB_CLASS)
-_ON_CLASS = f"on ({names(*_OF_CLASS)})"
+_CLASS_LABELS = (CLUSTER, JOB_CLASS)
+_CLASS_JOIN = f"on ({names(*_CLASS_LABELS)})"
 
 
 def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: float) -> str:
@@ -38,13 +38,13 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
     deviation = f"sqrt({limit.cluster_size * bad_ratio:.6g} * {total})"
     by_chance = f"({mean} + {limit.sigmas:g} * {deviation} + {limit.spares:g})"
     # ``group_left`` keeps the labels of the left side, of which one is the window.
-    lines = [f"{bad} > {_ON_CLASS} group_left () {by_chance}"]
+    lines = [f"{bad} > {_CLASS_JOIN} group_left () {by_chance}"]
     if limit.burn_rate is not None:
         burnt = f"{limit.burn_rate * bad_ratio:.6g} * {total}"
-        lines.append(f"and {_ON_CLASS} ({bad} > {_ON_CLASS} ({burnt}))")
+        lines.append(f"and {_CLASS_JOIN} ({bad} > {_CLASS_JOIN} ({burnt}))")
     if limit.recent is not None:
         recent = select(BAD_EVENTS, *here, eq(WINDOW, limit.recent))
-        lines.append(f"and {_ON_CLASS} ({recent} > 0)")
+        lines.append(f"and {_CLASS_JOIN} ({recent} > 0)")
     return "\n".join(lines)
 
 

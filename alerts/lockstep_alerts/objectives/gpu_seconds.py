@@ -16,7 +16,7 @@ from lockstep_catalogue.promql import eq, names, select
 from lockstep_catalogue.recorded import BAD_EVENTS, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_CLASS = f"on ({names(CLUSTER, JOB_CLASS)})"
+_CLASS_JOIN = f"on ({names(CLUSTER, JOB_CLASS)})"
 _REPORT_SECONDS = 60
 """Time between two reports of goodput by a node."""
 
@@ -45,4 +45,4 @@ class GpuSecondBurn(Condition):
 
         least_seconds = self.objective.min_gpus * SLO_WINDOWS[limit.window]
         long, short = share(limit.window, least_seconds), share(limit.recent, 0)
-        return f"({long}\nand {_ON_CLASS} {short})"
+        return f"({long}\nand {_CLASS_JOIN} {short})"

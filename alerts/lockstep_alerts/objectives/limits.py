@@ -1,4 +1,4 @@
-"""How many bad events are too many, and how fast a budget may burn, in one window."""
+"""Limits of one window: the number of bad events, and how fast a budget may burn."""
 
 import math
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ from lockstep_alerts.objectives.counter import Counter, read_counter
 from lockstep_alerts.objectives.limits import BurnLimit, Limit, feasible_burn_rate
 from lockstep_alerts.objectives.windows import ObjectiveWindows
 from lockstep_alerts.reading.entry import Entry
-from lockstep_alerts.rules.slices import OF_BASELINE
+from lockstep_alerts.rules.slices import BASELINE_SLOS
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO
 from lockstep_catalogue.recorded import PERIOD, SLICE_PERIOD
 
@@ -25,7 +25,7 @@ _MOST_BURN, _MOST_GPUS = 1000.0, 1e6
 
 # Of these a bad quarter of an hour is a ticket; what the others measure has alerts of its own, or
 # is slow: their budgets are watched.
-_OF_ONE_JOB = ("throughput", "step_latency", "gradient_sync", "bus_bandwidth")
+_JOB_OBJECTIVES = ("throughput", "step_latency", "gradient_sync", "bus_bandwidth")
 
 AnyLimit = Limit | BurnLimit
 
@@ -124,7 +124,7 @@ def _keys(slo: str, *, is_counter: bool) -> tuple[tuple[str, ...], tuple[str, ..
     if is_counter:
         return ("counter", "good", "period"), ("all", "burn_rates")
     if slo in SLICE_SLOS:
-        needs_ratio, may_page = slo in OF_BASELINE, slo in _OF_ONE_JOB
+        needs_ratio, may_page = slo in BASELINE_SLOS, slo in _JOB_OBJECTIVES
         return ("min_ratio",) * needs_ratio, ("page_min_ratio",) * may_page
     return ("min_gpus",) * (slo in GPU_SECOND_SLOS), ("job_classes", "burn_rates")
 

@@ -1,1 +1,1 @@
-"""What is generated: groups of rules, recorded series, cases for promtool, files."""
+"""Generated files: groups of rules, and the recorded series in them."""

@@ -1,41 +1,41 @@
-"""Turns symptoms into the groups of a Prometheus rule file."""
+"""Turns alerts into the groups of a Prometheus rule file."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.evidence import naming_pod
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.output.recording import recorded_expressions
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.alert_boards import ALERT_BOARDS, AlertBoard
 from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
 from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 # Where an alert of a site's own spec is answered.
-_OF_ANY_JOB = AlertBoard("lockstep-job", "Progress", JOB_LABELS)
+_DEFAULT_BOARD = AlertBoard("lockstep-job", "Progress", JOB_LABELS)
 
 
-def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
+def alert_rule(alert: Alert, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
     """One alerting rule, with the keys of a Prometheus rule file."""
-    expression = symptom.condition.expression(windows)
-    rule: dict[str, object] = {"alert": symptom.alert, "expr": expression}
-    if symptom.pending:
-        rule["for"] = symptom.pending.text
-    if symptom.keep_firing:
-        rule["keep_firing_for"] = symptom.keep_firing.text
-    rule["labels"] = _labels(symptom)
-    words = f"{symptom.description} {symptom.condition.evidence()}".strip()
-    of_rank = symptom.is_of_job and "$labels.rank" in words
+    expression = alert.condition.expression(windows)
+    rule: dict[str, object] = {"alert": alert.name, "expr": expression}
+    if alert.pending:
+        rule["for"] = alert.pending.text
+    if alert.keep_firing:
+        rule["keep_firing_for"] = alert.keep_firing.text
+    rule["labels"] = _labels(alert)
+    words = f"{alert.description} {alert.condition.evidence()}".strip()
+    of_rank = alert.is_of_job and "$labels.rank" in words
     rule["annotations"] = {
-        "summary": symptom.summary,
+        "summary": alert.summary,
         "description": words + (naming_pod("$labels", " It runs in pod ", ".") if of_rank else ""),
-        "notified_within": spelled(symptom.deadline_seconds(windows)),
-        **_held(symptom),
-        **_links(symptom, delivery),
+        "notified_within": spelled(alert.deadline_seconds(windows)),
+        **_gpu_count(alert),
+        **_links(alert, delivery),
     }
     return rule
 
@@ -44,15 +44,15 @@ UNKNOWN = "unknown"
 """Project, queue or class of a job that has not named it."""
 
 
-def _labels(symptom: Symptom) -> dict[str, str]:
+def _labels(alert: Alert) -> dict[str, str]:
     """Whom it wakes, and whose it is: of a job by what Prometheus knows of it at that moment.
 
     A page needs a node's worth of GPUs, or a class that says so.
     """
-    labels = {"severity": symptom.severity, **({"route": symptom.route} if symptom.route else {})}
-    if not symptom.names_owner:
+    labels = {"severity": alert.severity, **({"route": alert.route} if alert.route else {})}
+    if not alert.names_owner:
         return labels
-    if symptom.severity == "critical":
+    if alert.severity == "critical":
         quiet = _query_of_job(JOB_QUIET.name)
         labels["severity"] = f"{{{{ with {quiet} }}}}warning{{{{ else }}}}critical{{{{ end }}}}"
     identity = _query_of_job(JOB_GPUS.name)
@@ -64,9 +64,9 @@ def _labels(symptom: Symptom) -> dict[str, str]:
     return labels
 
 
-def _held(symptom: Symptom) -> dict[str, str]:
+def _gpu_count(alert: Alert) -> dict[str, str]:
     """The size of the job: no label, for a job may grow, and stays the same incident."""
-    if not symptom.is_of_job:
+    if not alert.is_of_job:
         return {}
     size = f"{{{{ with {_query_of_job(JOB_GPUS.name)} }}}}{{{{ . | first | value }}}}{{{{ end }}}}"
     return {"gpus": size}
@@ -84,10 +84,10 @@ def severity_of(rule: Mapping[str, Any]) -> str:
     return "critical" if text.startswith("{{") else text
 
 
-def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
-    links = {"runbook_url": f"{delivery.runbook_base}{symptom.alert}.md"}
-    of_job = _OF_ANY_JOB if symptom.is_of_job else None
-    if board := ALERT_BOARDS.get(symptom.alert, of_job):
+def _links(alert: Alert, delivery: Delivery) -> dict[str, str]:
+    links = {"runbook_url": f"{delivery.runbook_base}{alert.name}.md"}
+    of_job = _DEFAULT_BOARD if alert.is_of_job else None
+    if board := ALERT_BOARDS.get(alert.name, of_job):
         links["dashboard_url"] = board.address(delivery.dashboard_base)
     return links
 

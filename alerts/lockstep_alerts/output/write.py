@@ -48,7 +48,7 @@ def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None)
     for area in AREAS:
         if spec.alerts_of(area):
             files[area.rules_file] = to_yaml({"groups": rule_groups(area, spec, delivery)})
-    tickets = tuple(each.alert for each in spec.alerts if each.severity in ("critical", "warning"))
+    tickets = tuple(each.name for each in spec.alerts if each.severity in ("critical", "warning"))
     if deployment and (groups := overnight_rules(tickets, delivery, deployment)):
         files[OVERNIGHT_FILE] = to_yaml({"groups": groups})
     return files

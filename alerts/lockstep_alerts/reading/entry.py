@@ -47,7 +47,7 @@ class Entry:
     """Checked access to the fields of an entry.
 
     Args:
-        position: of the entry in the file, such as ``symptoms[3]``.
+        position: of the entry in the file, such as ``alerts[3]``.
         windows: what the spec's scrape interval decides.
     """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from lockstep_alerts.reading.entry import Fields, SpecError, nearest
 
 EXTENDS = "extends"
-_NAMES = {"symptoms": ("alert", "kind"), "objectives": ("slo", "measure")}
+_NAMES = {"alerts": ("alert", "kind"), "objectives": ("slo", "measure")}
 """Lists of the spec: by what an entry is named, and what a new one has as well."""
 
 

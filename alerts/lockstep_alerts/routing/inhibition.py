@@ -1,10 +1,10 @@
-"""Which alerts keep which others quiet: one line an edge, from cause to symptom."""
+"""Alerts that keep others quiet: one line an edge, from cause to symptom."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import OBJECTIVES
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PP
 from lockstep_catalogue.ledger import SLO
 
@@ -17,9 +17,9 @@ WATCHDOG = "TrainWatchdog"
 
 CRITICAL = 'severity="critical"'
 _TICKET = 'severity=~"warning|info"'
-_BY_JOB = (CLUSTER.name, JOB_ID.name)
-_BY_NODE = (CLUSTER.name, NODE.name)
-_BY_CLUSTER = (CLUSTER.name,)
+_JOB_LABELS = (CLUSTER.name, JOB_ID.name)
+_NODE_LABELS = (CLUSTER.name, NODE.name)
+_CLUSTER_LABELS = (CLUSTER.name,)
 _STRAGGLERS = (
     "TrainStragglerRank",
     "TrainStragglerRankSlight",
@@ -66,7 +66,7 @@ def _named(alerts: tuple[str, ...]) -> list[str]:
 
 
 GRAPH = (
-    Inhibition(equal=_BY_JOB, source_matchers=(CRITICAL,), target_matchers=(_TICKET,)),
+    Inhibition(equal=_JOB_LABELS, source_matchers=(CRITICAL,), target_matchers=(_TICKET,)),
     Inhibition(
         equal=(CLUSTER.name, SLO.name),
         source_matchers=(CRITICAL,),
@@ -78,7 +78,7 @@ GRAPH = (
         Inhibition(
             sources=(EXPLAINED,),
             targets=targets,
-            equal=_BY_JOB,
+            equal=_JOB_LABELS,
             source_matchers=(f'cause=~"{causes}"' if "|" in causes else f'cause="{causes}"',),
         )
         for causes, targets in (
@@ -116,7 +116,7 @@ GRAPH = (
     Inhibition(
         sources=("TrainNodeFault",),
         targets=("TrainJobNodeFault", "TrainJobNodeLost", "GpuNodeFatalError"),
-        equal=_BY_NODE,
+        equal=_NODE_LABELS,
     ),
     Inhibition(
         sources=("TrainJobNodeFault", "TrainJobNodeLost", "TrainJobGpuDegraded", "TrainPortFault"),
@@ -127,7 +127,7 @@ GRAPH = (
             *_SLOWER,
             "TrainTelemetryMissing",
         ),
-        equal=_BY_JOB,
+        equal=_JOB_LABELS,
     ),
     Inhibition(
         sources=("TrainJobStalled",),
@@ -138,24 +138,26 @@ GRAPH = (
             "GpuAllocatedIdle",
             "TrainTelemetryMissing",
         ),
-        equal=_BY_JOB,
+        equal=_JOB_LABELS,
     ),
     # A stage that has just slowed is uneven as well.
     Inhibition(
-        sources=("TrainStragglerStage",), targets=("TrainStageUneven",), equal=(*_BY_JOB, PP.name)
+        sources=("TrainStragglerStage",),
+        targets=("TrainStageUneven",),
+        equal=(*_JOB_LABELS, PP.name),
     ),
-    Inhibition(sources=("TrainLossNotFinite",), targets=("TrainLossAnomaly",), equal=_BY_JOB),
+    Inhibition(sources=("TrainLossNotFinite",), targets=("TrainLossAnomaly",), equal=_JOB_LABELS),
     *(
         Inhibition(
             sources=(MAINTENANCE,),
             equal=equal,
             target_matchers=(f'alertname!~"{MAINTENANCE}|{WATCHDOG}"',),
         )
-        for equal in (_BY_JOB, _BY_NODE)
+        for equal in (_JOB_LABELS, _NODE_LABELS)
     ),
     Inhibition(
         sources=(MAINTENANCE,),
-        equal=_BY_CLUSTER,
+        equal=_CLUSTER_LABELS,
         source_matchers=(f'{JOB_ID.name}=""', f'{NODE.name}=""'),
         target_matchers=(f'alertname!~"{MAINTENANCE}|{WATCHDOG}"',),
     ),
@@ -163,14 +165,14 @@ GRAPH = (
 """A source that is itself inhibited inhibits all the same, so chains work."""
 
 
-def inhibitors(symptom: Symptom) -> Iterator[str]:
+def inhibitors(alert: Alert) -> Iterator[str]:
     """The edges of the graph that end in this alert by its name, or by its severity and job."""
     for edge in GRAPH:
         same = " and ".join(edge.equal)
-        if symptom.alert in edge.targets:
+        if alert.name in edge.targets:
             cause = "".join(f" ({each})" for each in edge.source_matchers)
             yield f"{', '.join(edge.sources)}{cause} with the same {same}"
             continue
-        is_held = symptom.is_of_job if "job_id" in edge.equal else symptom.area is OBJECTIVES
-        if is_held and not edge.sources and symptom.severity in {"warning", "info"}:
+        is_held = alert.is_of_job if "job_id" in edge.equal else alert.area is OBJECTIVES
+        if is_held and not edge.sources and alert.severity in {"warning", "info"}:
             yield f"every page with the same {same}"

@@ -1,4 +1,4 @@
-"""Who can be notified: each kind of receiver with its fields, and what Alertmanager is given."""
+"""Kinds of receivers: the fields of each, and what Alertmanager is given."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Which receiver each generated alert must reach: cases for amtool's route test."""
+"""The receiver that each generated alert must reach: cases for amtool's route test."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from lockstep_alerts.routing.inhibition import MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.tree import DEAD_MAN, NOBODY, PAGER, TICKETS
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 
-_BY_SEVERITY = {"critical": PAGER, "warning": TICKETS, "info": NOBODY, "none": NOBODY}
+_SEVERITY_RECEIVERS = {"critical": PAGER, "warning": TICKETS, "info": NOBODY, "none": NOBODY}
 _CLUSTER = f"{CLUSTER.name}=c1"
 _JOB = f"{JOB_ID.name}=j1"
 
@@ -29,7 +29,7 @@ def route_cases(
     return [
         RouteCase(
             labels=(f"alertname={name}", f"severity={severity}", _CLUSTER, *job),
-            receiver=by_name.get(name, _BY_SEVERITY[severity]),
+            receiver=by_name.get(name, _SEVERITY_RECEIVERS[severity]),
         )
         for name, severity in named.items()
         for job in ((), (_JOB,))

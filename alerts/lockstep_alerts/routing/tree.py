@@ -12,8 +12,8 @@ NOBODY = "nobody"
 DEAD_MAN = "watchdog"
 OWNERS = "owners"
 _RECEIVERS = {"page": PAGER, "ticket": TICKETS, "owners": OWNERS, "watchdog": DEAD_MAN}
-_BY_JOB = [CLUSTER.name, JOB_ID.name]
-_BY_ALERT = [CLUSTER.name, "alertname"]
+_JOB_GROUP = [CLUSTER.name, JOB_ID.name]
+_ALERT_GROUP = [CLUSTER.name, "alertname"]
 _HAS_JOB = f'{JOB_ID.name}!=""'
 _WATCHDOG_REPEATS = "5m"
 
@@ -56,7 +56,7 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
         {
             "receiver": DEAD_MAN if has_dead_man else NOBODY,
             "matchers": [f'alertname="{WATCHDOG}"'],
-            "group_by": _BY_ALERT,
+            "group_by": _ALERT_GROUP,
             "group_wait": "0s",
             "group_interval": "1m",
             "repeat_interval": _WATCHDOG_REPEATS,
@@ -65,8 +65,12 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
         {"receiver": NOBODY, "matchers": ['severity=~"info|none"']},
         *_owners(delivery, deployment),
         # The wait is part of each alert's deadline, and long enough for a cause to come as well.
-        _timed({**page, "matchers": [CRITICAL, _HAS_JOB], "group_by": _BY_JOB}, deployment, "page"),
-        _timed({**page, "matchers": [CRITICAL], "group_by": _BY_ALERT}, deployment, "page"),
+        _timed(
+            {**page, "matchers": [CRITICAL, _HAS_JOB], "group_by": _JOB_GROUP},
+            deployment,
+            "page",
+        ),
+        _timed({**page, "matchers": [CRITICAL], "group_by": _ALERT_GROUP}, deployment, "page"),
         _timed({"receiver": TICKETS, "matchers": ['severity!=""']}, deployment, "ticket"),
     ]
 
@@ -99,7 +103,7 @@ def alertmanager_config(
     config: dict[str, object] = {
         "route": {
             "receiver": TICKETS,
-            "group_by": _BY_ALERT,
+            "group_by": _ALERT_GROUP,
             "group_wait": _wait("warning", delivery),
             "group_interval": deployment.cooldown.group_interval.text,
             "repeat_interval": deployment.cooldown.ticket.text,

@@ -15,7 +15,7 @@ from lockstep_catalogue.training import GOODPUT_SECONDS
 
 _JOB = (CLUSTER, JOB_ID)
 _GROUP = (*_JOB, PP)
-_ON_JOB = f"on ({names(*_JOB)})"
+_JOB_JOIN = f"on ({names(*_JOB)})"
 
 
 def _straggler_wait(_: Parameters) -> str:
@@ -32,8 +32,8 @@ def _goodput_by_state(rules: Parameters) -> str:
     waited = by("sum", rate(GOODPUT_SECONDS, long, waiting), *_JOB)
     latest = f"avg_over_time({select(STRAGGLER_WAIT)}[{long}])"
     # Waiting for a straggler is a part of what the pages call communication, never more than it.
-    straggler = f"({latest} <= {_ON_JOB} {waited} or {_ON_JOB} {waited} < {_ON_JOB} {latest})"
-    rest = f"{waited} - {_ON_JOB} {straggler}"
+    straggler = f"({latest} <= {_JOB_JOIN} {waited} or {_JOB_JOIN} {waited} < {_JOB_JOIN} {latest})"
+    rest = f"{waited} - {_JOB_JOIN} {straggler}"
     return (
         "\nor\n".join(
             f'label_replace({expression}, "{GOODPUT.name}", "{state}", "", "")'

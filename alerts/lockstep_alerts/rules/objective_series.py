@@ -24,8 +24,8 @@ _CURRENT_OF_EVENTS, _CURRENT_OF_GPU_SECONDS = "6h", "1h"
 _COUNTED = (CLUSTER, JOB_CLASS, SLO, WINDOW)
 _SLOTH = (recorded.SLOTH_ID, recorded.SLOTH_SERVICE, recorded.SLOTH_SLO)
 _KEY = (CLUSTER, JOB_CLASS, SLO)
-_ON_KEY = f"on ({names(*_KEY)})"
-_NAMED = f"{_ON_KEY} group_left ({names(*_SLOTH)})"
+_KEY_JOIN = f"on ({names(*_KEY)})"
+_NAMED = f"{_KEY_JOIN} group_left ({names(*_SLOTH)})"
 
 
 def _counts(kind: str) -> str:
@@ -80,7 +80,7 @@ def _info() -> str:
 
 
 def _days() -> str:
-    long = f"and {_ON_KEY} {select(recorded.TOTAL_EVENTS, eq(WINDOW, recorded.PERIOD))}"
+    long = f"and {_KEY_JOIN} {select(recorded.TOTAL_EVENTS, eq(WINDOW, recorded.PERIOD))}"
     period, slice_period = (
         f"0 * {select(recorded.OBJECTIVE)} + {recorded.PERIOD_DAYS[each]}"
         for each in (recorded.PERIOD, recorded.SLICE_PERIOD)

@@ -1,4 +1,4 @@
-"""What the PromQL of a recorded series depends on."""
+"""Parameters of the PromQL of a recorded series."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from lockstep_catalogue.promql import (
 )
 
 _JOB = (CLUSTER, JOB_ID)
-_ON_JOB = f"on ({names(*_JOB)})"
+_JOB_JOIN = f"on ({names(*_JOB)})"
 
 
 def _blocks_too_long(rules: Parameters) -> str:
@@ -32,20 +32,20 @@ def _blocks_too_long(rules: Parameters) -> str:
     ratio = rules.limits.checkpoint_blocking_ratio
     most_seconds = rules.limits.checkpoint_blocking.seconds
     most = f"clamp_max({ratio:g} / ({by_node} > 0), {most_seconds:g})"
-    return f"{seconds} / ({number} > 0) > bool {_ON_JOB} {most}"
+    return f"{seconds} / ({number} > 0) > bool {_JOB_JOIN} {most}"
 
 
 def _is_too_old(rules: Parameters) -> str:
     age = f"time() - {select(recorded.LAST_DURABLE)}"
     most = f"{rules.limits.recovery_point_intervals:g} * {select(recorded.CHECKPOINT_INTERVAL)}"
-    return f"{age} > bool {_ON_JOB} ({most})"
+    return f"{age} > bool {_JOB_JOIN} ({most})"
 
 
 def _has_odd_loss(rules: Parameters) -> str:
     jobs = f"0 * {by('count', select(training.LOSS), *_JOB)}"
     odd = by("sum", select(training.ANOMALOUS), *_JOB)
     grown = by("sum", increase(training.NONFINITE_STEPS, rules.windows.cover(SLICE_SECONDS)), *_JOB)
-    return f"(({odd} or {jobs}) + {_ON_JOB} ({grown} or {jobs}) and {_ON_JOB} {jobs}) > bool 0"
+    return f"(({odd} or {jobs}) + {_JOB_JOIN} ({grown} or {jobs}) and {_JOB_JOIN} {jobs}) > bool 0"
 
 
 def _bad(rules: Parameters) -> str:

@@ -16,16 +16,16 @@ SLICE_SECONDS = 300
 SUSTAINED, BASELINE = "1h", "1d"
 HIGHER_IS_BETTER = ("throughput", "bus_bandwidth")
 LOWER_IS_BETTER = ("step_latency", "gradient_sync", "cost")
-OF_BASELINE = (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)
+BASELINE_SLOS = (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)
 """Objectives whose slices are held against the job's own baseline."""
 _OTHER_RATIO = 1.2
 """Tokens a step times ranks that differ by more are another configuration of the job."""
 _PAUSES = ("checkpoint", "eval")
 
 _JOB = (CLUSTER, JOB_ID)
-_OF_SLICE = (*_JOB, ledger.SLO)
-_ON_JOB = f"on ({names(*_JOB)})"
-_ON_SLICE = f"on ({names(*_OF_SLICE)})"
+_SLICE_LABELS = (*_JOB, ledger.SLO)
+_JOB_JOIN = f"on ({names(*_JOB)})"
+_SLICE_JOIN = f"on ({names(*_SLICE_LABELS)})"
 
 
 def name_objective(expression: str, slo: str) -> str:
@@ -76,7 +76,9 @@ def _configuration(rules: Parameters) -> str:
     tokens, steps = (
         by("sum", rate(each, slices), *_JOB) for each in (training.TOKENS, training.STEPS)
     )
-    return f"{tokens} / ({steps} > 0) * {_ON_JOB} {by('max', select(training.WORLD_RANKS), *_JOB)}"
+    return (
+        f"{tokens} / ({steps} > 0) * {_JOB_JOIN} {by('max', select(training.WORLD_RANKS), *_JOB)}"
+    )
 
 
 def _baseline(_: Parameters) -> str:
@@ -87,7 +89,7 @@ def _baseline(_: Parameters) -> str:
         over = f"{select(recorded.SLICE_CONFIGURATION)}[{unchanged}]"
         other = f"max_over_time({over}) > {_OTHER_RATIO:g} * min_over_time({over})"
         best = f"max_over_time({higher}[{window}]) or min_over_time({lower}[{window}])"
-        return f"({best}) unless {_ON_JOB} ({other})"
+        return f"({best}) unless {_JOB_JOIN} ({other})"
 
     # A resized job, or one with another batch or context, is held against itself as it is now.
     return f"{best(BASELINE, '25h')}\nor\n{best('3h', '4h')}"
@@ -101,7 +103,7 @@ def _ratio(_: Parameters) -> str:
         )
 
     (higher, best), (lower, least) = pair(*HIGHER_IS_BETTER), pair(*LOWER_IS_BETTER)
-    return f"{higher} / {_ON_SLICE} ({best} > 0)\nor\n{least} / {_ON_SLICE} ({lower} > 0)"
+    return f"{higher} / {_SLICE_JOIN} ({best} > 0)\nor\n{least} / {_SLICE_JOIN} ({lower} > 0)"
 
 
 def _interval(_: Parameters) -> str:
@@ -109,7 +111,7 @@ def _interval(_: Parameters) -> str:
     over = f"{select(recorded.LAST_DURABLE)}[{BASELINE}]"
     span = f"(max_over_time({over}) - min_over_time({over}))"
     # Of a job that writes no more the interval is remembered as long as the job is seen.
-    is_seen = f"and {_ON_JOB} {select(recorded.LAST_DURABLE)}"
+    is_seen = f"and {_JOB_JOIN} {select(recorded.LAST_DURABLE)}"
     remembered = f"last_over_time({select(recorded.CHECKPOINT_INTERVAL)}[1h]) {is_seen}"
     return f"{span} / (changes({over}) > 0)\nor\n{remembered}"
 

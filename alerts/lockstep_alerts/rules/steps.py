@@ -43,22 +43,24 @@ _LONGEST_SECONDS = 1200  # steps of minutes: two of ten minutes each
 _KEPT = "15m"
 
 _JOB = (CLUSTER, JOB_ID)
-_WHOSE = (PROJECT, QUEUE, JOB_CLASS)
+_OWNER_LABELS = (PROJECT, QUEUE, JOB_CLASS)
 _RANK = (*_JOB, RANK)
 _GROUP = (*_JOB, PP)
 _PLACED_RANK = (*_JOB, NODE, PP, RANK)
-_ON_JOB, _ON_RANK, _ON_GROUP = (f"on ({names(*labels)})" for labels in (_JOB, _RANK, _GROUP))
+_JOB_JOIN, _RANK_JOIN, _GROUP_JOIN = (f"on ({names(*labels)})" for labels in (_JOB, _RANK, _GROUP))
 
 
-def _gpus(_: Parameters) -> str:
-    whose = by("group", f"last_over_time({select(training.JOB_INFO)}[{_KEPT}])", *_JOB, *_WHOSE)
+def _job_gpus(_: Parameters) -> str:
+    whose = by(
+        "group", f"last_over_time({select(training.JOB_INFO)}[{_KEPT}])", *_JOB, *_OWNER_LABELS
+    )
     # Nodes of a job may disagree for a moment: a join that meets two series fails the whole rule.
     newest = f"topk by ({names(*_JOB)}) (1, {whose})"
     size = by("max", f"last_over_time({select(training.WORLD_RANKS)}[{_KEPT}])", *_JOB)
-    return f"{newest} * {_ON_JOB} group_left () {size}"
+    return f"{newest} * {_JOB_JOIN} group_left () {size}"
 
 
-def _quiet(rules: Parameters) -> str:
+def _job_quiet(rules: Parameters) -> str:
     limits = rules.limits
     never = select(recorded.JOB_GPUS, one_of(JOB_CLASS, *limits.classes_without_pages))
     named = limits.classes_without_pages + limits.classes_with_pages
@@ -78,8 +80,8 @@ def _per_step(window: str, steps_guard: str) -> str:
     seconds = by("sum", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
     steps = steps_guard.format(steps=by("sum", rate(training.STEPS, window), *_RANK))
     placed = f"group_left ({names(NODE, PP)})"
-    on_place = f"{_ON_RANK} {placed} {select(recorded.PLACEMENT)}"
-    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {on_place})"
+    on_place = f"{_RANK_JOIN} {placed} {select(recorded.PLACEMENT)}"
+    return f"{seconds} / {_RANK_JOIN} {placed} (({steps}) * {on_place})"
 
 
 def _phase_per_step(rules: Parameters) -> str:
@@ -96,14 +98,14 @@ def _phase_per_step(rules: Parameters) -> str:
 _INDEPENDENT = select(training.SYNC_ROUNDS, eq(training.EXCHANGE, "independent"))
 _SYNC = (
     f"({by('sum', select(recorded.PHASE_PER_STEP, eq(PHASE, 'sync')), *_PLACED_RANK)}"
-    f" unless {_ON_JOB} {_INDEPENDENT})"
+    f" unless {_JOB_JOIN} {_INDEPENDENT})"
 )
-_OF_NODE = (*_JOB, NODE)
+_NODE_LABELS = (*_JOB, NODE)
 _OWN = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
-_OWN_OF_STAGES = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
+_STAGE_OWN_WORK = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
 
 
-def _standing(rules: Parameters) -> str:
+def _job_standing(rules: Parameters) -> str:
     # By the clock of the node itself; that of Prometheus may differ. The median rank: one that died
     # never moves again, and the others go on.
     of_node = f"on ({names(CLUSTER, NODE)}, instance)"
@@ -114,7 +116,7 @@ def _standing(rules: Parameters) -> str:
     least_seconds = max(rules.limits.standing.seconds, 3 * rules.windows.scrape_seconds // 2)
     # A job that stands may have no mean step: too few steps end in any window.
     steps = f"{rules.limits.standing_steps:g} * {select(recorded.STEP_MEAN)}"
-    return f"({since} > {least_seconds})\nunless {_ON_JOB}\n({since} < {_ON_JOB} {steps})"
+    return f"({since} > {least_seconds})\nunless {_JOB_JOIN}\n({since} < {_JOB_JOIN} {steps})"
 
 
 def _unobserved(rules: Parameters) -> str:
@@ -132,33 +134,33 @@ def _unobserved(rules: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
-    recorded.JOB_GPUS: _gpus,
-    recorded.JOB_QUIET: _quiet,
+    recorded.JOB_GPUS: _job_gpus,
+    recorded.JOB_QUIET: _job_quiet,
     recorded.PLACEMENT: _newest_placement,
     recorded.PHASE_PER_STEP: _phase_per_step,
     recorded.STEP_MEAN: by("avg", by("sum", select(recorded.PHASE_PER_STEP), *_RANK), *_JOB),
-    recorded.LATENESS: f"{by('max', _SYNC, *_GROUP)} - {_ON_GROUP} group_right () {_SYNC}",
+    recorded.LATENESS: f"{by('max', _SYNC, *_GROUP)} - {_GROUP_JOIN} group_right () {_SYNC}",
     recorded.LATENESS_RATIO: (
-        f"({select(recorded.LATENESS)} - {_ON_GROUP} group_left ()"
+        f"({select(recorded.LATENESS)} - {_GROUP_JOIN} group_left ()"
         f" {lower_median_by(select(recorded.LATENESS), *_GROUP)})"
-        f" / {_ON_JOB} group_left () {select(recorded.STEP_MEAN)}"
+        f" / {_JOB_JOIN} group_left () {select(recorded.STEP_MEAN)}"
     ),
     recorded.NODE_LATENESS_RATIO: (
-        f"{by('min', select(recorded.LATENESS_RATIO), *_OF_NODE)}"
-        f" and on ({names(*_OF_NODE)})"
-        f" {by('count', select(recorded.LATENESS_RATIO), *_OF_NODE)} > 1"
+        f"{by('min', select(recorded.LATENESS_RATIO), *_NODE_LABELS)}"
+        f" and on ({names(*_NODE_LABELS)})"
+        f" {by('count', select(recorded.LATENESS_RATIO), *_NODE_LABELS)} > 1"
     ),
     recorded.EXCESS: (
         f"{_OWN} - on ({names(*_GROUP, PHASE)}) group_left () {median_by(_OWN, *_GROUP, PHASE)}"
     ),
-    recorded.STAGE_OWN: by("avg", _OWN_OF_STAGES, *_GROUP, PHASE),
+    recorded.STAGE_OWN: by("avg", _STAGE_OWN_WORK, *_GROUP, PHASE),
     recorded.STAGE_EXCESS: (
         f"{select(recorded.STAGE_OWN)} - on ({names(*_JOB, PHASE)}) group_left ()"
         f" {lower_median_by(select(recorded.STAGE_OWN), *_JOB, PHASE)}"
     ),
     recorded.STAGE_EXCESS_RATIO: (
         f"{by('sum', select(recorded.STAGE_EXCESS), *_GROUP)}"
-        f" / {_ON_JOB} group_left () {select(recorded.STEP_MEAN)}"
+        f" / {_JOB_JOIN} group_left () {select(recorded.STEP_MEAN)}"
     ),
     recorded.TOKENS_RATE: lambda rules: by(
         "sum", rate(training.TOKENS, rules.windows.cover(_RATE_SECONDS)), *_JOB
@@ -167,6 +169,6 @@ EXPRESSIONS: Expressions = {
         f"{by('sum', rate(training.MODEL_FLOPS, rules.windows.cover(_RATE_SECONDS)), *_JOB)}"
         f" / {by('sum', select(training.PEAK_FLOPS), *_JOB)}"
     ),
-    recorded.STANDING: _standing,
+    recorded.STANDING: _job_standing,
     recorded.UNOBSERVED: _unobserved,
 }

@@ -1,4 +1,4 @@
-"""Which files each kind of ruler is given."""
+"""Files for each kind of ruler."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

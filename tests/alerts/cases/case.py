@@ -1,4 +1,4 @@
-"""What a case is, and which function yields the cases that prove a condition."""
+"""A case, and the functions that yield the cases that prove a condition."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -170,7 +170,7 @@ TWO_REPLICAS = tuple(Placement(f"n{1 + rank // 2}", str(rank % 2)) for rank in r
 """A pipeline of two stages on each of two nodes."""
 TWO_CLOCKS = (Placement(),) + (Placement(clock="device"),) * (NUM_RANKS - 1)
 """One rank that only the host timed, among ranks with a device."""
-BY_DEVICE = (Placement(clock="device"),) * NUM_RANKS
+DEVICE_CLOCK = (Placement(clock="device"),) * NUM_RANKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ TIMING = Timing(windows=ScrapeWindows(5), fires_within_seconds=600)
 OVERLAY = """\
 extends: shipped
 scrape_interval: 30s
-symptoms:
+alerts:
   - alert: TrainStragglerRank
     above_ratio: 0.4
 """
@@ -41,7 +41,7 @@ def test_a_condition_without_cases_is_refused_by_its_name() -> None:
 
 
 def test_every_kind_of_condition_has_cases_of_both_kinds() -> None:
-    by_kind = {type(each.condition): each.condition for each in SPEC.symptoms}
+    by_kind = {type(each.condition): each.condition for each in SPEC.condition_alerts}
     assert set(by_kind) == set(CONDITIONS.values())
     for kind, condition in by_kind.items():
         fires = {case.fires is not None for case in find_cases(condition, TIMING)}
@@ -57,13 +57,13 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
     assert not list(out.glob("*.tests.yaml"))
     outcome = CliRunner().invoke(write, words)
     assert outcome.exit_code == 0, outcome.output
-    text = (out / "lockstep.tests.yaml").read_text(encoding="utf-8")
+    text = (out / "lockstep-jobs.tests.yaml").read_text(encoding="utf-8")
     assert "interval: 30s" in text
     done = run_only(text, "TrainStragglerRank fires: one rank late", out)
     assert done.returncode == 0, done.stdout + done.stderr
     # The shipped limit of 25 % fires for less: its cases are not the overlay's.
     assert CliRunner().invoke(write, ["--interval", "30s", "--out", str(out)]).exit_code == 0
-    text = (out / "lockstep.tests.yaml").read_text(encoding="utf-8")
+    text = (out / "lockstep-jobs.tests.yaml").read_text(encoding="utf-8")
     assert run_only(text, "TrainStragglerRank fires: one rank late", out).returncode == 1
 
 
@@ -71,13 +71,13 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scrape", ["5s", "60s"])
 def test_an_agent_is_missed_by_every_inventory_in_every_case(tmp_path: Path, scrape: str) -> None:
     spec = read_spec(spec_path(), Duration(scrape))
-    [symptom] = (each for each in spec.alerts if each.alert == "TrainAgentDown")
+    [alert] = (each for each in spec.alerts if each.name == "TrainAgentDown")
     write_files(tmp_path, render(spec, Delivery()))
     tests = {
-        "rule_files": [symptom.area.rules_file],
-        "evaluation_interval": spelled(symptom.evaluation_seconds(spec.windows)),
+        "rule_files": [alert.area.rules_file],
+        "evaluation_interval": spelled(alert.evaluation_seconds(spec.windows)),
         "tests": [
-            promtool_test(symptom, case, spec.windows) for case in every_case(symptom, spec.windows)
+            promtool_test(alert, case, spec.windows) for case in every_case(alert, spec.windows)
         ],
     }
     (tmp_path / "cases.yaml").write_text(to_yaml(tests), encoding="utf-8")

@@ -26,9 +26,9 @@ ENTRY = """\
     period: 7d
     ticket: TrainShardsBad
 """
-OF_OUTCOME = (CHECKPOINTS.name, "{outcome: ok}")
-OF_LENGTH = (CHECKPOINT_SECONDS.name, '{le: "60", writing: blocking}')
-AT = "symptoms:\n"
+OUTCOME_COUNTER = (CHECKPOINTS.name, "{outcome: ok}")
+LENGTH_COUNTER = (CHECKPOINT_SECONDS.name, '{le: "60", writing: blocking}')
+AT = "alerts:\n"
 
 
 def with_entry(folder: Path, counter: str, good: str, change: tuple[str, str] = ("", "")) -> Path:
@@ -37,14 +37,14 @@ def with_entry(folder: Path, counter: str, good: str, change: tuple[str, str] = 
 
 
 def promtool(folder: Path, spec: Spec) -> subprocess.CompletedProcess[str]:
-    alerts = [each for each in spec.objective_symptoms if each.alert == "TrainShardsBad"]
-    write_files(folder, rules_and_tests(replace(spec, objective_symptoms=tuple(alerts))))
+    alerts = [each for each in spec.objective_alerts if each.name == "TrainShardsBad"]
+    write_files(folder, rules_and_tests(replace(spec, objective_alerts=tuple(alerts))))
     command = ["promtool", "test", "rules", str(folder / cases_file(OBJECTIVES))]
     return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize("counted", [OF_OUTCOME, OF_LENGTH], ids=["counter", "histogram"])
+@pytest.mark.parametrize("counted", [OUTCOME_COUNTER, LENGTH_COUNTER], ids=["counter", "histogram"])
 def test_bad_increments_fire_and_good_ones_do_not(tmp_path: Path, counted: tuple[str, str]) -> None:
     spec = read_spec(with_entry(tmp_path, *counted))
     done = promtool(tmp_path, spec)
@@ -56,7 +56,7 @@ def test_bad_increments_fire_and_good_ones_do_not(tmp_path: Path, counted: tuple
 
 @pytest.mark.promtool
 def test_the_cases_find_an_objective_that_counts_nothing(tmp_path: Path) -> None:
-    spec = read_spec(with_entry(tmp_path, *OF_OUTCOME))
+    spec = read_spec(with_entry(tmp_path, *OUTCOME_COUNTER))
     promtool(tmp_path, spec)
     rules = tmp_path / OBJECTIVES.rules_file
     rules.write_text(rules.read_text().replace('outcome="ok"', 'outcome=~".*"'))
@@ -84,7 +84,7 @@ def test_the_cases_find_an_objective_that_counts_nothing(tmp_path: Path) -> None
 def test_what_cannot_be_counted_is_refused_with_its_line(
     tmp_path: Path, change: tuple[str, str], sentence: str
 ) -> None:
-    path = with_entry(tmp_path, *OF_OUTCOME, change)
+    path = with_entry(tmp_path, *OUTCOME_COUNTER, change)
     with pytest.raises(SpecError, match=sentence) as refused:
         read_spec(path)
     line = int(str(refused.value).split(":")[1])
@@ -95,4 +95,4 @@ def test_what_cannot_be_counted_is_refused_with_its_line(
 
 def test_a_bound_that_is_no_edge_is_refused_with_the_edges(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"le '50': is not an edge of a bucket; edges are 0.1, 0.5"):
-        read_spec(with_entry(tmp_path, OF_LENGTH[0], '{le: "50"}'))
+        read_spec(with_entry(tmp_path, LENGTH_COUNTER[0], '{le: "50"}'))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_alerts.objectives.alerts import BUDGET_ALERT
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
 from lockstep_alerts.objectives.records import declared_by_spec
-from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
@@ -93,7 +93,7 @@ def test_an_objective_that_cannot_be_meant_is_refused(
 
 
 def test_two_objectives_of_one_name_are_refused(tmp_path: Path) -> None:
-    entry = SPEC.partition("objectives:\n")[2].partition("symptoms:")[0]
+    entry = SPEC.partition("objectives:\n")[2].partition("alerts:")[0]
     twice = entry + entry.replace("TrainBurn", "TrainOther").replace("TrainSlow", "TrainThird")
     with pytest.raises(
         SpecError, match=r"slos\.yaml:\d+: .*slo 'job_success': is listed twice, first in .*slos"
@@ -102,8 +102,8 @@ def test_two_objectives_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_entry_becomes_a_page_a_ticket_and_a_part_of_the_budget(tmp_path: Path) -> None:
-    alerts = read_spec(written(tmp_path, SPEC)).objective_symptoms
-    assert {each.alert: each.severity for each in alerts} == {
+    alerts = read_spec(written(tmp_path, SPEC)).objective_alerts
+    assert {each.name: each.severity for each in alerts} == {
         "TrainBurn": "critical",
         "TrainSlow": "warning",
         BUDGET_ALERT: "warning",
@@ -125,7 +125,7 @@ def test_every_objective_of_the_catalogue_is_shipped_and_in_the_budget() -> None
 def test_a_class_of_jobs_has_limits_of_its_own(tmp_path: Path) -> None:
     text = SPEC.replace("0.95", "0.95\n    job_classes: {large: 0.9}")
     spec = read_spec(written(tmp_path, text))
-    page = spec.objective_symptoms[0].condition.expression(spec.windows)
+    page = spec.objective_alerts[0].condition.expression(spec.windows)
     of_all, of_class = page.split('job_class="large"', 1)
     assert 'job_class=""' in of_all
     # Of the events that ended in the window.

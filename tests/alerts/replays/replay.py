@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.stack.servers import StackOptions, down, read_state, up
-from lockstep_alerts.symptom import Symptom
 
 from ..cases.synthetic import Course, Samples
 
@@ -109,18 +109,18 @@ def hurried_spec() -> Spec:
     """
     spec = read_spec(spec_path(), Duration("1s"))
 
-    def hurried(symptom: Symptom) -> Symptom:
-        pending, keep = symptom.pending, symptom.keep_firing
+    def hurried(alert: Alert) -> Alert:
+        pending, keep = alert.pending, alert.keep_firing
         if pending and pending.seconds > _LONGEST_PENDING.seconds:
             pending = _LONGEST_PENDING
         if keep and keep.seconds > _LONGEST_KEEP.seconds:
             keep = _LONGEST_KEEP
-        return replace(symptom, pending=pending, keep_firing=keep)
+        return replace(alert, pending=pending, keep_firing=keep)
 
     return replace(
         spec,
-        symptoms=tuple(map(hurried, spec.symptoms)),
-        objective_symptoms=tuple(map(hurried, spec.objective_symptoms)),
+        condition_alerts=tuple(map(hurried, spec.condition_alerts)),
+        objective_alerts=tuple(map(hurried, spec.objective_alerts)),
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import agent, fabric, gpu, incidents, training
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
@@ -267,6 +266,6 @@ def every_story(spec: Spec) -> list[Samples]:
     ]
 
 
-def _firing_case(spec: Spec, alert: str) -> Case:
-    symptom: Symptom = next(each for each in spec.alerts if each.alert == alert)
-    return next(case for case in find_cases(symptom.condition, _TIMING) if case.fires is not None)
+def _firing_case(spec: Spec, name: str) -> Case:
+    alert = next(each for each in spec.alerts if each.name == name)
+    return next(case for case in find_cases(alert.condition, _TIMING) if case.fires is not None)

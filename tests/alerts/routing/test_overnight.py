@@ -26,10 +26,10 @@ DAY, HOUR = 1440, 60
 THURSDAY, FRIDAY, SATURDAY, MONDAY, TUESDAY = (DAY * number for number in (0, 1, 2, 4, 5))
 """Minutes since promtool's time 0, a Thursday."""
 MORNING = 9 * HOUR + 2
-OF_NODE = 'alertname="TrainAgentDown", severity="warning", cluster="c1", node="n1"'
-OF_JOB = 'alertname="TrainDataSkew", severity="warning", cluster="c1", job_id="j1"'
-PAGE_OF_JOB = 'alertname="TrainJobStalled", severity="critical", cluster="c1", job_id="j1"'
-OF_OWNER = f'{OF_JOB}, route="owners"'
+NODE_TICKET = 'alertname="TrainAgentDown", severity="warning", cluster="c1", node="n1"'
+JOB_TICKET = 'alertname="TrainDataSkew", severity="warning", cluster="c1", job_id="j1"'
+JOB_PAGE = 'alertname="TrainJobStalled", severity="critical", cluster="c1", job_id="j1"'
+OWNER_TICKET = f'{JOB_TICKET}, route="owners"'
 
 
 def rules(folder: Path, deployment: str = DEPLOYMENT) -> dict[str, str]:
@@ -68,39 +68,39 @@ def tried(folder: Path, alerts: list[dict[str, str]], expected: dict[int, str | 
     ("alerts", "expected"),
     [
         pytest.param(
-            [firing(OF_NODE, 2 * HOUR, 3 * HOUR)],
+            [firing(NODE_TICKET, 2 * HOUR, 3 * HOUR)],
             {150: None, 539: None, MORNING: "TrainAgentDown", 575: None, FRIDAY + MORNING: None},
             id="at night",
         ),
         pytest.param(
-            [firing(OF_NODE, SATURDAY + 600, SATURDAY + 660)],
+            [firing(NODE_TICKET, SATURDAY + 600, SATURDAY + 660)],
             {FRIDAY + MORNING: None, MONDAY + MORNING: "TrainAgentDown", TUESDAY + MORNING: None},
             id="at the weekend",
             # promtool takes a minute for the five days.
             marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)],
         ),
         pytest.param(
-            [firing(OF_NODE, 17 * HOUR - 1, 17 * HOUR + 3)],
+            [firing(NODE_TICKET, 17 * HOUR - 1, 17 * HOUR + 3)],
             {17 * HOUR + 10: None, FRIDAY + MORNING: "TrainAgentDown"},
             id="muted before its group's wait was over",
         ),
         pytest.param(
-            [firing(OF_NODE, 16 * HOUR, 17 * HOUR + 20)],
+            [firing(NODE_TICKET, 16 * HOUR, 17 * HOUR + 20)],
             {FRIDAY + minute: None for minute in (MORNING, 9 * HOUR + 29)},
             id="told in the afternoon",
         ),
         pytest.param(
-            [firing(OF_NODE, 8 * HOUR, 11 * HOUR)],
+            [firing(NODE_TICKET, 8 * HOUR, 11 * HOUR)],
             dict.fromkeys((MORNING, 9 * HOUR + 29)),
             id="still there in the morning",
         ),
         pytest.param(
-            [firing(OF_JOB, 2 * HOUR, 3 * HOUR), firing(PAGE_OF_JOB, 2 * HOUR, 3 * HOUR)],
+            [firing(JOB_TICKET, 2 * HOUR, 3 * HOUR), firing(JOB_PAGE, 2 * HOUR, 3 * HOUR)],
             {MORNING: None},
             id="under a page of its job",
         ),
         pytest.param(
-            [firing(OF_OWNER, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainDataSkew"}, id="no owners"
+            [firing(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainDataSkew"}, id="no owners"
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_ticket_that_nobody_heard_of_is_told_in_the_morning(
 @pytest.mark.promtool
 def test_what_owners_hear_at_any_hour_is_not_told_again(tmp_path: Path) -> None:
     write_files(tmp_path, rules(tmp_path, DEPLOYMENT + OWNERS))
-    tried(tmp_path, [firing(OF_OWNER, 2 * HOUR, 3 * HOUR)], {MORNING: None})
+    tried(tmp_path, [firing(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: None})
 
 
 def test_where_tickets_are_told_at_any_hour_there_is_no_such_rule(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_bases_and_intervals_are_those_of_the_delivery() -> None:
 
 
 def test_every_alert_of_the_graph_exists() -> None:
-    declared = {symptom.alert for symptom in read_spec(spec_path()).alerts}
+    declared = {alert.name for alert in read_spec(spec_path()).alerts}
     named = {name for edge in GRAPH for name in edge.sources + edge.targets}
     assert named - declared == {MAINTENANCE}
 

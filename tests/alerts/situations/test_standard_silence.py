@@ -39,7 +39,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "an empty Prometheus": [{"event": "Prometheus is away", "from": "0", "to": "5m"}],
 }
 ALERTS = [
-    each.alert
+    each.name
     for each in read_spec(spec_path()).alerts
     if each.severity in {"critical", "warning", "info"}
 ]

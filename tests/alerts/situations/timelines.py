@@ -72,7 +72,7 @@ class Course:
         self._returns = not COUNTER.search(name)  # a gauge has its own value again after a segment
         self._fixed = np.full(len(times), np.nan)  # values that no history changes
         self._is_fixed = np.zeros(len(times), dtype=bool)
-        self._held = np.zeros(len(times), dtype=bool)
+        self._gpu_count = np.zeros(len(times), dtype=bool)
         self._growth = np.zeros(len(times))
         self._starts: dict[int, float] = {}
         self._hidden = np.zeros(len(times), dtype=np.int8)  # 1 absent, 2 a gap
@@ -89,12 +89,12 @@ class Course:
         if match := AGAIN.fullmatch(action):
             self._starts[first] = float(match["start"])
             return
-        self._is_fixed[during], self._held[during] = False, False
+        self._is_fixed[during], self._gpu_count[during] = False, False
         for index in [index for index in self._starts if during[index]]:
             del self._starts[index]
         self._growth[during] = 0.0
         if action == "held":
-            self._held[during] = True
+            self._gpu_count[during] = True
         elif match := CLOCK.fullmatch(action):
             self._fixed[during], self._is_fixed[during] = self._clock(match)[during], True
         elif match := GROWS.fullmatch(action):
@@ -131,7 +131,7 @@ class Course:
             level[index:] += start - level[index]
         level = np.where(self._is_fixed, self._fixed, level)
         if self._is_fixed.any():
-            for index in np.flatnonzero(self._held & (np.arange(len(level)) > 0)).tolist():
+            for index in np.flatnonzero(self._gpu_count & (np.arange(len(level)) > 0)).tolist():
                 level[index] = level[index - 1]
         return level, self._hidden
 

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING, grown
+from lockstep_alerts.conditions.joins import JOB_JOIN, JOB_LABELS, NODE_JOIN, RUNNING, grown
 from lockstep_alerts.reading.quantities import Window, whole_number
 from lockstep_catalogue import gpu, host, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, MEMORY_EVENT, MODEL, NODE, STATE, UUID
@@ -19,10 +19,10 @@ def restarts(window: str) -> str:
     attempt = select(training.ATTEMPT_NUMBER)
     over = f"{attempt}[{window}]"
     newest = by("max", f"max_over_time({over})", *JOB_LABELS)
-    since = f"{newest} - {ON_JOB} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
+    since = f"{newest} - {JOB_JOIN} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
     # A number that falls is that of a new job under an old id: it counts from there.
     begun = by("max", f"resets({over})", *JOB_LABELS)
-    anew = f"{by('max', attempt, *JOB_LABELS)} and {ON_JOB} {begun} > 0"
+    anew = f"{by('max', attempt, *JOB_LABELS)} and {JOB_JOIN} {begun} > 0"
     return f"({anew} or {since})"
 
 
@@ -33,7 +33,7 @@ class FailedOnStart(Condition):
         """Number of failed ranks of each such job."""
         failed = by("sum", select(training.RANKS, one_of(STATE, *_FAILED)), *JOB_LABELS)
         stepped = by("max", select(training.STEP), *JOB_LABELS)
-        return f"{failed} > 0 unless {ON_JOB} ({stepped} > 0)"
+        return f"{failed} > 0 unless {JOB_JOIN} ({stepped} > 0)"
 
 
 class CrashLoop(Condition):
@@ -63,9 +63,8 @@ class OutOfMemoryLoop(Condition):
         killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
         failed = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
         looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
-        return (
-            f"{by('sum', failed, *JOB_LABELS)} > {self.least_restarts - 0.5} and {ON_JOB} {looping}"
-        )
+        several = f"{by('sum', failed, *JOB_LABELS)} > {self.least_restarts - 0.5}"
+        return f"{several} and {JOB_JOIN} {looping}"
 
     def _grown(self, metric: Metric, *matchers: Matcher) -> str:
         # The series of an attempt that dies at once is born above zero.
@@ -80,7 +79,7 @@ class TopologyWrong(Condition):
         attempt = select(training.ATTEMPT_NUMBER)
         # A node that an earlier attempt has left reports its pages for a while.
         newest = (
-            f"{ON_NODE} ({attempt} == {ON_JOB} group_left () {by('max', attempt, *JOB_LABELS)})"
+            f"{NODE_JOIN} ({attempt} == {JOB_JOIN} group_left () {by('max', attempt, *JOB_LABELS)})"
         )
         sizes = f"({select(training.WORLD_RANKS)} and {newest})"
         most = by("max", sizes, *JOB_LABELS)
@@ -89,13 +88,15 @@ class TopologyWrong(Condition):
             matchers = (one_of(STATE, *states),) if states else ()
             return by("sum", f"({select(training.RANKS, *matchers)} and {newest})", *JOB_LABELS)
 
-        disagree = f"{most} > {ON_JOB} {by('min', sizes, *JOB_LABELS)}"
-        too_many = f"{ranks(*RUNNING)} > {ON_JOB} {most}"
+        disagree = f"{most} > {JOB_JOIN} {by('min', sizes, *JOB_LABELS)}"
+        too_many = f"{ranks(*RUNNING)} > {JOB_JOIN} {most}"
         lately = f"max_over_time({select(training.RANKS)}[{windows.long}])"
-        away = f"{by('group', lately, *JOB_LABELS, NODE)} unless {ON_NODE} {select(training.RANKS)}"
-        few = f"{ranks()} < {ON_JOB} {most} and {ON_JOB} {ranks('init')} > 0"
+        away = (
+            f"{by('group', lately, *JOB_LABELS, NODE)} unless {NODE_JOIN} {select(training.RANKS)}"
+        )
+        few = f"{ranks()} < {JOB_JOIN} {most} and {JOB_JOIN} {ranks('init')} > 0"
         # An agent that is away for a moment takes the ranks of its node with it.
-        too_few = f"{few} unless {ON_JOB} ({away})"
+        too_few = f"{few} unless {JOB_JOIN} ({away})"
         return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
 
 

@@ -49,8 +49,8 @@ class Contention(Condition):
         # What the loops themselves waited for a processor needs no other proof of harm.
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *joins.NODE_LABELS)
         loops = by("sum", select(training.RANKS, one_of(STATE, *joins.RUNNING)), *joins.NODE_LABELS)
-        queued = f"{waited} / {joins.ON_NODE} ({loops} > 0) > {self.harm_ratio:g}"
-        harmed = f"and {joins.ON_NODE} ({self._harm(windows)})"
+        queued = f"{waited} / {joins.NODE_JOIN} ({loops} > 0) > {self.harm_ratio:g}"
+        harmed = f"and {joins.NODE_JOIN} ({self._harm(windows)})"
         return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
     def _harm(self, windows: ScrapeWindows) -> str:
@@ -80,7 +80,7 @@ class NodePressure(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
         available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
-        scarce = f"({available} / {joins.ON_MACHINE} ({total} > 0) < {self.below_ratio:g})"
+        scarce = f"({available} / {joins.MACHINE_JOIN} ({total} > 0) < {self.below_ratio:g})"
         limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
         # Page cache counts into the memory of a job, and is given back when it is asked for: only
         # a job whose tasks wait for memory is short of it.
@@ -91,7 +91,8 @@ class NodePressure(Condition):
             eq(PRESSURE, "some"),
         )
         stalls = f"{by('max', waits, *joins.NODE_LABELS)} > {self.stall_ratio:g}"
-        full = f"{select(host.JOB_MEMORY)} > {joins.ON_NODE} {limit} and {joins.ON_NODE} ({stalls})"
+        on_node = joins.NODE_JOIN
+        full = f"{select(host.JOB_MEMORY)} > {on_node} {limit} and {on_node} ({stalls})"
 
         def pressed_by_kubernetes(*matchers: Matcher) -> str:
             kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)
@@ -99,7 +100,7 @@ class NodePressure(Condition):
             return f"({select(foreign.KUBE_NODE_CONDITION, *holds, *matchers)} == 1)"
 
         pressed = joins.kube_says(joins.runs_on(), pressed_by_kubernetes)
-        jobs = f"{joins.runs_on()} and {joins.ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
+        jobs = f"{joins.runs_on()} and {joins.MACHINE_JOIN} {scarce}\nor\n{full}\nor\n{pressed}"
         return by("group", jobs, *joins.NODE_LABELS)
 
 

@@ -1,7 +1,7 @@
 """A job will not be done by its deadline at the pace of the last hour."""
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
+from lockstep_alerts.conditions.joins import JOB_JOIN, JOB_LABELS, select_training_jobs
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
@@ -28,9 +28,9 @@ class DeadlineAtRisk(Condition):
         """
         pace = f"avg_over_time({select(recorded.TOKENS_RATE)}[{self.window}])"
         step_seconds = f"avg_over_time({select(recorded.STEP_MEAN)}[{self.window}])"
-        spent = f"({by('max', select(training.STEP), *JOB_LABELS)} * {ON_JOB} {step_seconds})"
+        spent = f"({by('max', select(training.STEP), *JOB_LABELS)} * {JOB_JOIN} {step_seconds})"
         declared = by("max", select(ledger.JOB_TOKENS), *JOB_LABELS)
-        needed = f"({declared} / {ON_JOB} ({pace} > 0) - {ON_JOB} {spent})"
+        needed = f"({declared} / {JOB_JOIN} ({pace} > 0) - {JOB_JOIN} {spent})"
         left = f"({by('max', select(ledger.JOB_DEADLINE), *JOB_LABELS)} - time())"
-        late = f"{needed} > {ON_JOB} ({1 + self.slack_ratio:g} * {left})"
-        return f"({late}) - {ON_JOB} {left}\nand {select_training_jobs()}"
+        late = f"{needed} > {JOB_JOIN} ({1 + self.slack_ratio:g} * {left})"
+        return f"({late}) - {JOB_JOIN} {left}\nand {select_training_jobs()}"

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks, recent
+from lockstep_alerts.conditions.joins import JOB_JOIN, JOB_LABELS, num_ranks, recent
 from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import by, select
@@ -39,5 +39,5 @@ class CheckpointStale(Condition):
         moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
         return (
             f"{age} > {self.at_least.seconds}\n"
-            f"and {age} > {ON_JOB} ({self.intervals:g} * {interval})\nand {ON_JOB} {moves}"
+            f"and {age} > {JOB_JOIN} ({self.intervals:g} * {interval})\nand {JOB_JOIN} {moves}"
         )

@@ -1,7 +1,7 @@
 """GPUs that are paid for and do not work: the job waits for data, or does nothing at all."""
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.gpu_signs import ON_GPU
+from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, training
@@ -52,5 +52,5 @@ class AllocatedIdle(Condition):
         owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
         since = f"({owner} and {owner} offset {self.window})"
         held = by("group", since, *JOB_LABELS, NODE, UUID)
-        share = f"{busy} * {ON_GPU} group_right () {held}"
+        share = f"{busy} * {GPU_JOIN} group_right () {held}"
         return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"

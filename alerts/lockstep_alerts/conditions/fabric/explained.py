@@ -5,7 +5,7 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.fabric.ports import FabricDegraded
 from lockstep_alerts.conditions.fabric.storage import StorageDegraded
-from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, ON_GPU
+from lockstep_alerts.conditions.gpu_signs import GPU_JOIN, HOLD_SECONDS, JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import NODE_LABELS, held_gpus
 from lockstep_alerts.conditions.nodes.node_faults import jobs_on_failed_nodes
 from lockstep_alerts.conditions.nodes.node_lost import jobs_on_lost_nodes
@@ -44,7 +44,7 @@ class PowerCapped(Wide):
     def hit(self, windows: ScrapeWindows) -> str:
         """Jobs with a GPU that the agent calls capped."""
         capped = select(incidents.GPU_HEALTH, eq(incidents.GPU_REASON, "power_capped"))
-        return by("group", f"{held_gpus(windows)} and {ON_GPU} {capped}", *NODE_LABELS)
+        return by("group", f"{held_gpus(windows)} and {GPU_JOIN} {capped}", *NODE_LABELS)
 
 
 class Explained(Condition):

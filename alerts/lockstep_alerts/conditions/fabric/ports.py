@@ -3,7 +3,7 @@
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_JOB, ON_MACHINE, ran_on
+from lockstep_alerts.conditions.joins import JOB_JOIN, JOB_LABELS, MACHINE_JOIN, NODE_LABELS, ran_on
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import fabric, gpu, host, incidents, training
@@ -14,7 +14,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 _MOMENT_SECONDS = 120
 _BROKEN = ("down", "flapping", "retries")
 """Reasons of a port's verdict that break connections; the others make it slower or warn."""
-_ON_DEVICE = f"on ({names(CLUSTER, NODE, DEVICE)})"
+_DEVICE_JOIN = f"on ({names(CLUSTER, NODE, DEVICE)})"
 
 
 def _broken(*matchers: Matcher) -> str:
@@ -27,10 +27,10 @@ def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
     """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
     owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
     lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
-    near = f"{lately} and {_ON_DEVICE} {_broken()}"
+    near = f"{lately} and {_DEVICE_JOIN} {_broken()}"
     any_port = (
-        f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu.PORT_OWNER_INFO)}\n"
-        f"and {ON_MACHINE} {_broken()}"
+        f"{ran_on(windows)} unless {MACHINE_JOIN} {select(gpu.PORT_OWNER_INFO)}\n"
+        f"and {MACHINE_JOIN} {_broken()}"
     )
     return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
 
@@ -88,5 +88,5 @@ class PacketsLost(Condition):
         )
         return (
             f"{again} / ({segments} > 0) > {self.above_ratio:g}\n"
-            f"and {ON_JOB} {waited} / {spent} > {self.sync_ratio:g}"
+            f"and {JOB_JOIN} {waited} / {spent} > {self.sync_ratio:g}"
         )

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from lockstep_alerts.conditions.joins import ON_MACHINE, ran_on
+from lockstep_alerts.conditions.joins import MACHINE_JOIN, ran_on
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.reading.quantities import Window, number
 from lockstep_catalogue import host
@@ -12,7 +12,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 # Local disks have the same name on every node, and fail one by one.
 _SHARED = one_of(FILESYSTEM, "nfs", "nfs4")
-_ON_VOLUME = f"on ({names(CLUSTER, NODE, VOLUME)})"
+_VOLUME_JOIN = f"on ({names(CLUSTER, NODE, VOLUME)})"
 
 
 class StorageDegraded(Wide):
@@ -41,11 +41,11 @@ class StorageDegraded(Wide):
         )
         troubled = by("group", f"{slow}\nor\n{failing}", *of_volume)
         info = by("group", select(host.VOLUME_INFO, _SHARED), *of_volume, SOURCE)
-        sources = by("group", f"{info} and {_ON_VOLUME} {troubled}", CLUSTER, NODE, SOURCE)
-        return f"({sources} and {ON_MACHINE} {ran_on(windows)})"
+        sources = by("group", f"{info} and {_VOLUME_JOIN} {troubled}", CLUSTER, NODE, SOURCE)
+        return f"({sources} and {MACHINE_JOIN} {ran_on(windows)})"
 
     def explained(self, windows: ScrapeWindows) -> str:
         """Every job on a node that the source troubles, where it troubles enough of them."""
         wide = f"on ({names(*self.PLACE)}) ({self.expression(windows)})"
-        jobs = f"{ran_on(windows)} and {ON_MACHINE} ({self.hit(windows)} and {wide})"
+        jobs = f"{ran_on(windows)} and {MACHINE_JOIN} ({self.hit(windows)} and {wide})"
         return by("group", jobs, CLUSTER, JOB_ID)

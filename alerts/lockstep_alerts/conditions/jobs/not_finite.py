@@ -7,7 +7,7 @@ steps for the life of the job. So a share of the steps must be lost, and at seve
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_NODE
+from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_JOIN, NODE_LABELS
 from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
@@ -47,7 +47,7 @@ class NotFinite(Condition):
         lost = by("sum", increase(training.NONFINITE_STEPS, window), *NODE_LABELS)
         steps = by("sum", increase(training.STEPS, window), *NODE_LABELS)
         often = by("group", seen, *NODE_LABELS)
-        return f"{lost} > {ON_NODE} ({self.above_ratio:g} * {steps}) and {ON_NODE} {often}"
+        return f"{lost} > {NODE_JOIN} ({self.above_ratio:g} * {steps}) and {NODE_JOIN} {often}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """As many scrapes as have to see it, one of which may see two steps."""

@@ -15,7 +15,7 @@ from lockstep_catalogue.promql import by, eq, names, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _STAGE_LABELS = (*JOB_LABELS, PP)
-_ON_STAGE = f"on ({names(*_STAGE_LABELS)})"
+_STAGE_JOIN = f"on ({names(*_STAGE_LABELS)})"
 # The median of half an hour is the stage's own usual work; it must have run for five minutes.
 _HISTORY_SECONDS = 1800
 _MIN_HISTORY_SECONDS = 300
@@ -38,7 +38,7 @@ class StageUneven(Condition):
   {select(recorded.STAGE_EXCESS_RATIO)} > {self.above_ratio:g}
   and {select_training_jobs()}
 )
-* {_ON_STAGE} group_left ({PHASE.name})
+* {_STAGE_JOIN} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}"""
 
     def evidence(self) -> str:
@@ -68,14 +68,14 @@ class StageSlowed(Condition):
         before = f"{ratio} offset {windows.cover(_MIN_HISTORY_SECONDS)}"
         placement = select(recorded.PLACEMENT)
         # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
-        single = f"{placement} and {_ON_STAGE} {by('count', placement, *_STAGE_LABELS)} == 1"
+        single = f"{placement} and {_STAGE_JOIN} {by('count', placement, *_STAGE_LABELS)} == 1"
         return f"""(
   ({ratio} - {usual}) > {self.above_ratio:g}
-  and {_ON_STAGE} {before}
+  and {_STAGE_JOIN} {before}
   and {select_training_jobs()}
   unless {has_stood(windows)}
 )
-* {_ON_STAGE} group_left ({PHASE.name})
+* {_STAGE_JOIN} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}
-* {_ON_STAGE} group_left ({names(RANK, NODE)})
+* {_STAGE_JOIN} group_left ({names(RANK, NODE)})
   ({single})"""

@@ -7,8 +7,8 @@ planned pause. What it cannot know is decided here: whether ranks of other nodes
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import naming, naming_pod
 from lockstep_alerts.conditions.joins import (
+    JOB_JOIN,
     JOB_LABELS,
-    ON_JOB,
     has_paused,
     num_ranks,
     select_jobs_without_pages,
@@ -44,9 +44,9 @@ class Stalled(Condition):
         judged = by("max", select(training.HANG_FIRST), *JOB_LABELS)
         return f"""((
 {judged}
-unless {ON_JOB} (
+unless {JOB_JOIN} (
   {num_ranks(*PAUSE_PHASES)} > 0
-  unless {ON_JOB} ({hung_elsewhere})
+  unless {JOB_JOIN} ({hung_elsewhere})
 ))
 or (
   {self._stands(windows)}
@@ -64,24 +64,24 @@ unless {select_jobs_without_pages()}"""
         least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_BEFORE_TIMEOUT_SECONDS})"
         standing = select(recorded.STANDING)
         return (
-            f"{standing} > {ON_JOB} ({least})\n"
-            f"  and {standing} > {ON_JOB} ({_LONG_STEPS:g} * {mean})\n"
-            f"  and {ON_JOB} {num_ranks('training')} > 0\n"
+            f"{standing} > {JOB_JOIN} ({least})\n"
+            f"  and {standing} > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})\n"
+            f"  and {JOB_JOIN} {num_ranks('training')} > 0\n"
             f"  unless {has_paused(windows)}"
         )
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks the others wait for, or which stopped first."""
-        at_work = select(training.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
-        missing = f"{select(training.HANG_MISSING, *_OF_JOB)} or {at_work}"
-        first = select(training.HANG_FIRST, *_OF_JOB)
+        at_work = select(training.HANG_FIRST, *_JOB_MATCHERS, one_of(_PHASE, *OWN_WORK_PHASES))
+        missing = f"{select(training.HANG_MISSING, *_JOB_MATCHERS)} or {at_work}"
+        first = select(training.HANG_FIRST, *_JOB_MATCHERS)
         waited = _naming(missing, "The others wait for ")
         stopped = _naming(first, "No rank stands apart. First to stop: ")
         return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
 
 _PHASE = training.PHASE_AT_HANG
-_OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
+_JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _POD = naming_pod("$series.Labels", " (pod ", ")")
 _RANK = (
     f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"

@@ -29,14 +29,14 @@ class Straggler(_Late):
         late = f"{select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}"
         return f"""(
   {late}
-  and {joins.ON_RANK} ({joins.explained_by_own_work(self.above_ratio, joins.RANK_LABELS)})
+  and {joins.RANK_JOIN} ({joins.explained_by_own_work(self.above_ratio, joins.RANK_LABELS)})
   and {joins.select_training_jobs()}
   unless {joins.has_several_clocks()}
   unless {joins.has_stood(windows)}
-  unless {joins.ON_NODE} ({joins.node_is_late(self.above_ratio)})
+  unless {joins.NODE_JOIN} ({joins.node_is_late(self.above_ratio)})
   unless {joins.explained_by_load()}
 )
-* {joins.ON_RANK} group_left ({PHASE.name})
+* {joins.RANK_JOIN} group_left ({PHASE.name})
   {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.RANK_LABELS)}"""
 
 
@@ -48,11 +48,11 @@ class StragglerNode(_Late):
         latest = by("max", select(recorded.LATENESS_RATIO), *joins.NODE_LABELS)
         return f"""(
   {latest} > {self.above_ratio:g}
-  and {joins.ON_NODE} ({joins.node_is_late(self.above_ratio)})
-  and {joins.ON_NODE} ({joins.explained_by_own_work(self.above_ratio, joins.NODE_LABELS)})
+  and {joins.NODE_JOIN} ({joins.node_is_late(self.above_ratio)})
+  and {joins.NODE_JOIN} ({joins.explained_by_own_work(self.above_ratio, joins.NODE_LABELS)})
   and {joins.select_training_jobs()}
   unless {joins.has_several_clocks()}
   unless {joins.has_stood(windows)}
 )
-* {joins.ON_NODE} group_left ({PHASE.name})
+* {joins.NODE_JOIN} group_left ({PHASE.name})
   {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.NODE_LABELS)}"""

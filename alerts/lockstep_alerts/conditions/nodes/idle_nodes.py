@@ -2,10 +2,10 @@
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.gpu_signs import (
+    BUS_JOIN,
+    GPU_JOIN,
     HOLD_SECONDS,
     JUDGED_EVERY_SECONDS,
-    ON_BUS,
-    ON_GPU,
     WHOLE_NODE,
     degraded,
     failed,
@@ -37,8 +37,8 @@ class GpuFatalError(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU that nobody holds, a failed driver, or broken hardware."""
-        gpus = f"{failed()} unless {ON_GPU} {_OWNED}"
-        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {ON_BUS} {_OWNED}"
+        gpus = f"{failed()} unless {GPU_JOIN} {_OWNED}"
+        xids = f"({fatal_xids(f'{self.window.seconds}')}) unless {BUS_JOIN} {_OWNED}"
         node = select(
             incident_metrics.NODE_HEALTH, one_of(incident_metrics.NODE_REASON, *WHOLE_NODE)
         )
@@ -61,7 +61,7 @@ class GpuLinkDegraded(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Degraded GPUs without an owner."""
-        return by("group", f"{degraded()} unless {ON_GPU} {_OWNED}", CLUSTER, NODE, GPU)
+        return by("group", f"{degraded()} unless {GPU_JOIN} {_OWNED}", CLUSTER, NODE, GPU)
 
 
 class GpuThrottled(Condition):

@@ -3,7 +3,7 @@
 from lockstep_alerts.conditions import gpu_signs
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
+from lockstep_alerts.conditions.joins import MACHINE_JOIN, NODE_LABELS, held_gpus, ran_on
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import incidents
@@ -11,7 +11,7 @@ from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
 from lockstep_catalogue.promql import by, eq, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
+_NODE_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
 
 
 def _named_gpus(query: str) -> str:
@@ -27,10 +27,10 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         window: how long after a fatal Xid its GPU counts as faulty.
     """
     gpus, xids = held_gpus(windows), gpu_signs.fatal_xids(f"{window.seconds}")
-    failed = f"{gpus} and {gpu_signs.ON_GPU} {gpu_signs.failed()}"
-    faulty = f"{failed}\nor\n{gpus} and {gpu_signs.ON_BUS} ({xids})"
+    failed = f"{gpus} and {gpu_signs.GPU_JOIN} {gpu_signs.failed()}"
+    faulty = f"{failed}\nor\n{gpus} and {gpu_signs.BUS_JOIN} ({xids})"
     hung = select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *gpu_signs.WHOLE_NODE))
-    node = f"{ran_on(windows)} and {ON_MACHINE} {hung}"
+    node = f"{ran_on(windows)} and {MACHINE_JOIN} {hung}"
     return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
 
@@ -51,9 +51,9 @@ class JobNodeFault(Condition):
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node failed, and how."""
-        gpus = _named_gpus(select(incidents.GPU_HEALTH, eq(VERDICT, "failed"), *_ON_NODE))
+        gpus = _named_gpus(select(incidents.GPU_HEALTH, eq(VERDICT, "failed"), *_NODE_MATCHERS))
         item = "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
-        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_ON_NODE)
+        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
 
@@ -64,7 +64,7 @@ class JobGpuDegraded(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a degraded GPU, each with the job that holds the GPU."""
-        gpus = f"{held_gpus(windows)} and {gpu_signs.ON_GPU} {gpu_signs.degraded()}"
+        gpus = f"{held_gpus(windows)} and {gpu_signs.GPU_JOIN} {gpu_signs.degraded()}"
         return by("group", gpus, *NODE_LABELS)
 
     def evidence(self) -> str:
@@ -73,6 +73,6 @@ class JobGpuDegraded(Condition):
             select(
                 incidents.GPU_HEALTH,
                 one_of(incidents.GPU_REASON, *gpu_signs.BROKEN_PARTS),
-                *_ON_NODE,
+                *_NODE_MATCHERS,
             )
         )

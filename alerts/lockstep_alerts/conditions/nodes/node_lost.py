@@ -16,14 +16,14 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
     present = by("group", f"present_over_time({info}[{windows.live}])", CLUSTER, NODE)
     silent = (
         f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
-        f"unless {joins.ON_MACHINE} {present}"
+        f"unless {joins.MACHINE_JOIN} {present}"
     )
     # What ran there when the agent was last seen: a job that had left before is not hit.
     past = f"[{_MEMORY}:{spelled(windows.scrape_seconds)}]"
     ranks = select(training.RANKS, one_of(STATE, *joins.RUNNING))
     ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *joins.NODE_LABELS)
     seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
-    carried = f"({ran_at} >= {joins.ON_MACHINE} group_left () {seen_at})"
+    carried = f"({ran_at} >= {joins.MACHINE_JOIN} group_left () {seen_at})"
     # An agent that is restarted stops no job: the ranks elsewhere go on, or pause by plan.
     stands = f"{joins.recent(recorded.STANDING, windows)} unless {joins.has_paused(windows)}"
 
@@ -33,7 +33,7 @@ def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
         return f"({by('max', condition, CLUSTER, NODE)} == 0)"
 
     return (
-        f"{carried} and {joins.ON_MACHINE} ({silent}) and {joins.ON_JOB} ({stands})\nor\n"
+        f"{carried} and {joins.MACHINE_JOIN} ({silent}) and {joins.JOB_JOIN} ({stands})\nor\n"
         f"{joins.kube_says(f'({carried})', not_ready)}"
     )
 

@@ -11,12 +11,12 @@ from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-OF_ONE_JOB = ("TrainJobNodeFault", "TrainJobNodeLost")
+SINGLE_JOB_ALERTS = ("TrainJobNodeFault", "TrainJobNodeLost")
 """Alerts that name one job and its node; rules of a group are evaluated in order, these first."""
 
 
 def _jobs(*matchers: Matcher) -> str:
-    firing = (one_of(foreign.ALERT_NAME, *OF_ONE_JOB), eq(foreign.ALERT_STATE, "firing"))
+    firing = (one_of(foreign.ALERT_NAME, *SINGLE_JOB_ALERTS), eq(foreign.ALERT_STATE, "firing"))
     return by(
         "group",
         select(foreign.ALERTS, *firing, has(NODE), *matchers),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.joins import ON_CLUSTER, ON_MACHINE
+from lockstep_alerts.conditions.joins import CLUSTER_JOIN, MACHINE_JOIN
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, whole_number
@@ -38,11 +38,11 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     stuck = by("max", f"max_over_time({tick}) - min_over_time({tick})", CLUSTER, NODE)
     # Scraped for long enough to tell whether the text changes.
     watched = by("group", f"count_over_time({tick}) >= {MIN_SCRAPES}", CLUSTER, NODE)
-    frozen = f"({stuck} == 0 and {ON_MACHINE} {watched})"
-    missing = f"({_select_expected(nodes)} unless {ON_MACHINE} {seen})"
+    frozen = f"({stuck} == 0 and {MACHINE_JOIN} {watched})"
+    missing = f"({_select_expected(nodes)} unless {MACHINE_JOIN} {seen})"
     return (
         f"(({without_node}) or {frozen} or {missing})\n"
-        f"unless {ON_MACHINE} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
+        f"unless {MACHINE_JOIN} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
         f"unless on ({NODE.name}) ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
 
@@ -50,7 +50,7 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
 def _select_expected(nodes: tuple[str, ...]) -> str:
     """Nodes that should have an agent: of targets, and of clusters in which any agent answers."""
     inventory = select(foreign.KUBE_NODE, has(CLUSTER), one_of(NODE, *nodes))
-    in_use = f"{inventory} and {ON_CLUSTER} {select(agent.AGENT_INFO)}"
+    in_use = f"{inventory} and {CLUSTER_JOIN} {select(agent.AGENT_INFO)}"
     return by("group", f"{select(foreign.UP, _AGENTS, has(NODE))} or {in_use}", CLUSTER, NODE)
 
 
@@ -59,9 +59,9 @@ def _select_unexpected() -> str:
     agents, targets = select(agent.AGENT_INFO), select(foreign.UP, _AGENTS, has(NODE))
     listed = select(foreign.KUBE_NODE, has(CLUSTER))
     on_target = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE)})"
-    compared = f"{agents} and {ON_CLUSTER} {listed} or {agents} and {on_target} {targets}"
+    compared = f"{agents} and {CLUSTER_JOIN} {listed} or {agents} and {on_target} {targets}"
     inventory = by("group", f"{targets} or {listed}", CLUSTER, NODE)
-    return by("group", f"({compared}) unless {ON_MACHINE} {inventory}", CLUSTER, NODE)
+    return by("group", f"({compared}) unless {MACHINE_JOIN} {inventory}", CLUSTER, NODE)
 
 
 class _Agents(Condition):
@@ -101,9 +101,8 @@ class AgentsDown(_Agents):
         """Number of silent agents of each cluster, where their share is above the limit."""
         silent = by("count", f"({silent_agents(windows, self.nodes)})", CLUSTER)
         all_agents = by("count", select(foreign.UP, _AGENTS), CLUSTER)
-        return (
-            f"{silent} >= {self.least_agents} > {ON_CLUSTER} ({self.above_ratio:g} * {all_agents})"
-        )
+        too_many = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {all_agents})"
+        return f"{silent} >= {self.least_agents} > {too_many}"
 
     def evidence(self) -> str:
         """Asks Prometheus which agents do not answer."""
@@ -128,6 +127,6 @@ class ClockOff(Condition):
         ahead = by("max", f"{tick} - timestamp({tick})", CLUSTER, NODE)
         median = median_by(ahead, CLUSTER)
         slack = self.above.seconds + windows.scrape_seconds
-        apart = f"{ahead} - {ON_CLUSTER} group_left () {median}"
+        apart = f"{ahead} - {CLUSTER_JOIN} group_left () {median}"
         of_prometheus = f"abs({median}) > {slack}"
         return f"abs({apart}) > {self.above.seconds}\nor\n{of_prometheus}"

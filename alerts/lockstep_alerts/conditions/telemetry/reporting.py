@@ -1,7 +1,7 @@
 """Telemetry of jobs that should be there and is not, and parts of agents that do not work."""
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_CLUSTER, ON_JOB, RUNNING, num_ranks
+from lockstep_alerts.conditions.joins import CLUSTER_JOIN, JOB_JOIN, JOB_LABELS, RUNNING, num_ranks
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import agent, ledger, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
@@ -22,14 +22,14 @@ class TelemetryMissing(Condition):
         """Jobs that train with too few ranks in sight; clusters with jobs that nobody sees."""
         size = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
         seen = by("sum", select(training.RANKS), *JOB_LABELS)
-        few = f"{seen} < {ON_JOB} ({self.below_ratio:g} * {size})"
+        few = f"{seen} < {JOB_JOIN} ({self.below_ratio:g} * {size})"
         running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
         present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
         reported = by("count", f"{present} > 0", CLUSTER)
         # Without any job in sight the comparison has no series.
-        none = f"{running} > 0 unless {ON_CLUSTER} {reported}"
-        trains = f"{ON_JOB} {num_ranks('training')} > 0"
-        return f"{few} and {trains}\nor\n{running} > {ON_CLUSTER} {reported}\nor\n{none}"
+        none = f"{running} > 0 unless {CLUSTER_JOIN} {reported}"
+        trains = f"{JOB_JOIN} {num_ranks('training')} > 0"
+        return f"{few} and {trains}\nor\n{running} > {CLUSTER_JOIN} {reported}\nor\n{none}"
 
 
 class AgentImpaired(Condition):

@@ -1,7 +1,7 @@
 """Health of the ledger's counts and of the evaluation of the rules."""
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import ON_CLUSTER
+from lockstep_alerts.conditions.joins import CLUSTER_JOIN
 from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import feeds, foreign, ledger
 from lockstep_catalogue.labels import CLUSTER
@@ -9,7 +9,7 @@ from lockstep_catalogue.promql import Matcher, by, increase, names, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 _LEDGER_MEMORY = "3d"
-_ON_GROUP = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)})"
+_GROUP_JOIN = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)})"
 _LEDGERS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-ledger")
 
 
@@ -33,7 +33,7 @@ class LedgerStale(Condition):
         up = f"max_over_time({select(foreign.UP, _LEDGERS)}[{windows.live}])"
         dead = f"{by('max', up, CLUSTER)} == 0"
         # Where Prometheus hears of nothing at all it is not the ledger that is away.
-        gone = f"({recent} unless {ON_CLUSTER} {jobs} and on () (count({select(foreign.UP)})))"
+        gone = f"({recent} unless {CLUSTER_JOIN} {jobs} and on () (count({select(foreign.UP)})))"
         return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
 
 
@@ -68,7 +68,7 @@ class RulesSlow(Condition):
         """Groups of rules that are late, were skipped, or of which a rule fails."""
         window = spelled(max(300, 4 * windows.scrape_seconds))
         interval = f"({self.above_ratio:g} * {select(foreign.GROUP_INTERVAL)})"
-        late = f"{select(foreign.GROUP_DURATION)} > {_ON_GROUP} {interval}"
+        late = f"{select(foreign.GROUP_DURATION)} > {_GROUP_JOIN} {interval}"
         counted = " or ".join(
             f"{increase(counter, window)} > 0"
             for counter in (foreign.GROUP_MISSED, foreign.RULE_FAILURES)

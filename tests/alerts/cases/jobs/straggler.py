@@ -5,7 +5,7 @@ from lockstep_catalogue import training
 
 from ..case import Case, proves
 from ..synthetic import (
-    BY_DEVICE,
+    DEVICE_CLOCK,
     HEALTHY,
     JOB,
     NUM_RANKS,
@@ -71,7 +71,7 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
         Case("one rank writes the checkpoint", job({_LATE_RANK: pause})),
         Case("all ranks of a node are late", job(whole_node, TWO_NODES)),
         Case("stages of one rank are uneven", job(late, STAGES)),
-        Case("one rank late by devices", job(late, BY_DEVICE), on_n1),
+        Case("one rank late by devices", job(late, DEVICE_CLOCK), on_n1),
         Case("late by another clock than the others", job(late, TWO_CLOCKS)),
         Case("a slow worker of a parameter server", [*series, *_exchanges(timing, "independent")]),
         Case("late at the rounds of local SGD", [*series, *_exchanges(timing, "round")], on_n1),

@@ -10,11 +10,11 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Symptom:
+class Alert:
     """One alert.
 
     Attributes:
-        alert: its name, which is also the name of its runbook.
+        name: also that of its runbook.
         failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``;
             empty for an alert on the monitoring itself.
         severity: ``critical`` wakes somebody, ``warning`` makes a ticket, others notify nobody.
@@ -28,7 +28,7 @@ class Symptom:
         route: ``owners`` for what the owner of the job repairs; empty for operators.
     """
 
-    alert: str
+    name: str
     failure: str
     severity: str
     area: Area

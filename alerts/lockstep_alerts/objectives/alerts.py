@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.objectives.budget import BudgetSpent
@@ -11,12 +12,11 @@ from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.recorded import OBJECTIVE
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
 _CLUSTER = "{{ $labels.cluster }}"
-_OF_CLASS = "{{ with $labels.job_class }}, class {{ . }}{{ end }}"
+_CLASS_SUFFIX = "{{ with $labels.job_class }}, class {{ . }}{{ end }}"
 # The next bad event within it belongs to the same incident.
 _KEEP_PAGE, _KEEP_TICKET = Duration("15m"), Duration("1h")
 # GPU-seconds come in reports of a minute: two of them, and for a ticket those of an hour.
@@ -25,7 +25,7 @@ _JOB_AFTER = Duration("15m")
 """What a job does for less passes by itself: an evaluation, a compilation, a burst of the store."""
 
 
-def symptoms_of(objectives: Sequence[Objective]) -> Iterator[Symptom]:
+def alerts_of_objectives(objectives: Sequence[Objective]) -> Iterator[Alert]:
     """The alerts of all objectives, in their order, and last that of the budgets."""
     for objective in objectives:
         if objective.page is not None:
@@ -36,13 +36,13 @@ def symptoms_of(objectives: Sequence[Objective]) -> Iterator[Symptom]:
         yield _budget(tuple(objectives))
 
 
-def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
+def _alert(objective: Objective, alert: str, severity: str) -> Alert:
     is_of_job, is_page = objective.min_ratio is not None, severity == "critical"
     condition, pending, description = _describe(objective, is_page=is_page)
     of_job = f"Job {{{{ $labels.job_id }}}} has {objective.bad}"
-    of_cluster = f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}"
-    return Symptom(
-        alert=alert,
+    of_cluster = f"Too many {objective.bad} in cluster {_CLUSTER}{_CLASS_SUFFIX}"
+    return Alert(
+        name=alert,
         failure=objective.measure,
         severity=severity,
         area=SLICES if is_of_job else OBJECTIVES,
@@ -91,16 +91,17 @@ def _promised() -> str:
     return f"{{{{ with {query} }}}}{{{{ . | first | value | humanizePercentage }}}}{{{{ end }}}}"
 
 
-def _budget(objectives: tuple[Objective, ...]) -> Symptom:
-    return Symptom(
-        alert=BUDGET_ALERT,
+def _budget(objectives: tuple[Objective, ...]) -> Alert:
+    return Alert(
+        name=BUDGET_ALERT,
         failure=objectives[0].measure,
         severity="warning",
         area=OBJECTIVES,
         condition=BudgetSpent(objectives=objectives),
         pending=Duration("1h"),
         keep_firing=_KEEP_TICKET,
-        summary=f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
+        summary="Error budget of {{ $labels.slo }} is spent in cluster "
+        f"{_CLUSTER}{_CLASS_SUFFIX}",
         description="In the period of the objective there were {{ $value | humanize }} times as "
         "many bad events as it allows. Follow the policy of the budget: reliability first.",
         is_of_job=False,

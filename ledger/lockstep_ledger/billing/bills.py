@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection
 
 from lockstep_ledger.billing.costs import LINE_COLUMNS, CostQuestion, Costs, group, line_row
@@ -12,6 +13,22 @@ from lockstep_ledger.billing.plans import RECENT_SECONDS, Period, count_capacity
 from lockstep_ledger.store.queries import Limits
 from lockstep_outcomes.prices.calendar import day_of, last_day, parse_month
 from lockstep_outcomes.prices.price import Pricing
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """A month: its lines in ``LINE_COLUMNS``, totals by currency, and what was planned.
+
+    Attributes:
+        rate_card: digest of the card that prices the lines.
+    """
+
+    month: str
+    timezone: str
+    rate_card: str
+    lines: list[dict[str, Any]]
+    totals: list[dict[str, Any]]
+    budgets: list[dict[str, Any]]
+    capacity: list[dict[str, Any]]
 
 
 class Bills:
@@ -39,7 +56,7 @@ class Bills:
         period = self._period(first.replace(day=1), last_day(last))
         return self._accrue(period.begin, period.end)
 
-    def statement(self, month: str) -> dict[str, Any]:
+    def statement(self, month: str) -> Statement:
         """Lines, totals, budgets and capacity of a month.
 
         Raises:
@@ -58,15 +75,15 @@ class Bills:
             for budget in judge_budgets(card, period, lines, recent)
             if not limits or budget["project"] in limits.get("project", ())
         ]
-        return {
-            "month": month,
-            "timezone": str(self._pricing.zone),
-            "rate_card": card.digest,
-            "lines": [dict(zip(LINE_COLUMNS, line_row(line), strict=True)) for line in lines],
-            "totals": group(lines, everything).totals,
-            "budgets": [] if "cluster" in limits else budgets,
-            "capacity": [] if limits else count_capacity(card, period, lines),
-        }
+        return Statement(
+            month=month,
+            timezone=str(self._pricing.zone),
+            rate_card=card.digest,
+            lines=[dict(zip(LINE_COLUMNS, line_row(line), strict=True)) for line in lines],
+            totals=group(lines, everything).totals,
+            budgets=[] if "cluster" in limits else budgets,
+            capacity=[] if limits else count_capacity(card, period, lines),
+        )
 
     def _accrue(self, begin: float, end: float) -> list[Line]:
         lines = accrue(read_intervals(self._connection, begin, end), self._pricing, begin, end)

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from lockstep_cli.options import bad_input, rates_option, timezone_option
-from lockstep_ledger.billing.bills import Bills
+from lockstep_ledger.billing.bills import Bills, Statement
 from lockstep_ledger.billing.costs import (
     CHOSEN,
     DIMENSIONS,
@@ -91,15 +90,19 @@ def statement(
     if is_json:
         click.echo(msgspec.json.encode(document).decode())
     elif is_csv:
-        rows = (line.values() for line in document["lines"])
+        rows = (line.values() for line in document.lines)
         click.echo(to_csv(LINE_COLUMNS, rows), nl=False)
     else:
         _print_statement(document)
 
 
-def _print_statement(document: dict[str, Any]) -> None:
-    titles = {"lines": f"{document['month']}, {document['timezone']}"}
-    for name in ("lines", "totals", "budgets", "capacity"):
-        if document[name]:
-            rows = [list(row.values()) for row in document[name]]
-            print_table(titles.get(name, name.capitalize()), list(document[name][0]), rows)
+def _print_statement(document: Statement) -> None:
+    tables = {
+        f"{document.month}, {document.timezone}": document.lines,
+        "Totals": document.totals,
+        "Budgets": document.budgets,
+        "Capacity": document.capacity,
+    }
+    for title, rows in tables.items():
+        if rows:
+            print_table(title, list(rows[0]), [list(row.values()) for row in rows])

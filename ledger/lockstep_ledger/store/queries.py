@@ -24,7 +24,8 @@ OWN_COLUMNS = frozenset({"state", "facts", "counted", "settle_at", "run_begin"})
 """Of a job's row, for the writer alone."""
 _PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in OWN_COLUMNS)
 _END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "cause_ranks", "exit_code")
-_INTERNAL_FIELDS = ("number", "runs", "run_number")
+INTERNAL_FIELDS = ("number", "runs", "run_number")
+"""Of a record, for the ledger alone."""
 _GPUS = ("gpus_started", "gpus_reported", "num_ranks")
 """Fields of a span that state its GPUs, the best first."""
 
@@ -103,7 +104,7 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     timeline = _timeline(connection, row.number)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
-        **{name: value for name, value in record.items() if name not in _INTERNAL_FIELDS},
+        **{name: value for name, value in record.items() if name not in INTERNAL_FIELDS},
         "rate_card": row.rate_card,
         **ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(timeline),

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from sqlalchemy import Engine
@@ -39,7 +38,7 @@ class BillsApi:
         given = read_parameters(request, ("month", "format"))
         with self.opened(request) as bills:
             found = bills.statement(given.get("month") or f"{bills.today:%Y-%m}")
-        return _answer(given, found, LINE_COLUMNS, (line.values() for line in found["lines"]))
+        return _answer(given, found, LINE_COLUMNS, (line.values() for line in found.lines))
 
     @contextmanager
     def opened(self, request: Request) -> Iterator[Bills]:
@@ -69,7 +68,7 @@ def read_parameters(request: Request, names: Sequence[str]) -> dict[str, str]:
 
 def _answer(
     given: Mapping[str, str],
-    document: Mapping[str, Any],
+    document: object,
     columns: Sequence[str],
     rows: Iterable[Iterable[object]],
 ) -> Response:

@@ -8,7 +8,7 @@ import pytest
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.first_line import first_line
-from lockstep_outcomes.progress.hang_events import hangs_of, rank_words, standstill_words
+from lockstep_outcomes.progress.hang_events import hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES, SLOT
@@ -65,13 +65,6 @@ def test_events_of_any_shape_are_read() -> None:
     (hang,) = hangs_of([event("hang", ranks=strange, missing=7)], 0)
     assert [rank.rank for rank in hang.ranks] == [0]
     assert hang.begin == 130.0
-
-
-def test_ranks_are_named_in_words() -> None:
-    assert rank_words([3]) == "rank 3"
-    assert rank_words([2, 0, 2]) == "ranks 0 and 2"
-    assert rank_words(range(1024)) == "ranks 0 to 1023"
-    assert rank_words(range(0, 40, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 others"
 
 
 def write_page(root: Path, rank: int, step: int, phase: str) -> None:

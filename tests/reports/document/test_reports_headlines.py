@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lockstep_catalogue.vocabulary import SEVERITIES
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.files.last_output import RankError, write_error
@@ -19,9 +18,8 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
 from lockstep_reports.document.advice import step_advice
-from lockstep_reports.document.headline import findings, loss_word
+from lockstep_reports.document.headline import findings
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.terminal import SEVERITY_COLOURS
 
 from ..synthetic_job import Slow, SyntheticJob, recording_of
 
@@ -214,10 +212,6 @@ def test_advice_on_slow_work_fits_ranks_without_a_gpu(gpu_uuid: str) -> None:
     assert ("healthy GPU" in advice) == bool(gpu_uuid)
 
 
-def test_every_severity_has_a_colour() -> None:
-    assert set(SEVERITY_COLOURS) == set(SEVERITIES)
-
-
 @pytest.mark.parametrize("has_pages", [True, False])
 def test_a_job_that_failed_before_its_first_step_has_a_report(
     page_root: Path, *, has_pages: bool
@@ -244,13 +238,6 @@ def test_a_job_that_failed_before_its_first_step_has_a_report(
     assert payload["steps"]["count"] == 0
     rendered = CliRunner().invoke(report, [str(job), "--html", str(page_root / "r.html")])
     assert rendered.exit_code == 0, rendered.output
-
-
-@pytest.mark.parametrize(
-    ("lost_ratio", "word"), [(0.01, "slight"), (0.09, "slight"), (0.1, "moderate"), (0.3, "severe")]
-)
-def test_a_loss_has_a_word_for_how_bad_it_is(lost_ratio: float, word: str) -> None:
-    assert loss_word(lost_ratio) == word
 
 
 def test_steps_in_which_nothing_was_seen_are_the_first_line_with_the_line_that_helps() -> None:

@@ -48,7 +48,7 @@ PICTURED = {"slow-rank": ("on-call", "job"), "fabric": ("fabric", "node")}
 """The boards of docs/img and the incidents that they show; executive shows the month."""
 # Signs of trouble that the generators count for every series of the catalogue.
 _TROUBLES = {"failed", "refused", "dropped", "4xx", "5xx"}
-_COUNTS_OF_TROUBLE = tuple(
+_TROUBLE_COUNTS = tuple(
     "lockstep_ledger_" + name for name in ("refusals_total", "dead_letters", "jobs_aside")
 )
 _SLO = re.compile(r"slo:|.*_slo|slo_|TrainSLO|cluster_slo")
@@ -84,7 +84,7 @@ def healthy(end: float) -> Cluster:
 def series_of(cluster: Cluster) -> Iterator[Samples]:
     """All series of a cluster whose agents, checkpoints and ledger work."""
     for each in list_series(cluster):
-        is_trouble = each.labels["__name__"] in _COUNTS_OF_TROUBLE
+        is_trouble = each.labels["__name__"] in _TROUBLE_COUNTS
         if is_trouble or not _TROUBLES.isdisjoint(each.labels.values()):
             yield Samples(each.labels, 0.0 * each.values)
         else:

@@ -14,7 +14,7 @@ from lockstep_catalogue.labels import (
     KIND,
     STATE,
 )
-from lockstep_catalogue.vocabulary import STATE_BY_PHASE
+from lockstep_catalogue.vocabulary import PHASE_STATES
 
 from .cluster import CLUSTER_NAME, GPUS, Cluster, Flags, Job, Values
 from .node_series import target, uuid_of
@@ -28,7 +28,7 @@ _LATE_PHASE = "backward"
 _UNEVEN = frozenset({"forward", "backward"})
 _CHECKPOINT_SECONDS = 120
 _EACH_FAILED = 4  # one in four checkpoints fails
-_TOKENS_A_STEP = 8192.0
+_STEP_TOKENS = 8192.0
 
 
 class JobCourse:
@@ -154,9 +154,7 @@ def _goodput(course: JobCourse, node: str) -> Iterator[Samples]:
     rates = {state: np.zeros_like(course.step_seconds) for state in GOODPUT.values}
     for rank in course.job.ranks_of(node):
         for phase, seconds in course.phase_seconds(rank).items():
-            rates[STATE_BY_PHASE[phase]] += np.where(
-                course.hung, 0.0, seconds / course.step_seconds
-            )
+            rates[PHASE_STATES[phase]] += np.where(course.hung, 0.0, seconds / course.step_seconds)
     rates["hang"] += np.where(course.hung, float(GPUS), 0.0)
     for state, rate in rates.items():
         yield _sample(training.GOODPUT_SECONDS, course, node, course.total(rate), goodput=state)
@@ -170,7 +168,7 @@ def _learning(course: JobCourse, node: str) -> Iterator[Samples]:
         training.LOSS: 4.0 - 1.5 * progress + 3.0 * is_bad,
         training.GRADIENT_NORM: 1.0 - 0.3 * progress + 20.0 * is_bad,
         training.LEARNING_RATE: 3e-4 * (1 - 0.1 * progress),
-        training.TOKENS: per_step * _TOKENS_A_STEP,
+        training.TOKENS: per_step * _STEP_TOKENS,
         training.SAMPLES: per_step * 4,
         training.MODEL_FLOPS: per_step * 4e14,
         training.PEAK_FLOPS: np.full_like(progress, GPUS * 9.89e14),
@@ -262,7 +260,7 @@ _TYPICAL: dict[Metric, float] = {
     training.FINGERPRINT_STEP: 100,
     training.STALENESS: 5,
 }
-_PER_SECOND: dict[Metric, float] = {
+_TYPICAL_RATES: dict[Metric, float] = {
     training.COLLECTIONS: 0.1,
     training.COLLECTION_SECONDS: 0.001,
     training.MEASURED_STEPS: 0.5,
@@ -287,8 +285,8 @@ def _quiet(metric: Metric, course: JobCourse, node: str, is_bad: Flags) -> Itera
         labels = dict(zip((label.name for label in free), values, strict=False))
         if metric in _TYPICAL:
             curve = _TYPICAL[metric] + 0 * course.since_start
-        elif metric in _PER_SECOND:
-            curve = _PER_SECOND[metric] * course.since_start
+        elif metric in _TYPICAL_RATES:
+            curve = _TYPICAL_RATES[metric] * course.since_start
         elif metric is training.LAST_SYNC:
             curve = course.cluster.times
         elif metric.kind is Kind.COUNTER:

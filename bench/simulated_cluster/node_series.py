@@ -25,7 +25,7 @@ from lockstep_catalogue import (
     metrics_of,
 )
 from lockstep_catalogue import labels as of_jobs
-from lockstep_catalogue.incidents import XID_BY_NUMBER
+from lockstep_catalogue.incidents import XID_TABLE
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
 from .cluster import CLUSTER_NAME, GPUS, Cluster, Job, Values
@@ -98,7 +98,7 @@ _TYPICAL: dict[Metric, float] = {
     fabric.PCIE_RATIO: 1,
     fabric.PCIE_SPEED: 3.2e10,
 }
-_BY_UNIT = {
+_UNIT_VALUES = {
     Unit.RATIO: 0.7,
     Unit.BYTES: 6e10,
     Unit.BYTES_PER_SECOND: 4e10,
@@ -108,7 +108,7 @@ _BY_UNIT = {
     Unit.LANES: 16,
     Unit.SECONDS: 0.01,
 }
-_PER_SECOND = {Unit.BYTES: 8e9, Unit.JOULES: 590, Unit.SECONDS: 0.02}
+_UNIT_RATES = {Unit.BYTES: 8e9, Unit.JOULES: 590, Unit.SECONDS: 0.02}
 _CONSTANT = re.compile("limit|total|speed|port_rate")
 
 
@@ -206,7 +206,7 @@ def _bus_id(number: int) -> str:
 
 
 def _make_xid_labels(names: set[str]) -> dict[str, str]:
-    xid = XID_BY_NUMBER[_SICK_XID]
+    xid = XID_TABLE[_SICK_XID]
     labels = {
         "xid": str(_SICK_XID),
         "xid_class": xid.kind,
@@ -238,7 +238,7 @@ def _values(metric: Metric, labels: dict[str, str], cluster: Cluster, *, is_sick
     if metric.name.endswith(("_up", "_success")) and is_sick:
         return np.where(cluster.is_later, 0.0, 1.0)
     if metric.kind is Kind.COUNTER:
-        usual = 1.5e11 if metric is gpu.NVLINK_BYTES else _PER_SECOND.get(metric.unit, 100.0)
+        usual = 1.5e11 if metric is gpu.NVLINK_BYTES else _UNIT_RATES.get(metric.unit, 100.0)
         rate = usual * (0.8 + 0.4 * seed)
         counted: Values = rate * (times - times[0])
         return counted
@@ -255,7 +255,7 @@ def _trouble(metric: Metric, cluster: Cluster, seed: float) -> Values:
 def _gauge(metric: Metric, since_start: Values, seed: float) -> Values:
     if metric.name.endswith(("_info", "_up", "_success")):
         return np.ones_like(since_start)
-    typical = _TYPICAL.get(metric, _BY_UNIT.get(metric.unit, 8.0))
+    typical = _TYPICAL.get(metric, _UNIT_VALUES.get(metric.unit, 8.0))
     if metric.unit in {Unit.LANES, Unit.NONE} or _CONSTANT.search(metric.name):
         return np.full_like(since_start, typical)
     wave = np.sin(since_start / (97 + 53 * seed) + 7 * seed)

@@ -28,7 +28,7 @@ _FRESH_SECONDS = 3.0
 _TRIES = 3
 # Of the control group and the network namespace, which all processes of this machine share.
 _SHARED = re.compile(r"\w+_host_job_")
-_STALLED = re.compile(agent.LANE_STALLED.name + r'{.*worker="([^"]+)".*} 1')
+_STALLED = re.compile(agent.WORKER_STALLED.name + r'{.*worker="([^"]+)".*} 1')
 _CRASHED = re.compile(agent.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*} 0')
 _TICK = re.compile(agent.AGENT_TICK.name + r"{.*} (\S+)")
 _INCIDENT = re.compile(r"\w*(?:xid|incident|fault|event)\w*_total{")

@@ -30,7 +30,7 @@ METRICS: tuple[Metric, ...] = tuple(
     metric for module in METRIC_MODULES for metric in collect(module, Metric)
 )
 RECORDED: tuple[Recorded, ...] = collect(recorded, Recorded)
-METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+METRICS_NAMED = {metric.name: metric for metric in METRICS}
 
 
 def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
@@ -41,7 +41,7 @@ def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
 __all__ = [
     "FOREIGN",
     "METRICS",
-    "METRIC_BY_NAME",
+    "METRICS_NAMED",
     "METRIC_MODULES",
     "RECORDED",
     "Endpoint",

@@ -50,8 +50,8 @@ COLLECTOR_FAILURES = Metric(
     help="Runs of the collector that ended in an error.",
     source="the guard around each collector",
 )
-LANE_STALLED = Metric(
-    name="lockstep_agent_lane_stalled",
+WORKER_STALLED = Metric(
+    name="lockstep_agent_worker_stalled",
     labels=(WORKER,),
     help="1 while a call hangs in the worker thread and its series are withheld, else 0.",
     source="the watchdog of the worker thread",

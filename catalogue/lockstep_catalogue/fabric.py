@@ -58,11 +58,11 @@ AFFINITY = Metric(
 _PORT = "/sys/class/infiniband/DEVICE/ports/PORT"
 _COUNTERS = f"{_PORT}/counters"
 _HW_COUNTERS = f"{_PORT}/hw_counters"
-_OF_PORT = (labels.DEVICE, labels.PORT)
+_PORT_LABELS = (labels.DEVICE, labels.PORT)
 
 
 def _metric(name: str, text: str, source: str, *more: Label, for_users: str = "") -> Metric:
-    labels = (*_OF_PORT, *more)
+    labels = (*_PORT_LABELS, *more)
     return Metric(name=name, labels=labels, help=text, source=source, for_users=for_users)
 
 
@@ -186,7 +186,7 @@ RDMA_BYTES = _metric(
 )
 PORT_HEALTH = Metric(
     name="lockstep_fabric_port_health_info",
-    labels=(*_OF_PORT, labels.VERDICT, labels.PORT_REASON),
+    labels=(*_PORT_LABELS, labels.VERDICT, labels.PORT_REASON),
     help="Verdict on the port and its reason, always 1; absent on a port that was never up.",
     source="state, rate, errors and flaps of the last ten minutes",
 )

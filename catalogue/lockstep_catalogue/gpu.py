@@ -10,7 +10,7 @@ def _declare_gpu(
     name: str, help_text: str, source: str, by: tuple[Label, ...] = (), **settings: Any
 ) -> Metric:
     return Metric(
-        name=name, labels=(*labels.OF_GPU, *by), help=help_text, source=source, **settings
+        name=name, labels=(*labels.GPU_LABELS, *by), help=help_text, source=source, **settings
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_catalogue.labels import DEVICE, MIG, OF_GPU, PCI_BUS_ID, VERDICT
+from lockstep_catalogue.labels import DEVICE, GPU_LABELS, MIG, PCI_BUS_ID, VERDICT
 from lockstep_catalogue.metric import Label, Metric, Stability
 
 # Verdicts of the agent on GPUs, expected ports and the node, from its own readings. Every metric
@@ -58,7 +58,7 @@ NODE_REASON = Label(
 
 GPU_HEALTH = Metric(
     name="lockstep_gpu_health_info",
-    labels=(*OF_GPU, VERDICT, GPU_REASON),
+    labels=(*GPU_LABELS, VERDICT, GPU_REASON),
     help="Verdict on the GPU, always 1 on each reason that holds.",
     source="readings of the GPU, by the thresholds in docs/agent.md",
     stability=Stability.STABLE,
@@ -180,7 +180,7 @@ XIDS = (
     Xid(175, "memory subsystem fault", "memory", "fatal", "restart_node"),
     Xid(176, "PCIe fault, corrected", "bus", "notice", "check_hardware"),
 )
-XID_BY_NUMBER = {xid.number: xid for xid in XIDS}
+XID_TABLE = {xid.number: xid for xid in XIDS}
 PRECREATED_XIDS = (48, 64, 74, 79, 95, 119, 140)
 """Fatal and common: exported as 0 for every GPU, so that the first incident is an increase."""
 

@@ -13,7 +13,7 @@ from lockstep_catalogue.metric import Label, Recorded
 
 _JOB = (labels.CLUSTER, labels.JOB_ID)
 _GROUP = (*_JOB, labels.PP)
-_OF_NODE = (*_JOB, labels.NODE)
+_NODE_LABELS = (*_JOB, labels.NODE)
 _PLACED_RANK = (*_JOB, labels.NODE, labels.PP, labels.RANK)
 
 JOB_GPUS = Recorded(
@@ -54,7 +54,7 @@ LATENESS_RATIO = Recorded(
 )
 NODE_LATENESS_RATIO = Recorded(
     name="cluster_job_id_node:lockstep_train_lateness:min_ratio",
-    labels=_OF_NODE,
+    labels=_NODE_LABELS,
     help="Lateness ratio of the least late rank of a node that has several ranks of the job.",
 )
 EXCESS = Recorded(
@@ -116,7 +116,7 @@ GOODPUT_BY_STATE = Recorded(
 # the five minutes before an evaluation; a job is compared with its own best hour, never with
 # another job.
 
-_OF_SLICE = (*_JOB, SLO)
+_SLICE_LABELS = (*_JOB, SLO)
 
 JOB_PHASES = Recorded(
     name="cluster_job_id_phase:lockstep_train_phase_seconds:rate5m",
@@ -125,14 +125,14 @@ JOB_PHASES = Recorded(
 )
 SLICE_VALUE = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:value5m",
-    labels=_OF_SLICE,
+    labels=_SLICE_LABELS,
     help="What an objective measures of a job in the last five minutes: tokens a second of "
     "stepping, seconds a step, share of the step in sync, bytes a second on the bus; of cost "
     "GPU-seconds a token over an hour.",
 )
 SLICE_SUSTAINED = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:median1h",
-    labels=_OF_SLICE,
+    labels=_SLICE_LABELS,
     help="Median of a job's slices of the last hour, where half an hour of them exists.",
 )
 SLICE_CONFIGURATION = Recorded(
@@ -142,12 +142,12 @@ SLICE_CONFIGURATION = Recorded(
 )
 SLICE_BASELINE = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:best1d",
-    labels=_OF_SLICE,
+    labels=_SLICE_LABELS,
     help="A job's best hour of the last day, with which its slices are compared.",
 )
 SLICE_RATIO = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:ratio",
-    labels=_OF_SLICE,
+    labels=_SLICE_LABELS,
     help="The last five minutes of a job over its best hour of the last day: 0.5 is half as good.",
 )
 LAST_DURABLE = Recorded(
@@ -167,7 +167,7 @@ SLICE_LIMIT = Recorded(
 )
 SLICE_BAD = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:bad",
-    labels=_OF_SLICE,
+    labels=_SLICE_LABELS,
     help="1 where the last five minutes of a job do not meet an objective, else 0; absent where "
     "nothing can be said.",
 )

@@ -1,4 +1,4 @@
-"""What a node spends its series on: rare faults from their first on, and what is thinned first."""
+"""The series budget of a node: rare faults from their first on, and the order of thinning."""
 
 from lockstep_catalogue import agent, fabric, gpu, host, incidents, training
 from lockstep_catalogue.metric import Metric

@@ -8,20 +8,20 @@ from typing import Any
 from lockstep_catalogue import labels
 from lockstep_catalogue.metric import Label, Metric, Stability
 
-_OF_RANK = (labels.CLUSTER, labels.JOB_ID, labels.RANK)
-_OF_NODE = (labels.CLUSTER, labels.JOB_ID, labels.NODE)
+_RANK_LABELS = (labels.CLUSTER, labels.JOB_ID, labels.RANK)
+_NODE_LABELS = (labels.CLUSTER, labels.JOB_ID, labels.NODE)
 _PAGE = "rank page"
 
 
 def _metric(name: str, help_text: str, *by: Label, source: str = _PAGE, **settings: Any) -> Metric:
-    return Metric(name=name, labels=(*_OF_NODE, *by), help=help_text, source=source, **settings)
+    return Metric(name=name, labels=(*_NODE_LABELS, *by), help=help_text, source=source, **settings)
 
 
 # Identity lies in one info series: as labels of each series it would multiply them by every job.
 RANK_INFO = Metric(
     name="lockstep_train_rank_info",
     labels=(
-        *_OF_RANK,
+        *_RANK_LABELS,
         labels.PROJECT,
         labels.NODE,
         labels.LOCAL_RANK,
@@ -40,14 +40,14 @@ RANK_INFO = Metric(
 )
 STEPS = Metric(
     name="lockstep_train_steps_total",
-    labels=_OF_RANK,
+    labels=_RANK_LABELS,
     help="Optimizer steps that the rank has completed, over all attempts.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 PHASE_SECONDS = Metric(
     name="lockstep_train_phase_seconds_total",
-    labels=(*_OF_RANK, labels.PHASE),
+    labels=(*_RANK_LABELS, labels.PHASE),
     help="Seconds of the rank's completed steps by phase; sync lasts from arrival to completion.",
     source=_PAGE,
     stability=Stability.STABLE,
@@ -55,14 +55,14 @@ PHASE_SECONDS = Metric(
 # A time and not an age: it needs no tick of the agent to stay true.
 LAST_PROGRESS = Metric(
     name="lockstep_train_last_progress_timestamp_seconds",
-    labels=_OF_RANK,
+    labels=_RANK_LABELS,
     help="Wall clock at which the rank last entered a phase, its last sign of progress.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 RANK_WAITING = Metric(
     name="lockstep_train_rank_waiting",
-    labels=_OF_RANK,
+    labels=_RANK_LABELS,
     help="1 while the rank waits in synchronisation, else 0; 0 too where the others wait for it.",
     source=_PAGE,
 )
@@ -160,21 +160,21 @@ EXCHANGE = Label(
 
 SYNC_ROUNDS = Metric(
     name="lockstep_train_sync_rounds_total",
-    labels=(*_OF_RANK, EXCHANGE),
+    labels=(*_RANK_LABELS, EXCHANGE),
     help="Times that the rank took over shared parameters; absent where each step averages "
     "gradients.",
     source=_PAGE,
 )
 STALENESS = Metric(
     name="lockstep_train_parameter_staleness_steps",
-    labels=_OF_RANK,
+    labels=_RANK_LABELS,
     help="Updates that the rank's last exchange of parameters found missing: of other ranks, or in "
     "rounds of all its own since the round before.",
     source=_PAGE,
 )
 LAST_SYNC = Metric(
     name="lockstep_train_last_sync_timestamp_seconds",
-    labels=_OF_RANK,
+    labels=_RANK_LABELS,
     help="Wall clock at which the rank last took over shared parameters: their age is the time "
     "since.",
     source=_PAGE,
@@ -306,7 +306,7 @@ TROUBLES = _metric(
 # Metrics that the agent derives from a job's pages: hangs, bus bandwidth, device time. They need no
 # special launcher. All ranks of a node are summed.
 
-PHASE_AT_HANG = Label(
+HANG_PHASE = Label(
     name="hang_phase",
     help="phase that the rank is in; gone when its process has ended",
     values=("init", *labels.STEP_PHASES, "restore", "gone"),
@@ -328,14 +328,14 @@ HANG_FIRST = _metric(
     "lockstep_train_hang_first_seconds",
     "Seconds without progress of the hung rank of the node that stopped first.",
     labels.RANK,
-    PHASE_AT_HANG,
+    HANG_PHASE,
     source="rank page and /proc",
 )
 HANG_MISSING = _metric(
     "lockstep_train_hang_missing_info",
     "Ranks of the node that the others wait for in a hang, always 1; at most eight.",
     labels.RANK,
-    PHASE_AT_HANG,
+    HANG_PHASE,
     source="rank page and /proc",
 )
 BUS_BYTES = _metric(
@@ -368,7 +368,7 @@ LAUNCH_BOUND_STEPS = _metric(
 # has a series here only while it stands out: at most one a node and quantity, or eight ranks that
 # ran out of memory.
 
-PART_OF_MODEL = Label(
+MODEL_PART = Label(
     name="part_of_model",
     help="coordinates, beyond dp, of the ranks that hold the same part; all without any",
 )
@@ -398,12 +398,12 @@ OUT_OF_MEMORY_RANK = _metric(
 FINGERPRINT = _metric(
     "lockstep_train_fingerprint",
     "Fingerprint of a part's parameters and gradients on the node; equal on all replicas.",
-    PART_OF_MODEL,
+    MODEL_PART,
 )
 FINGERPRINT_STEP = _metric(
     "lockstep_train_fingerprint_step",
     "Step at which the node took the fingerprint; only equal steps can be compared.",
-    PART_OF_MODEL,
+    MODEL_PART,
 )
 
 # The parts of a rank's monitor, each of which fails by itself, and the ranks that lack one.

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 Outcome = Literal[
     "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
 ]
-"""What became of a job or of an attempt."""
+"""The end of a job or of an attempt."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 OutcomeOrRunning = Literal[Outcome, "running"]
@@ -37,7 +37,7 @@ GoodputState = Literal[
 ]
 """What allocated time goes into; the states exclude each other and sum to the allocated time."""
 GOODPUT_STATES: tuple[GoodputState, ...] = get_args(GoodputState)
-STATE_BY_PHASE: dict[str, GoodputState] = {
+PHASE_STATES: dict[str, GoodputState] = {
     "init": "startup",
     "data": "data_wait",
     "forward": "productive",
@@ -63,7 +63,7 @@ Clock = Literal["host", "device"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
-"""Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""
+"""The slow part: a rank; a node, stage, replica or expert; the work; nobody."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Severity = Literal[

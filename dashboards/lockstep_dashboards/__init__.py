@@ -1,1 +1,1 @@
-"""What we see: boards for Grafana, made from the catalogue."""
+"""Boards for Grafana and pages without it, made from the catalogue."""

@@ -1,4 +1,4 @@
-"""What a board is opened for: the values of its variables, and a range of time."""
+"""The scope of a board: the values of its variables, and a range of time."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lockstep_records.text.durations import format_time, parse_time
 
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
-_SCRAPES_IN_A_RATE = 4
+_RATE_SCRAPES = 4
 _MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
 
@@ -63,7 +63,7 @@ class Scope:
         step, scrape = self.step_seconds, self.scrape_seconds
         seconds = math.ceil(self.range_seconds)
         return {
-            "__rate_interval": f"{math.ceil(max(step + scrape, _SCRAPES_IN_A_RATE * scrape))}s",
+            "__rate_interval": f"{math.ceil(max(step + scrape, _RATE_SCRAPES * scrape))}s",
             "__interval": f"{math.ceil(step)}s",
             "__interval_ms": f"{math.ceil(step * 1000)}",
             "__range": f"{seconds}s",

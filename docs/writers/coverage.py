@@ -21,7 +21,7 @@ at most. Deadlines run from the fault to the notification, and follow from the s
 5 s, for which they are required, and at the declared one.
 """
 _MOST_PANELS = 3
-_AT_SECONDS = 5
+_QUICK_SECONDS = 5
 
 
 def alerts_of(measure: Measure, spec: Spec) -> list[str]:
@@ -107,9 +107,9 @@ def deadlines(alert: str, spec: Spec) -> int:
 
 
 def _deadlines(spec: Spec) -> list[str]:
-    quick = read_spec(spec_path(), Duration(spelled(_AT_SECONDS)))
+    quick = read_spec(spec_path(), Duration(spelled(_QUICK_SECONDS)))
     declared = spelled(spec.windows.scrape_seconds)
-    head = ("id", "alert", "required", f"at {_AT_SECONDS}s", f"at {declared}", "met")
+    head = ("id", "alert", "required", f"at {_QUICK_SECONDS}s", f"at {declared}", "met")
     lines = ["## Deadlines\n", _row(*head), _row(*["---"] * len(head))]
     for failure in FAILURES:
         for alert, required in failure.deadlines.items():

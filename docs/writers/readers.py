@@ -19,7 +19,7 @@ _CONSTANT = re.compile(r"\b[a-z_]+\.[A-Z][A-Z0-9_]+\b")
 # Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
 # a counter has alerts.
 _SLOTH_LEVEL = "slo"
-_FOR_OTHERS = (recorded.COUNTER_TOTAL, recorded.COUNTER_BAD, recorded.SLO_INFO)
+_PUBLIC_SERIES = (recorded.COUNTER_TOTAL, recorded.COUNTER_BAD, recorded.SLO_INFO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,6 @@ def unread_records() -> list[Recorded]:
     return [
         each
         for each in RECORDED
-        if each not in _FOR_OTHERS and each.level != _SLOTH_LEVEL
+        if each not in _PUBLIC_SERIES and each.level != _SLOTH_LEVEL
         if not rules_of(each) and not panels_of((each,))
     ]

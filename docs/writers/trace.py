@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from lockstep_catalogue import METRIC_BY_NAME, RECORDED, Metric
+from lockstep_catalogue import METRICS_NAMED, RECORDED, Metric
 from writers.readers import constant_of, panels_of, report_names, rules_of
 
 _ROOT = Path(__file__).parents[2]
@@ -41,9 +41,9 @@ def trace(metric: Metric) -> Iterator[tuple[str, list[str]]]:
 
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name not in METRIC_BY_NAME:
-        close = ", ".join(get_close_matches(name, METRIC_BY_NAME))
+    if name not in METRICS_NAMED:
+        close = ", ".join(get_close_matches(name, METRICS_NAMED))
         sys.exit(f"METRIC={name} is not in the catalogue; {close and f'near it: {close}'}")
-    for heading, places in trace(METRIC_BY_NAME[name]):
+    for heading, places in trace(METRICS_NAMED[name]):
         if places:
             sys.stdout.write(f"{heading}\n" + "".join(f"  {each}\n" for each in places))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_catalogue import METRIC_BY_NAME, RECORDED
+from lockstep_catalogue import METRICS_NAMED, RECORDED
 
 REPOSITORY = Path(__file__).parents[2]
 FRONT = sorted(REPOSITORY.glob("*.md"))
@@ -75,7 +75,7 @@ def test_every_file_that_a_page_names_is_in_the_tree() -> None:
 
 def test_every_metric_that_a_page_names_is_declared() -> None:
     packages = {path.name for path in REPOSITORY.glob("*/lockstep_*")}
-    declared = {*METRIC_BY_NAME, *(series.name for series in RECORDED), *packages}
+    declared = {*METRICS_NAMED, *(series.name for series in RECORDED), *packages}
     undeclared = [
         (by_path(page), name)
         for page in PAGES

@@ -10,8 +10,8 @@ import pytest
 from writers.metrics import render
 
 from lockstep_catalogue import (
-    METRIC_BY_NAME,
     METRICS,
+    METRICS_NAMED,
     RECORDED,
     Kind,
     Label,
@@ -22,7 +22,7 @@ from lockstep_catalogue import (
 )
 from lockstep_catalogue.training import RANK_METRICS, STEP_SECONDS, STEPS
 
-MAX_SERIES_OF_A_RANK = 12
+MAX_RANK_SERIES = 12
 FORBIDDEN_LABELS = {"job", "instance", "user", "path", "step", "loss"}
 ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 
@@ -78,7 +78,7 @@ def test_a_metric_has_a_help_sentence_a_source_and_no_label_twice() -> None:
 
 
 def test_no_name_is_declared_twice() -> None:
-    assert len(METRIC_BY_NAME) == len(METRICS)
+    assert len(METRICS_NAMED) == len(METRICS)
     assert len({series.name for series in ALL}) == len(ALL)
 
 
@@ -93,7 +93,7 @@ def test_a_rank_costs_at_most_twelve_series() -> None:
         prod(len(label.values) for label in metric.labels if label.values)
         for metric in RANK_METRICS
     )
-    assert series <= MAX_SERIES_OF_A_RANK
+    assert series <= MAX_RANK_SERIES
 
 
 @pytest.mark.parametrize("name", ["lockstep_steps_total", "steps_total", "lockstep_train_X_total"])

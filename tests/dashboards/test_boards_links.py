@@ -17,7 +17,7 @@ from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from .board_answers import answer, panels_of
 
 REPOSITORY = Path(__file__).parents[2]
-BY_UID = {board.uid: board for board in BOARDS.values()}
+UID_BOARDS = {board.uid: board for board in BOARDS.values()}
 RUNBOOKS = sorted((REPOSITORY / "alerts" / "runbooks").glob("*.md"))
 PAGES = [*RUNBOOKS, *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
 KINDS = "job|node|fabric|executive|on-call|monitor"
@@ -40,7 +40,7 @@ def test_every_row_that_a_page_names_is_on_its_board() -> None:
         f"{path.name}: {uid}, {row}"
         for path in PAGES
         for uid, row in rows_named(path.read_text(encoding="utf-8"))
-        if row not in {each.title for each in BY_UID[uid].rows}
+        if row not in {each.title for each in UID_BOARDS[uid].rows}
     ]
     assert missing == []
 
@@ -49,7 +49,7 @@ def find_faults(text: str) -> list[str]:
     """What is wrong with the boards that a runbook names."""
     section = text.partition("## Dashboards\n")[2].partition("\n## ")[0]
     uids = set(re.findall(rf"lockstep-(?:{KINDS})\b", text))
-    faults = [f"no board {uid}" for uid in sorted(uids - BY_UID.keys())]
+    faults = [f"no board {uid}" for uid in sorted(uids - UID_BOARDS.keys())]
     return faults if section.strip() and "None yet" not in section else ["no section", *faults]
 
 
@@ -59,13 +59,13 @@ def test_a_runbook_names_its_boards_and_each_exists() -> None:
 
 
 def test_alerts_link_to_the_board_of_the_job_with_its_variables() -> None:
-    names = {variable.name for variable in BY_UID["lockstep-job"].variables}
+    names = {variable.name for variable in UID_BOARDS["lockstep-job"].variables}
     for path in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml"):
         for address in re.findall(r"/d/\S+", path.read_text(encoding="utf-8")):
             uid = address.removeprefix("/d/").partition("?")[0]
-            assert uid in BY_UID, address
+            assert uid in UID_BOARDS, address
             used = re.findall(r"var-(\w+)=", address)
-            assert set(used) <= {variable.name for variable in BY_UID[uid].variables} | names
+            assert set(used) <= {variable.name for variable in UID_BOARDS[uid].variables} | names
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
@@ -87,7 +87,7 @@ def test_links_of_panels_lead_to_boards_and_carry_time_and_variables(board: Boar
                 assert (variable["type"], variable["query"][:7]) == ("textbox", "http://")
                 continue
             parts = urlsplit(link["url"])
-            target = BY_UID[parts.path.removeprefix("/d/")]
+            target = UID_BOARDS[parts.path.removeprefix("/d/")]
             assert "${__url_time_range}" in parts.query
             assert "${cluster:queryparam}" in parts.query
             chosen = {x.removeprefix("var-") for x in parse_qs(parts.query) if x[:4] == "var-"}
@@ -133,7 +133,7 @@ def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:
     alerts = {name for name in shipped_alerts() if name != "TrainWatchdog"}
     assert alerts == ALERT_BOARDS.keys()
     for name, where in ALERT_BOARDS.items():
-        board = BY_UID[where.board]
+        board = UID_BOARDS[where.board]
         assert where.row in {row.title for row in board.rows}, name
         names = {variable.label.name for variable in board.variables}
         assert {label.name for label in where.labels} <= names, name
@@ -146,7 +146,7 @@ def test_the_address_of_an_alert_has_base_time_labels_and_row() -> None:
         "&var-cluster={{ urlquery $labels.cluster }}&var-job_id={{ urlquery $labels.job_id }}"
         "#checkpoints"
     )
-    page = board_page(answer(BY_UID["lockstep-job"]), PageOptions(address=""))
+    page = board_page(answer(UID_BOARDS["lockstep-job"]), PageOptions(address=""))
     assert '<section id="checkpoints">' in page
 
 
@@ -164,7 +164,7 @@ def test_limits_on_boards_are_those_of_the_rules() -> None:
     page_at = declared("TrainStragglerRank", "above_ratio")
     ticket_at = declared("TrainStragglerRankSlight", "above_ratio")
     [objective] = [x for x in CONDITIONS["objectives"] if x["slo"] == "throughput"]
-    panels = {panel.title: panel for panel in BY_UID["lockstep-job"].panels}
+    panels = {panel.title: panel for panel in UID_BOARDS["lockstep-job"].panels}
     limits = [each.at for each in panels["Lateness as a share of the step"].thresholds]
     assert limits == [None, ticket_at, page_at]
     assert panels["Lateness, ranks by time"].maximum == page_at
@@ -178,7 +178,10 @@ def test_limits_on_boards_are_those_of_the_rules() -> None:
 
 def test_alerts_that_boards_name_are_shipped() -> None:
     texts = [
-        query.expression for board in BY_UID.values() for x in board.panels for query in x.queries
+        query.expression
+        for board in UID_BOARDS.values()
+        for x in board.panels
+        for query in x.queries
     ]
     named = {
         name

@@ -9,7 +9,7 @@ from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from .board_answers import answer, board_of, panel
 from .fake_prometheus import FakePrometheus
 
-UNIT_OF_A_SERIES = {
+SERIES_UNIT = {
     "matcher": {"id": "byName", "options": "b"},
     "properties": [{"id": "unit", "value": "bytes"}],
 }
@@ -47,7 +47,7 @@ def config(**defaults: Any) -> dict[str, Any]:
             "it reduces its series to 'mean'",
         ),
         (
-            panel("timeseries", {}, fieldConfig={"overrides": [UNIT_OF_A_SERIES]}),
+            panel("timeseries", {}, fieldConfig={"overrides": [SERIES_UNIT]}),
             "it overrides 'unit' of single series",
         ),
     ],

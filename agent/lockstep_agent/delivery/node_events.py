@@ -19,7 +19,7 @@ from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import incidents as metrics
-from lockstep_catalogue.incidents import XID_BY_NUMBER
+from lockstep_catalogue.incidents import XID_TABLE
 from lockstep_records.events.event import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 
@@ -190,7 +190,7 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     name, labels, text = incident["metric"], incident["labels"], incident["text"][:400]
     if name == metrics.GPU_XID_INCIDENTS.name:
         address, _, number = labels.values()
-        xid = XID_BY_NUMBER.get(int(number))
+        xid = XID_TABLE.get(int(number))
         words = f"Xid{number} {xid.name if xid else 'of the driver'}"
         return _Sign(name="xid", detail=words, address=address)
     if name == metrics.NVSWITCH_INCIDENTS.name:

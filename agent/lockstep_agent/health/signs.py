@@ -198,7 +198,7 @@ def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Ite
         most_seen: most GPUs that the driver has reported since the start.
     """
     # A driver that hangs reports no GPUs: a verdict on their number would be a second, wrong one.
-    if facts.is_set(agent.LANE_STALLED, "driver"):
+    if facts.is_set(agent.WORKER_STALLED, "driver"):
         yield Sign(NODE_HEALTH, (), FAILED, "driver_hung")
         return
     if facts.is_set(agent.DRIVER_RELEASED):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from lockstep_catalogue import Metric
 from lockstep_catalogue import incidents as metrics
-from lockstep_catalogue.incidents import XID_BY_NUMBER
+from lockstep_catalogue.incidents import XID_TABLE
 from lockstep_records.text.printable import printable
 
 # Xid lines have no function digit, SXid lines have one
@@ -85,7 +85,7 @@ def build_xid(pattern: Pattern, match: Match) -> Finding:
     address, number = pci_address(facts.pop("pci")), str(int(facts.pop("xid", _BUS_LOSS)))
     instance_ids = (facts.pop("gi", ""), facts.pop("ci", ""))
     labels = (address, "/".join(part for part in instance_ids if part), number)
-    xid = XID_BY_NUMBER.get(int(number))
+    xid = XID_TABLE.get(int(number))
     event = event_of(number)
     is_per_process = xid is not None and xid.of_a_process and not event
     pid = facts.get("pid", "") if is_per_process else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep_agent.kernel.finding import Finding, event_of
 from lockstep_agent.sources.logs import Message
-from lockstep_catalogue import METRIC_BY_NAME, Metric
+from lockstep_catalogue import METRICS_NAMED, Metric
 from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
 
 # a log can hold any number of addresses: without a bound a damaged one would fill the memory
@@ -106,7 +106,7 @@ class Incidents:
             KeyError, TypeError, ValueError: the state has another shape.
         """
         for name, labels, number, last in state["counts"]:
-            metric = METRIC_BY_NAME[str(name)]
+            metric = METRICS_NAMED[str(name)]
             values = tuple(map(str, labels))
             if len(values) != len(metric.labels):
                 raise ValueError(f"{name} has other labels now")

@@ -49,7 +49,7 @@ class CollectorWorker:
         self._guards = [Guard(collector) for collector in collectors]
         self._silence, self._stale_seconds, self._clock = silence, stale_seconds, clock
         self._stalled: tuple[Part, ...] = tuple(
-            (Reading(agent.LANE_STALLED, (name,), stalled),) for stalled in (0, 1)
+            (Reading(agent.WORKER_STALLED, (name,), stalled),) for stalled in (0, 1)
         )
         self._latest: list[Part] = [()] * len(self._guards)
         self._due_seconds = [clock()] * len(self._guards)

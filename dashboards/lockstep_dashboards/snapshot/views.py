@@ -1,4 +1,4 @@
-"""What is drawn of a panel's answers: values for a template, or series for the page's script."""
+"""Drawings of panels from their answers: values for a template, or series for the page's script."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

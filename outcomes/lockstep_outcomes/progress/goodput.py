@@ -89,7 +89,7 @@ def _add_open_time(spent: dict[vocabulary.GoodputState, int], page: Page, until_
 
 
 def _state_of(phase: str) -> vocabulary.GoodputState:
-    return vocabulary.STATE_BY_PHASE.get(phase, "unknown")
+    return vocabulary.PHASE_STATES.get(phase, "unknown")
 
 
 def _nanoseconds(seconds: float) -> int:

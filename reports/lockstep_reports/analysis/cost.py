@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.vocabulary import GOODPUT_STATES, STATE_BY_PHASE
+from lockstep_catalogue.vocabulary import GOODPUT_STATES, PHASE_STATES
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.standstills import Standstill
 from lockstep_reports.recording.steps import Steps
@@ -97,7 +97,7 @@ def goodput(
     seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
     for phase in STEP_PHASES:
         total = float(np.nansum(steps.sum_over_columns(steps.phases[phase])))
-        seconds[STATE_BY_PHASE[phase]] += total
+        seconds[PHASE_STATES[phase]] += total
     _move_host_bound(steps, seconds)
     # Nobody waits for itself: the slow ranks are not counted.
     wait = sum(

@@ -52,7 +52,7 @@ def test_a_gpu_whose_calls_hang_is_stale_in_five_seconds_and_comes_back(
     text = until(url, lambda text: line_of(text, power, H100) is None)
     assert time.monotonic() - hung_at < STALE_SECONDS
     assert line_of(text, gpu.GPU_UP.name, H100) == "0.0"
-    assert f'{agent.LANE_STALLED.name}{{worker="gpu0"}} 1.0' in text
+    assert f'{agent.WORKER_STALLED.name}{{worker="gpu0"}} 1.0' in text
     node.set(1, "nvmlDeviceGetPowerUsage", 71000)
     until(url, lambda text: line_of(text, power, A100) == "71.0")
     with httpx.Client() as client:
@@ -100,11 +100,11 @@ def test_a_worker_that_hangs_is_not_waited_for_twice_and_reports_its_age() -> No
     assert not worker.is_hung
     now[0] = 3.1
     assert worker.is_hung
-    assert f'{agent.LANE_STALLED.name}{{worker="slow"}} 1.0' in sampler.sample().text.decode()
+    assert f'{agent.WORKER_STALLED.name}{{worker="slow"}} 1.0' in sampler.sample().text.decode()
     slow.goes_on.set()
     assert worker.wait(30)
     text = sampler.sample().text.decode()
-    assert f'{agent.LANE_STALLED.name}{{worker="slow"}} 0.0' in text
+    assert f'{agent.WORKER_STALLED.name}{{worker="slow"}} 0.0' in text
     assert 'device="eth0"' in text
 
 

@@ -226,7 +226,7 @@ def test_a_gpu_that_was_seen_is_missed_and_so_is_one_that_is_expected() -> None:
 def test_a_driver_that_hangs_is_reported_and_a_released_one_is_not() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
-    hung: Values = {(agent.LANE_STALLED, ("driver",)): 1}
+    hung: Values = {(agent.WORKER_STALLED, ("driver",)): 1}
     assert verdicts(judge, hung) == {"node": ["failed driver_hung"]}
     assert verdicts(judge, {(agent.DRIVER_RELEASED, ()): 1}) == {}
     assert verdicts(Judge(), {(gpu.GPU_COUNT, ("pci",)): 2}) == {"node": ["degraded driver_absent"]}

@@ -214,7 +214,7 @@ def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(
     assert series_of(text, "good") == before
     for line in text.splitlines():
         if line.startswith(
-            (agent_metrics.LANE_STALLED.name, agent_metrics.COLLECTOR_FAILURES.name)
+            (agent_metrics.WORKER_STALLED.name, agent_metrics.COLLECTOR_FAILURES.name)
         ):
             assert line.endswith(" 0.0"), line
     assert value_of(text, agent_metrics.JOBS_SKIPPED.name, 'collector="ranks"') > 0
@@ -266,4 +266,4 @@ def test_thousands_of_files_jobs_and_ranks_cost_their_user_and_nobody_else(share
     )
     assert sum(not line.startswith("#") for line in text.splitlines()) < 13_000
     assert shared.resident_bytes() < MOST_RESIDENT_BYTES
-    assert value_of(text, agent_metrics.LANE_STALLED.name, 'lane="ranks"') == 0
+    assert value_of(text, agent_metrics.WORKER_STALLED.name, 'worker="ranks"') == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.vocabulary import STATE_BY_PHASE
+from lockstep_catalogue.vocabulary import PHASE_STATES
 from lockstep_outcomes.prices.price import Price
 from lockstep_reports.analysis.cost import causes, cost, goodput
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
@@ -93,7 +93,7 @@ def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
     before = goodput(steps, ()).seconds
     after = goodput(replace(steps, phases={**steps.phases, phase: longer}), ()).seconds
     moved = {state: after[state] - before[state] for state in after if state != "unknown"}
-    expected = dict.fromkeys(moved, 0.0) | {STATE_BY_PHASE[phase]: 2.5}
+    expected = dict.fromkeys(moved, 0.0) | {PHASE_STATES[phase]: 2.5}
     assert moved == pytest.approx(expected)
 
 

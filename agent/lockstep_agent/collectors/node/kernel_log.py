@@ -19,7 +19,7 @@ from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as metrics
-from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID_BY_NUMBER
+from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID_TABLE
 
 _QUIET_SECONDS = 300.0
 _LOG_TIMEOUT_SECONDS = 2.0  # for the log to report the same Xid
@@ -165,7 +165,7 @@ class KernelLog:
                 if labels not in counts:
                     yield Reading(metrics.GPU_XID_INCIDENTS, labels, 0)
         for number in sorted({int(labels[2]) for labels in counts}):
-            if xid := XID_BY_NUMBER.get(number):
+            if xid := XID_TABLE.get(number):
                 info = (str(number), xid.kind, xid.severity, xid.remedy)
                 yield Reading(metrics.GPU_XID_INFO, info, 1)
 

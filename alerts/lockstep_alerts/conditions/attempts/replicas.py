@@ -7,7 +7,7 @@ from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.promql import by, names, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-_PART = (*JOB_LABELS, training.PART_OF_MODEL)
+_PART = (*JOB_LABELS, training.MODEL_PART)
 
 
 class ReplicasDiffer(Condition):

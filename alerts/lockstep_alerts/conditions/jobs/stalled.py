@@ -25,7 +25,7 @@ _STEPS, _LONG_STEPS = 20, 1.5
 _BEFORE_TIMEOUT_SECONDS = 390  # collectives give up after ten minutes; people need the rest
 _STEP_REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
-_ELSEWHERE = tuple(phase for phase in training.PHASE_AT_HANG.values if phase != "sync")
+_ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
 
 
 class Stalled(Condition):
@@ -36,7 +36,7 @@ class Stalled(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Seconds without progress of the first rank of each job that hangs."""
         hung_elsewhere = " or ".join(
-            by("group", select(metric, one_of(training.PHASE_AT_HANG, *_ELSEWHERE)), *JOB_LABELS)
+            by("group", select(metric, one_of(training.HANG_PHASE, *_ELSEWHERE)), *JOB_LABELS)
             for metric in (training.HANG_FIRST, training.HANG_MISSING)
         )
         # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
@@ -80,7 +80,7 @@ unless {select_jobs_without_pages()}"""
         return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
 
-_PHASE = training.PHASE_AT_HANG
+_PHASE = training.HANG_PHASE
 _JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _POD = naming_pod("$series.Labels", " (pod ", ")")
 _RANK = (

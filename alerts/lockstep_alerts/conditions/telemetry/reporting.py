@@ -48,7 +48,7 @@ class AgentImpaired(Condition):
         window = self.window.text
         signs = (
             f"{select(agent.COLLECTOR_SUCCESS)} == 0",
-            f"{select(agent.LANE_STALLED)} == 1",
+            f"{select(agent.WORKER_STALLED)} == 1",
             f"{select(agent.PAGES_UNREADABLE)} > 0",
             f"{select(agent.JOBS_CUT, one_of(agent.BOUND, *agent.LISTING_BOUNDS))} > 0",
             f"{increase(agent.JOBS_SKIPPED, window)} > 0",

@@ -41,7 +41,7 @@ def agent_impaired(condition: AgentImpaired, timing: Timing) -> list[Case]:
     machine = {"cluster": "c1", "node": "n1"}
     lasting = timing.fires_by_seconds
     fails = sample_node(agent.COLLECTOR_SUCCESS, timing.steps_up(0, 1), collector="nvml")
-    hangs = sample_node(agent.LANE_STALLED, timing.steps_up(1), worker="driver")
+    hangs = sample_node(agent.WORKER_STALLED, timing.steps_up(1), worker="driver")
     fills = sample_node(agent.EVENTS_SPOOL_RATIO, timing.steps_up((1 + condition.spool_ratio) / 2))
     cuts = sample_node(agent.JOBS_CUT, timing.steps_up(1), bound="jobs")
     skips = sample_node(agent.JOBS_SKIPPED, growing(Stretch(lasting, 0.1)), collector="ranks")

@@ -18,18 +18,16 @@ import click
 import uvicorn
 
 from lockstep_ledger.merge.settlement import SettleTimeouts
-from lockstep_ledger.store.checkpoint import checkpoint_beside
-from lockstep_ledger.store.database import StoreError, open_store, writer_lock
+from lockstep_ledger.store.database import StoreError, checkpoint_beside, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
 from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import LOG_NAME
 from lockstep_ledger.web.app import Application, Limits, Parts
-from lockstep_ledger.web.connections import KEEP_ALIVE_SECONDS, Connections
 from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
 from lockstep_ledger.web.group_commit import GroupCommit
-from lockstep_ledger.web.server import BoundedServer
+from lockstep_ledger.web.middleware import LOG_NAME
+from lockstep_ledger.web.server import KEEP_ALIVE_SECONDS, BoundedServer, Connections
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card
 

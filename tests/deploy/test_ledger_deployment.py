@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lockstep_ledger.commands.serve import serve
-from lockstep_ledger.web.access import OPEN_TO_ALL
+from lockstep_ledger.web.middleware import OPEN_TO_ALL
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCUMENTS = {

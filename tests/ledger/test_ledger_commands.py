@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_ledger import program
 from lockstep_ledger.command import ledger
-from lockstep_ledger.review import parse_week
+from lockstep_ledger.commands.review import parse_week
 
 from .stories import Story
 

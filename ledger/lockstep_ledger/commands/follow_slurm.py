@@ -18,7 +18,7 @@ from lockstep_ledger.commands.import_events import (
     poster,
     warn,
 )
-from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed, list_partitions
+from lockstep_ledger.importers.sacct import Selection, SlurmFeed, list_partitions
 from lockstep_ledger.options import follow_options
 from lockstep_records.text.durations import parse_duration
 

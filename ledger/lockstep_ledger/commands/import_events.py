@@ -5,9 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 import click
@@ -15,7 +16,8 @@ import httpx
 from sqlalchemy import Engine
 
 from lockstep_cli.options import bad_input, timezone_option
-from lockstep_ledger.importers.files import SOURCES, Source, read_documents
+from lockstep_ledger.importers.mlperf import read_mlperf
+from lockstep_ledger.importers.sacct import read_sacct
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, LABEL_VALUE, store_option
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
@@ -25,7 +27,51 @@ from lockstep_ledger.tables import print_table
 from lockstep_records.file_access.token_files import read_token
 from lockstep_records.text.printable import printable
 
+Source = Literal["events", "sacct", "logs"]
+SOURCES: tuple[Source, ...] = get_args(Source)
 Document = dict[str, Any]
+
+
+def read_documents(
+    source: Source,
+    files: Iterable[Path],
+    *,
+    zone: tzinfo,
+    warn: Callable[[str], None],
+) -> Iterator[Document]:
+    """The events of files of a source, as documents for a delivery; sacct's times are in ``zone``.
+
+    Raises:
+        ValueError: a file is none of the source; the text names it.
+    """
+    for path in files:
+        if source == "events":
+            yield from _read_lines(path)
+            continue
+        try:
+            with path.open("rb") as file:
+                is_table = source == "sacct"
+                events = read_sacct(file, zone=zone, warn=warn) if is_table else read_mlperf(path)
+                for event in events:
+                    yield event.document()
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def _read_lines(path: Path) -> Iterator[Document]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                document = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"{path} line {number} is not JSON; give one event a line"
+                ) from error
+            yield document
+
+
 Send = Callable[[bytes], Document]
 """Takes the body of a delivery and gives its answer."""
 _BATCH = 500

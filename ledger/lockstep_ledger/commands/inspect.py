@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCOMES
 from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.options import json_option, store_option
-from lockstep_ledger.store import letters, queries
+from lockstep_ledger.store import dead_letters as letters
+from lockstep_ledger.store import queries
 from lockstep_ledger.store.database import StoreError, disposing, open_store
 from lockstep_ledger.tables import expectation_rows, money, print_json, print_table
 from lockstep_records.text.durations import format_time

@@ -13,7 +13,7 @@ from lockstep_cli.options import bad_input
 from lockstep_ledger.commands import import_events
 from lockstep_ledger.ingest.document import VERSION, DeliveryError
 from lockstep_ledger.options import store_option
-from lockstep_ledger.store import letters
+from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.database import disposing, open_store
 from lockstep_records.delivery.spool_database import requeue
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Never
 
 from lockstep_ledger.ingest.feeds import FeedReport, read_report
-from lockstep_ledger.merge.event import body_of
+from lockstep_ledger.merge.precedence import body_of
 from lockstep_records.events.bounds import EventError, is_printable
 from lockstep_records.events.event import Event, check_event
 from lockstep_records.events.kinds import LAST_TIME

@@ -19,6 +19,12 @@ STRUCTURAL = frozenset({
     "job_preempted", "resources_released", "job_finished", "job_requeued", "node_event", SETTLED,
 })  # fmt: skip
 """Kinds after which a record is derived from its spans anew; others only let a run grow."""
+_STATED_NUMBERS = {
+    "world_size": "world_size", "expected_nodes": "num_nodes", "gpus": "num_gpus",
+    "deadline": "deadline_time", "price_per_gpu_hour": "price_per_gpu_hour",
+    "declared_tokens": "declared_tokens",
+}  # fmt: skip
+"""Fields of a record by what a job states."""
 _NEVER = Verdict(failure_class="unknown", cause="never_started")
 
 
@@ -112,11 +118,14 @@ class Derivation:
     def _describe(self, record: Record) -> None:
         facts = self._facts
         for name in ("project", "queue", "job_class", "user", "name", "gpu_model", "currency"):
-            setattr(record, name, facts.word(name) or "")
-        record.world_size, record.expected_nodes = facts.word("world_size"), facts.word("num_nodes")
-        record.gpus, record.deadline = facts.word("num_gpus"), facts.word("deadline_time")
-        record.price_per_gpu_hour = facts.word("price_per_gpu_hour")
-        record.declared_tokens = facts.word("declared_tokens")
+            setattr(record, name, facts.value(name) or "")
+        record.world_size, record.expected_nodes = (
+            facts.value("world_size"),
+            facts.value("num_nodes"),
+        )
+        record.gpus, record.deadline = facts.value("num_gpus"), facts.value("deadline_time")
+        record.price_per_gpu_hour = facts.value("price_per_gpu_hour")
+        record.declared_tokens = facts.value("declared_tokens")
         submitted = [time for time in facts.submitted if time is not None]
         record.submitted = min(submitted, default=None)
         started = [run.begin for run in self.runs if run.has_start]
@@ -243,7 +252,7 @@ class Derivation:
             for name in COMPARED
             if facts.scheduler.get(name)
             for _, value in facts.launchers.get(name, ())
-            if value != facts.word(name)
+            if value != facts.value(name)
         }
         for index, run in enumerate(self.runs):
             verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None

@@ -5,28 +5,35 @@ from typing import Any
 import msgspec
 
 from lockstep_ledger.merge.counted import Booked
-from lockstep_ledger.merge.event import Order, order_of
-from lockstep_ledger.merge.precedence import NUMBERS, OF_A_RUN, SCHEDULER, SETTLED, TEXTS
+from lockstep_ledger.merge.precedence import (
+    NUMBERS,
+    RUN_FIELDS,
+    SCHEDULER,
+    SETTLED,
+    TEXTS,
+    Order,
+    order_of,
+)
 from lockstep_records.events.event import Event
 
-Word = tuple[Order, Any]
+Claim = tuple[Order, Any]
 _STATING = frozenset({"job_submitted", "job_started"})
 _WHOLE = frozenset({"num_nodes", "world_size"})
 _MAX_VALUES = 20
 
 
 class Preemption(msgspec.Struct, array_like=True):
-    """A word that the job's resources are taken."""
+    """A scheduler's statement that it preempted the job."""
 
     time: float
     lost_gpu_seconds: float | None
 
 
-class Settlement(msgspec.Struct, array_like=True):
-    """The ledger's word that it waits no longer for the run that begins at a time.
+class SettledRun(msgspec.Struct, array_like=True):
+    """A run that the ledger waits for no longer.
 
     Attributes:
-        run_begin: None where it ends the waiting in the queue.
+        run_begin: begin of the run; None where it ends the waiting in the queue.
         time: of the ledger's clock.
     """
 
@@ -42,8 +49,8 @@ class JobFacts(msgspec.Struct):
         aliases: other names of it.
         instances: name of the Slurm that its number is of, by node, where that is not the job's.
         owner: user id of the first who sent events of it from a node; None where nobody has.
-        scheduler: its words by field, the newest last; those of a run are all there.
-        launchers: different words by field, each with its first event.
+        scheduler: its claims by field, the newest last; those of a run are all there.
+        launchers: different claims by field, each with its first event.
         submitted: earliest submission by the scheduler and by others.
         requeued: newest requeue.
         requeue_waits: newest requeue by the scheduler without a start or end after it.
@@ -60,13 +67,13 @@ class JobFacts(msgspec.Struct):
     aliases: list[str] = []
     instances: dict[str, str] = {}
     owner: int | None = None
-    scheduler: dict[str, list[Word]] = {}
-    launchers: dict[str, list[Word]] = {}
+    scheduler: dict[str, list[Claim]] = {}
+    launchers: dict[str, list[Claim]] = {}
     submitted: list[float | None] = msgspec.field(default_factory=lambda: [None, None])
     requeued: float | None = None
     requeue_waits: float | None = None
     preemptions: list[Preemption] = []
-    settlements: list[Settlement] = []
+    settlements: list[SettledRun] = []
     heard: float = 0.0
     received: float = 0.0
     counts: dict[str, int] = {}
@@ -77,7 +84,7 @@ class JobFacts(msgspec.Struct):
         """Adds what an event states."""
         if event.kind == SETTLED:
             begin = event.fields.get("run_begin", event.time)
-            self.settlements.append(Settlement(begin, event.time))
+            self.settlements.append(SettledRun(begin, event.time))
             self.settlements = sorted(self.settlements, key=lambda each: each.time)[-_MAX_VALUES:]
             return
         self.heard = max(self.heard, event.time)
@@ -93,23 +100,23 @@ class JobFacts(msgspec.Struct):
             self.preemptions.append(Preemption(event.time, lost))
             self.preemptions.sort(key=lambda each: each.time)
 
-    def word(self, name: str) -> Any:
-        """The scheduler's newest word, else the first of a launcher; None where nobody says."""
-        if words := self.scheduler.get(name):
-            return words[-1][1]
-        words = self.launchers.get(name)
-        return min(words)[1] if words else None
+    def value(self, name: str) -> Any:
+        """The scheduler's newest value, else the first of a launcher; None where nobody says."""
+        if claims := self.scheduler.get(name):
+            return claims[-1][1]
+        claims = self.launchers.get(name)
+        return min(claims)[1] if claims else None
 
-    def scheduler_word(self, name: str, latest: float | None) -> Any:
-        """The scheduler's newest word that is not later than a time; None where it has none."""
-        words = self.scheduler.get(name, ())
-        stated = [word for (time, *_), word in words if latest is None or time <= latest]
+    def scheduler_value(self, name: str, latest: float | None) -> Any:
+        """The scheduler's newest value that is not later than a time; None where it has none."""
+        claims = self.scheduler.get(name, ())
+        stated = [value for (time, *_), value in claims if latest is None or time <= latest]
         return stated[-1] if stated else None
 
     @property
     def gpus_of_node(self) -> float | None:
         """GPUs of a node where all have equally many; None where nobody says."""
-        gpus, nodes = self.word("num_gpus"), self.word("num_nodes")
+        gpus, nodes = self.value("num_gpus"), self.value("num_nodes")
         return gpus / nodes if gpus is not None and nodes else None
 
     @property
@@ -142,14 +149,14 @@ class JobFacts(msgspec.Struct):
             value = int(value) if name in _WHOLE else value
             self._state(name, (order_of(event), value), is_scheduler=is_scheduler)
 
-    def _state(self, name: str, word: Word, *, is_scheduler: bool) -> None:
+    def _state(self, name: str, claim: Claim, *, is_scheduler: bool) -> None:
         if is_scheduler:
-            words = sorted([*self.scheduler.get(name, ()), word])
-            self.scheduler[name] = words if name in OF_A_RUN else words[-1:]
+            claims = sorted([*self.scheduler.get(name, ()), claim])
+            self.scheduler[name] = claims if name in RUN_FIELDS else claims[-1:]
             return
-        words = self.launchers.setdefault(name, [])
-        position = next((i for i, (_, value) in enumerate(words) if value == word[1]), None)
+        claims = self.launchers.setdefault(name, [])
+        position = next((i for i, (_, value) in enumerate(claims) if value == claim[1]), None)
         if position is not None:
-            words[position] = min(words[position], word)
-        elif len(words) < _MAX_VALUES:
-            words.append(word)
+            claims[position] = min(claims[position], claim)
+        elif len(claims) < _MAX_VALUES:
+            claims.append(claim)

@@ -41,7 +41,7 @@ def gpus_of(run: Run, facts: JobFacts) -> float:
     """GPUs that a run holds at its end."""
     if run.spans:
         return sum(span.find_gpus(facts.gpus_of_node) for span in run.newest)
-    return facts.scheduler_word("num_gpus", run.scheduler_end) or 0.0
+    return facts.scheduler_value("num_gpus", run.scheduler_end) or 0.0
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
@@ -78,5 +78,5 @@ def _granted(run: Run, facts: JobFacts) -> float | None:
     if run.parts:
         ends = [(part, span.end if part.end is None else part.end) for part in run.parts]
         return sum(max(0.0, end - p.begin) * (p.gpus_started or 0.0) for p, end in ends)
-    gpus = None if run.has_parts else facts.scheduler_word("num_gpus", span.end)
+    gpus = None if run.has_parts else facts.scheduler_value("num_gpus", span.end)
     return None if gpus is None else float((span.end - span.begin) * gpus)

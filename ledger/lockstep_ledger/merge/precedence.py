@@ -11,6 +11,12 @@ outcome, class, cause, ranks              evidence of the nodes scheduler, as be
 ========================================== ===================== =====================
 """
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep_records.events.event import Event
+
 SCHEDULER = ""
 """The node of a scheduler's word on the whole job."""
 FROM_PAGES = "pages"
@@ -29,7 +35,7 @@ NUMBERS = (
     "num_nodes", "num_gpus", "world_size", "price_per_gpu_hour", "deadline_time", "declared_tokens",
 )  # fmt: skip
 """What ``job_submitted`` and ``job_started`` state of the whole job."""
-OF_A_RUN = frozenset({"num_nodes", "num_gpus"})
+RUN_FIELDS = frozenset({"num_nodes", "num_gpus"})
 """Words that may be others in each run."""
 COMPARED = (*TEXTS[:6], "num_nodes", "num_gpus")
 """Words that are kept as disagreements where scheduler and launchers differ."""
@@ -54,3 +60,25 @@ any other                                    none
 def rank_of(kind: str) -> int:
     """Place of a kind among events of one time and attempt: starts, all others, ends."""
     return _RANKS.get(kind, len(_FIRST_KINDS))
+
+
+Order = tuple[float, int, int, str]
+"""Time, attempt, rank of the kind, and id: by it events are placed, whatever order they come in."""
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def order_of(event: Event) -> Order:
+    """Its place among all events."""
+    return event.time, event.attempt, rank_of(event.kind), event.id
+
+
+def body_of(event: Event) -> str:
+    """What the columns of the store do not hold, as JSON."""
+    launcher = {} if event.launcher is None else {"launcher": event.launcher}
+    return _encode({"fields": event.fields, **launcher, **event.extra})
+
+
+def machine_of(source: str, body: Mapping[str, Any]) -> str:
+    """The node of a stored event, without the launcher that its body names."""
+    launcher = body.get("launcher")
+    return source.removesuffix(f"/{launcher}") if launcher else source

@@ -74,10 +74,10 @@ class Run:
 
     def num_nodes(self, facts: JobFacts) -> int | None:
         """Nodes that it needs; None where nobody says."""
-        stated = facts.scheduler_word("num_nodes", self.scheduler_end)
+        stated = facts.scheduler_value("num_nodes", self.scheduler_end)
         own = (span.num_nodes for span in self.spans if span.num_nodes is not None)
         stated = next(own, None) if stated is None else stated
-        return facts.word("num_nodes") if stated is None else stated
+        return facts.value("num_nodes") if stated is None else stated
 
     def close(self) -> "Run":
         """Fills in what follows from its spans."""
@@ -120,7 +120,7 @@ def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Sp
         # Words of one scheduler need no slack among each other.
         earlier = [run for run in granted if run.scheduler and run.scheduler.begin <= span.begin]
         (earlier or granted[:1])[-1].parts.append(span)
-    own = _gather(orphans, facts.word("num_nodes") or 1)
+    own = _gather(orphans, facts.value("num_nodes") or 1)
     lone = [span for span in scheduler if not span.has_start]
     in_queue = [Run(scheduler=span) for span in lone if not _attach(span, own)]
     runs = sorted((run.close() for run in (*granted, *own, *in_queue)), key=attrgetter("begin"))

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from lockstep_ledger.merge.event import Order
 from lockstep_ledger.merge.plausible import MAX_EARLY_SECONDS
+from lockstep_ledger.merge.precedence import Order
 
 PART_PREFIX = "\n"
 """Begins the name under which a part of an allocation has its spans; no node has it in its own."""

@@ -1,7 +1,9 @@
 """Opens the store: SQLite by path, PostgreSQL by its address; migrates it and locks it."""
 
 import fcntl
+import logging
 import os
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -23,7 +25,7 @@ from lockstep_records.text.secret_patterns import mask_secrets
 
 _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536
-# Of 4 KiB; a thread of its own moves them into the file before a commit has to (checkpoint.py).
+# Of 4 KiB; a thread of its own moves them into the file before a commit has to.
 _WAL_PAGES = 16_384
 # Any numbers; they name the leader, and who migrates, among the advisory locks of PostgreSQL.
 WRITER_LOCK, _MIGRATION_LOCK = 0x4C4F434B, 0x4C4F434C
@@ -253,3 +255,42 @@ def writer_lock(engine: Engine) -> Iterator[None]:
             raise _refusal(engine)
         connection.commit()
         yield
+
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.25
+
+
+@contextmanager
+def checkpoint_beside(engine: Engine) -> Iterator[None]:
+    """Copies what was committed into the file during the block, four times a second at most.
+
+    A commit does the rest itself once the log has its full length; then little is left to copy.
+    With PostgreSQL there is nothing to do.
+    """
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_copy, args=(engine, stop), name="checkpoints", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _copy(engine: Engine, stop: threading.Event) -> None:
+    wal, last_write_ns = Path(f"{engine.url.database}-wal"), 0
+    while not stop.wait(_TICK_SECONDS):
+        try:
+            write_ns = wal.stat().st_mtime_ns
+            if write_ns != last_write_ns:
+                last_write_ns = write_ns
+                with engine.connect() as connection:
+                    connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
+        except (OSError, SQLAlchemyError) as error:
+            # The commits do it themselves then, a little more slowly.
+            _log.warning("checkpoint=failed reason=%r", str(error).partition("\n")[0])
+            return

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
-from lockstep_ledger.store import letters
+from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.tables import inbox
 from lockstep_ledger.store.transaction import Submission
 from lockstep_records.events.event import Event

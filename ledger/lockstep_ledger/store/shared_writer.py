@@ -20,10 +20,9 @@ from lockstep_ledger.store import inbox
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import WRITER_LOCK, connect_arguments
 from lockstep_ledger.store.isolation import write_isolated
-from lockstep_ledger.store.retention import Retention
+from lockstep_ledger.store.retention import Retention, Upkeep
 from lockstep_ledger.store.tables import counter_bases
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.upkeep import Upkeep
 from lockstep_ledger.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)

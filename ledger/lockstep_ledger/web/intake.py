@@ -16,9 +16,9 @@ from lockstep_ledger.ingest.document import (
 )
 from lockstep_ledger.ingest.feeds import Feeds
 from lockstep_ledger.store.transaction import Submission, letter_of
-from lockstep_ledger.web.access import client_of
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
+from lockstep_ledger.web.middleware import client_of
 from lockstep_records.events.event import Event
 
 _MAX_LETTER_CHARACTERS = 4096

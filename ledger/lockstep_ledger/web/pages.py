@@ -17,7 +17,7 @@ from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.tables import money
 from lockstep_ledger.web import api
-from lockstep_ledger.web.bills import BillsApi, read_parameters
+from lockstep_ledger.web.api import BillsApi, read_parameters
 from lockstep_records.text.durations import format_duration, format_time
 
 _MINUTE_SECONDS = 60.0

@@ -33,7 +33,7 @@ from starlette.testclient import TestClient
 
 from lockstep_catalogue.ledger import COST
 from lockstep_dashboards.layout import FOLDER as LAYOUTS
-from lockstep_ledger.review import parse_week, weekly_review
+from lockstep_ledger.commands.review import parse_week, weekly_review
 from lockstep_ledger.web.app import Parts
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card

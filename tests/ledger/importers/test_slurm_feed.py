@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_ledger.importers.slurm_feed import Selection, SlurmFeed
+from lockstep_ledger.importers.sacct import Selection, SlurmFeed
 from lockstep_records.events.event import Event
 
 HEADER = (

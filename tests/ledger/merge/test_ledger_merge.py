@@ -32,7 +32,7 @@ def test_a_job_that_only_a_scheduler_reports_has_its_gpu_time() -> None:
     story.add("job_started", None, num_gpus=16, price_per_gpu_hour=2.0).after(3600)
     replay = Replay(story.add("job_finished", None, outcome="time_limit", failure_class="user"))
     assert replay.job.gpu_seconds == 16 * 3600
-    assert replay.job.cost == 32.0
+    assert replay.job.costs == {"": 32.0}
     assert replay.totals[f"{counted.QUEUE_WAIT.name}_sum",] == 30.0
 
 

@@ -9,9 +9,8 @@ from sqlalchemy import Engine, insert, inspect, select, text
 
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.retention import Retention
+from lockstep_ledger.store.retention import Retention, Upkeep, roll_up
 from lockstep_ledger.store.tables import events, jobs, slo_events, slo_rollups
-from lockstep_ledger.store.upkeep import Upkeep, roll_up
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
 

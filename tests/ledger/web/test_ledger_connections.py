@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from lockstep_ledger.web.connections import (
+from lockstep_ledger.web.server import (
     ANSWER_SECONDS,
     BODY_SECONDS,
     HEAD_SECONDS,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_ledger.web.connections import HEAD_SECONDS
+from lockstep_ledger.web.server import HEAD_SECONDS
 
 from ..service import LedgerProcess, ledger_process
 from ..stories import Story, delivery

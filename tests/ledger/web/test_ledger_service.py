@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Endpoint, agent, ledger, metrics_of
-from lockstep_ledger.web.access import RateLimit
 from lockstep_ledger.web.grants import Grant, Tokens
+from lockstep_ledger.web.middleware import RateLimit
 from lockstep_ledger.web.openapi import document
 
 from ..service import application, complaints

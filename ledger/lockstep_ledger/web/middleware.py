@@ -1,4 +1,4 @@
-"""What stands before every path: foreign pages and hosts, how often a client may ask, the log."""
+"""Allowed hosts and origins, rate limit, access log."""
 
 import asyncio
 import ipaddress

@@ -1,7 +1,6 @@
 """Compiles instrumentation/native into lockstep._native where the wheel is built, if it can be.
 
-Without a compiler or Python's headers the wheel is pure Python, and the recorder in Python does
-what the one in C does elsewhere.
+Without a compiler or Python's headers the wheel is pure Python, and the plain recorder writes rows.
 """
 
 import os

@@ -18,24 +18,12 @@ def write_step(writer: PageWriter, tokens: int = TOKENS_PER_STEP) -> None:
     number, total = writer.words[SLOT.word("steps")], sum(SECONDS.values())
     writer.count_step(number, total, tokens, 4)
     writer.append(
-        (
-            number,
-            number * 10,
-            0,
-            0,
-            total,
-            *SECONDS.values(),
-            0.0,
-            0.0,
-            tokens,
-            4,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0.0,
-        )
+        step=number,
+        start_ns=number * 10,
+        seconds=total,
+        phase_seconds=[*SECONDS.values()],
+        tokens=tokens,
+        samples=4,
     )
     for phase, seconds in SECONDS.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += seconds

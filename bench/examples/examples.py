@@ -128,7 +128,7 @@ def fault_of_pages(root: Path) -> str:
         if (page.phase, page.state["steps"]) != ("done", STEPS):
             return f"rank {rank} is {page.phase} after {page.state['steps']} steps"
         for row in read_rows(page):
-            missing = [name for name in PHASES if not row[f"{name}_seconds"] > 0]
+            missing = [name for name in PHASES if not row["phase_seconds"][name] > 0]
             if missing:
                 return f"step {row['step']} of rank {rank} has no {missing[0]}"
     return ""

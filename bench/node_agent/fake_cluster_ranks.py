@@ -48,7 +48,14 @@ def write_step(page: PageWriter, step: int) -> None:
         page.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += spent
     page.count_step(step, _STEP_SECONDS, 4096, 1)
     page.append(
-        (step, now_ns, 0, 0, _STEP_SECONDS, *seconds, 2.5, 0.5, 4096, 1, 0, 0, 0, 0, 0, 0.0)
+        step=step,
+        start_ns=now_ns,
+        seconds=_STEP_SECONDS,
+        phase_seconds=seconds,
+        loss=2.5,
+        gradient_norm=0.5,
+        tokens=4096,
+        samples=1,
     )
     for kind in KIND.values:
         page.count_collective(kind, 2, _BYTES, _STEP_SECONDS * 0.01)

@@ -84,8 +84,16 @@ def _steps(writer: PageWriter) -> None:
     for step in range(STEPS):
         begin_ns = now_ns - (STEPS - step) * period_ns
         parts = (0.01, 0.1, 0.1, 0.02, 0.02, 0.0, 0.0, 0.0)
-        row = (step, begin_ns, begin_ns, begin_ns, _STEP_SECONDS, *parts, 2.5, 1.0, 1024, 8)
-        writer.append((*row, 0, 0, 0, 0, 0, 0.0))
+        writer.append(
+            step=step,
+            start_ns=begin_ns,
+            seconds=_STEP_SECONDS,
+            phase_seconds=parts,
+            loss=2.5,
+            gradient_norm=1.0,
+            tokens=1024,
+            samples=8,
+        )
         writer.count_step(step, _STEP_SECONDS, 1024, 8)
     writer.words[SLOT.word("present")] |= SLOT.presence["step"]
     writer.signed[SLOT.word("step")] = STEPS - 1

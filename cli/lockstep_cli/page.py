@@ -87,9 +87,7 @@ def _format_value(value: object) -> str:
 
 def _row_line(row: Values) -> str:
     phases = " ".join(
-        f"{name.removesuffix('_seconds')} {value * 1e3:.2f}"
-        for name, value in row.items()
-        if name.endswith("_seconds") and value
+        f"{name} {value * 1e3:.2f}" for name, value in row["phase_seconds"].items() if value
     )
     return f"  step {row['step']}: {row['seconds'] * 1e3:.2f} ms = {phases}"
 

@@ -1,12 +1,12 @@
-# What instrumentation/native is compiled to; each class does what its Python twin does.
+# What instrumentation/native is compiled to.
 
 from typing import Any
 
 from lockstep.patches.backward import Listener as PythonListener
-from lockstep.recorder.recorder import StepRecorder as PythonRecorder
+from lockstep.recorder.plain import PlainRecorder
 from lockstep.strategies.forward import Forward as PythonForward
 
-class StepRecorder(PythonRecorder):
+class StepRecorder(PlainRecorder):
     def __init__(self, **arguments: Any) -> None: ...
 
 class Listener(PythonListener): ...

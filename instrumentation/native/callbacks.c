@@ -71,16 +71,16 @@ int call_heartbeat(StepRecorder *recorder, uint64_t word)
     return status;
 }
 
-static int add_flags(PyObject *result, uint16_t *flags)
+static int add_flags(PyObject *result, uint32_t *flags)
 {
     if (result == NULL)
         return -1;
-    *flags |= (uint16_t)PyLong_AsUnsignedLongMask(result);
+    *flags |= (uint32_t)PyLong_AsUnsignedLongMask(result);
     Py_DECREF(result);
     return PyErr_Occurred() ? -1 : 0;
 }
 
-int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint16_t *flags)
+int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint32_t *flags)
 {
     PyObject *value = PyFloat_FromDouble(number);
     if (value == NULL)

@@ -1,4 +1,4 @@
-/* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python.
+/* Events in the device's stream.
  *
  * Two lists own all events and their bound methods `record`, made once; items are borrowed for a call.
  * A device's own error ends its part (`failed`), never the step. What has run Python returns -1 only

@@ -1,4 +1,4 @@
-/* The device's course through steps: lockstep/recorder/device_timeline.py and device_rows.py in C. */
+/* The device's course through steps: events, rows that wait for it, and its times. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 

@@ -1,4 +1,4 @@
-/* Rows that wait for the device; lockstep/recorder/device_rows.py does the same in Python.
+/* Rows that wait for the device: written with the host's times, then once more with the device's.
  *
  * `pending` is a ring that only the end of a step fills. A query of an event can run a step or a
  * `settle` from inside this one, so a row is copied before the first query; the dictionary of
@@ -67,19 +67,19 @@ static void rewrite(StepRecorder *recorder, int64_t number, const DeviceTimes *t
     if (row.number != (uint32_t)number)
         return;
     row.present &= ~(uint32_t)(ROW_HAS_FIRST_ARRIVAL_NS | ROW_HAS_LAST_ARRIVAL_NS);
-    row.present |= ROW_HAS_HOST_BOUND_SECONDS;
     if (times->first_arrival_ns)
         row.present |= ROW_HAS_FIRST_ARRIVAL_NS;
     if (times->last_arrival_ns)
         row.present |= ROW_HAS_LAST_ARRIVAL_NS;
-    row.flags = (uint16_t)((row.flags & ~FLAG_DEVICE_PENDING) | FLAG_DEVICE);
+    row.flags = (row.flags & ~(uint32_t)FLAG_DEVICE_PENDING) | FLAG_DEVICE;
     row.start_ns = times->begin_ns;
     row.first_arrival_ns = times->first_arrival_ns;
     row.last_arrival_ns = times->last_arrival_ns;
     row.seconds = (float)times->total;
     put_phases(&row, times->seconds + FIRST_STEP_PHASE);
-    row.host_bound_seconds = (float)(times->idle[PHASE_FORWARD] + times->idle[PHASE_BACKWARD]
-                                     + times->idle[PHASE_OPTIMIZER] + times->idle[PHASE_OTHER]);
+    put_extra(&row, EXTRA_HOST_BOUND_SECONDS,
+              times->idle[PHASE_FORWARD] + times->idle[PHASE_BACKWARD] + times->idle[PHASE_OPTIMIZER]
+                  + times->idle[PHASE_OTHER]);
     row.checksum = checksum_of_row(&row);
     memcpy(place, &row, sizeof row);
 }

@@ -1,4 +1,4 @@
-/* From the events of a step to its times; lockstep/recorder/device_times.py does the same in Python. */
+/* From the events of a step to its times: own work, waits, and how long the host held it up. */
 #include "device.h"
 
 static const double SLOWLY = 64.0, LEAST_SHARE = 0.1;

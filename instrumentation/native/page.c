@@ -1,4 +1,4 @@
-/* What a step leaves in the page; lockstep/recorder/rows.py does the same in Python. */
+/* Writes of the page: rows, totals and the two alternating slots. */
 #include "recorder.h"
 
 #include <stddef.h>
@@ -37,13 +37,17 @@ void settle_step(StepRecorder *recorder, double seconds)
 
 void put_phases(Row *row, const double seconds[STEP_PHASES])
 {
-    float parts[STEP_PHASES];
     for (int n = 0; n < STEP_PHASES; n++)
-        parts[n] = (float)seconds[n];
-    memcpy((char *)row + offsetof(Row, data_seconds), parts, sizeof parts);
+        row->phase_seconds[n] = (float)seconds[n];
 }
 
-uint32_t checksum_of_row(const Row *row)
+void put_extra(Row *row, int extra, double number)
+{
+    row->extras[extra] = number;
+    row->present |= (uint32_t)FIRST_EXTRA_BIT << extra;
+}
+
+uint64_t checksum_of_row(const Row *row)
 {
     return checksum_of(row, offsetof(Row, checksum) / 4);
 }
@@ -53,15 +57,15 @@ Row *row_in_ring(StepRecorder *recorder, uint64_t number)
     return (Row *)((char *)recorder->file.buf + RING_OFFSET) + number % (uint64_t)recorder->rows;
 }
 
-/* Takes in what Python has set of the next row, a field that no step passes. */
+/* Takes in the extras that Python has set of the next row. */
 static void take_noted(StepRecorder *recorder, Row *row)
 {
     Row *noted = recorder->noted.buf;
     if (noted->present == 0)
         return;
-    uint32_t present = row->present | noted->present;
-    memcpy((char *)row + NOTED_OFFSET, (char *)noted + NOTED_OFFSET, offsetof(Row, checksum) - NOTED_OFFSET);
-    row->present = present;
+    for (int extra = 0; extra < NUM_EXTRAS; extra++)
+        if (noted->present & (uint32_t)FIRST_EXTRA_BIT << extra)
+            put_extra(row, extra, noted->extras[extra]);
     memset(noted, 0, sizeof *noted);
 }
 

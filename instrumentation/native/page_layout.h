@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "6719ce44"
+#define PAGE_LAYOUT "0f3bf6b4"
 
 #include <stdint.h>
 
@@ -107,9 +107,10 @@ typedef struct {
     int64_t synced_ns;
     int64_t staleness_steps;
     int64_t staleness_sum;
+    char reserved[584];
     uint64_t checksum;
 } Periodic;
-_Static_assert(sizeof(Periodic) == 1464, "Periodic has gaps");
+_Static_assert(sizeof(Periodic) == 2048, "Periodic has gaps");
 enum {
     PERIODIC_HAS_PROCESS_SECONDS = 1,
     PERIODIC_HAS_STEP_BEFORE = 2,
@@ -141,49 +142,27 @@ enum {
 /* One step. Phases are contiguous, so their seconds add up to the step. */
 typedef struct {
     uint32_t number;
-    float stopped_seconds;
+    uint32_t flags;
     int64_t step;
     int64_t start_ns;
     int64_t first_arrival_ns;
     int64_t last_arrival_ns;
     float seconds;
-    float data_seconds;
-    float forward_seconds;
-    float backward_seconds;
-    float sync_seconds;
-    float optimizer_seconds;
-    float checkpoint_seconds;
-    float eval_seconds;
-    float other_seconds;
+    float phase_seconds[8];
     float loss;
     float gradient_norm;
     uint32_t tokens;
     uint32_t samples;
     uint32_t present;
-    uint16_t flags;
-    uint16_t calibration_ns;
-    uint32_t sequence_min;
-    uint32_t sequence_max;
-    float sequence_squares;
-    float host_bound_seconds;
-    float run_queue_seconds;
-    float core_seconds;
-    uint32_t checksum;
+    double extras[19];
+    uint64_t checksum;
 } Row;
-_Static_assert(sizeof(Row) == 128, "Row has gaps");
+_Static_assert(sizeof(Row) == 256, "Row has gaps");
 enum {
     ROW_HAS_FIRST_ARRIVAL_NS = 1,
     ROW_HAS_LAST_ARRIVAL_NS = 2,
     ROW_HAS_LOSS = 4,
     ROW_HAS_GRADIENT_NORM = 8,
-    ROW_HAS_SEQUENCE_MIN = 16,
-    ROW_HAS_SEQUENCE_MAX = 32,
-    ROW_HAS_SEQUENCE_SQUARES = 64,
-    ROW_HAS_HOST_BOUND_SECONDS = 128,
-    ROW_HAS_RUN_QUEUE_SECONDS = 256,
-    ROW_HAS_CORE_SECONDS = 512,
-    ROW_HAS_STOPPED_SECONDS = 1024,
-    ROW_HAS_CALIBRATION_NS = 2048,
 };
 
 enum {
@@ -214,6 +193,16 @@ enum {
 };
 
 enum {
+    EXTRA_SEQUENCE_MIN = 0,
+    EXTRA_SEQUENCE_MAX = 1,
+    EXTRA_SEQUENCE_SQUARES = 2,
+    EXTRA_HOST_BOUND_SECONDS = 3,
+    EXTRA_RUN_QUEUE_SECONDS = 4,
+    EXTRA_CORE_SECONDS = 5,
+    EXTRA_STOPPED_SECONDS = 6,
+};
+
+enum {
     FIRST_STEP_PHASE = 1,
     STEP_PHASES = 8,
     NUM_PHASES = 12,
@@ -223,7 +212,8 @@ enum {
     SLOT_OFFSET_0 = 8192,
     SLOT_OFFSET_1 = 12288,
     RING_OFFSET = 24576,
-    NOTED_OFFSET = 112,
+    NUM_EXTRAS = 7,
+    FIRST_EXTRA_BIT = 16,
     LOSSES = 128,
     MAX_RUN_QUEUES = 16,
     RUN_QUEUE_EVERY_NS = 50000000,

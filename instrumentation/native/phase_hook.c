@@ -1,4 +1,4 @@
-/* A hook that enters one phase; lockstep/recorder/recorder.py does the same in Python.
+/* A hook that enters one phase.
  *
  * torch owns the hook, and the hook its recorder. The callback gets a reference for the time of its
  * call, in which it may set another one or close the recorder.

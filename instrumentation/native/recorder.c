@@ -1,4 +1,4 @@
-/* What a loop and its hooks call: phases and waits; lockstep/recorder/recorder.py does the same in Python. */
+/* Calls of the loop and its hooks: phases and waits. */
 #include "device.h"
 
 #include "type_tables.h"
@@ -262,13 +262,13 @@ static PyObject *method_release(StepRecorder *recorder, PyObject *unused)
 
 static PyObject *method_take_phases(StepRecorder *recorder, PyObject *unused)
 {
-    double s[STEP_PHASES];
+    double seconds[STEP_PHASES];
     (void)unused;
     if (!recorder->on)
         Py_RETURN_NONE;
-    recorder_end_phases(recorder, s);
-    count_phases(recorder, s);
-    return Py_BuildValue("(dddddddd)", s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
+    recorder_end_phases(recorder, seconds);
+    count_phases(recorder, seconds);
+    Py_RETURN_NONE;
 }
 
 static PyObject *method_take_losses(StepRecorder *recorder, PyObject *unused)

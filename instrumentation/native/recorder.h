@@ -1,4 +1,4 @@
-/* The recorder in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other data.
+/* The recorder, which writes one rank's page. lockstep/recorder/plain.py is a plain one for where this is not compiled.
  *
  * Fields, bits and codes of the page are those of page_layout.h, which is generated from its table;
  * lockstep/recorder/native.py takes a module of no other table.
@@ -35,7 +35,7 @@ static const int64_t NEVER = (int64_t)1 << 62; /* nanoseconds or steps */
 #define RECORDER_OBJECTS(X)                                                                        \
     X(heartbeat)                                                                                   \
     X(page_heartbeat) /* the same object, unless the operations of a step are recorded */          \
-    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)    \
+    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(sequence_figures) X(ignored)    \
     X(is_capturing) X(current_stream) X(stream) X(events) X(records) /* of a device, or None */    \
     X(passed_callbacks) /* by number of the row */
 
@@ -124,7 +124,7 @@ PyObject *handle_error(StepRecorder *recorder); /* hands the set error to the ca
 int handle_part_error(StepRecorder *recorder, const char *part);
 int call_tick(StepRecorder *recorder, int64_t now_ns);
 int call_heartbeat(StepRecorder *recorder, uint64_t word);
-int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint16_t *flags);
+int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint32_t *flags);
 int call_inspect_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES]);
 int call_step_ended(StepRecorder *recorder, int64_t number, double seconds, int64_t now_ns, int64_t steps);
 
@@ -140,7 +140,8 @@ void settle_step(StepRecorder *recorder, double seconds);
 /* the row into the ring, with what was noted of it; returns the number of rows; */
 int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES]);
 void put_phases(Row *row, const double seconds[STEP_PHASES]);
-uint32_t checksum_of_row(const Row *row);
+void put_extra(Row *row, int extra, double number);
+uint64_t checksum_of_row(const Row *row);
 Row *row_in_ring(StepRecorder *recorder, uint64_t number);
 /* then the state into the older slot. */
 void commit_state(StepRecorder *recorder, int64_t now_ns);

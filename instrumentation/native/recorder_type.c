@@ -20,13 +20,13 @@ static int check_sizes(const StepRecorder *recorder)
 static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwargs, PyObject *buffers[4])
 {
     static char *names[] = {"file",  "slot",  "periodic", "noted",      "rows",       "heartbeat", "callbacks",
-                            "codes", "kinds", "code_of",  "bus_factor", "figures_of", "ignored",   NULL};
+                            "codes", "kinds", "code_of",  "bus_factor", "sequence_figures", "ignored",   NULL};
     long long rows;
     bool is_parsed = PyArg_ParseTupleAndKeywords(
         args, kwargs, "$OOOOLOOO!O!OOOO:StepRecorder", names, &buffers[0], &buffers[1],
         &buffers[2], &buffers[3], &rows, &recorder->heartbeat,
         &recorder->callbacks, &PyDict_Type, &recorder->codes, &PyDict_Type, &recorder->kinds,
-        &recorder->code_of, &recorder->bus_factor, &recorder->figures_of, &recorder->ignored);
+        &recorder->code_of, &recorder->bus_factor, &recorder->sequence_figures, &recorder->ignored);
     if (!is_parsed) { /* the references parsed so far are borrowed */
 #define FORGET(name) recorder->name = NULL;
         RECORDER_OBJECTS(FORGET)

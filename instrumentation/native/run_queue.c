@@ -1,4 +1,4 @@
-/* How long the loop's threads had a core and waited for one; lockstep/recorder/run_queue.py does the same in Python. */
+/* How long the loop's threads had a core and waited for one. */
 #include "recorder.h"
 
 #include <stdlib.h>
@@ -47,10 +47,9 @@ void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row)
         return;
     Periodic *periodic = recorder->periodic.buf;
     double seconds = (double)(waited_ns - before) * 1e-9;
-    row->run_queue_seconds = (float)seconds;
     int64_t core_ns = recorder->core_ns - core_before;
-    row->core_seconds = core_ns > 0 ? (float)((double)core_ns * 1e-9) : 0.0f;
-    row->present |= ROW_HAS_RUN_QUEUE_SECONDS | ROW_HAS_CORE_SECONDS;
+    put_extra(row, EXTRA_RUN_QUEUE_SECONDS, seconds);
+    put_extra(row, EXTRA_CORE_SECONDS, core_ns > 0 ? (double)core_ns * 1e-9 : 0.0);
     periodic->run_queue_seconds += seconds;
     periodic->present |= PERIODIC_HAS_RUN_QUEUE_SECONDS;
 }

@@ -1,4 +1,4 @@
-/* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python.
+/* The end of a step: parses its arguments and has its row written.
  *
  * The row is built on the stack and no pointer into the page outlives a call into Python: a tensor's
  * item(), an index, a callback or an event may close the page. From `write_step` to `commit_state` of
@@ -122,7 +122,7 @@ static int take_loss(StepRecorder *recorder, double loss, Row *row)
     row->present |= ROW_HAS_LOSS;
     if (recorder->loss_floor < loss && loss <= recorder->loss_bound) {
         recorder->losses[recorder->num_losses++ % LOSSES] = loss;
-        row->flags |= (uint16_t)recorder->lasting_flags;
+        row->flags |= (uint32_t)recorder->lasting_flags;
         return 0;
     }
     return call_inspect_number(recorder, name_inspect_loss, loss, &row->flags);
@@ -150,7 +150,7 @@ static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row 
         return -1;
     if (!recorder->on)
         return 1;
-    row->flags = (uint16_t)recorder->flags;
+    row->flags = (uint32_t)recorder->flags;
     if (has_loss) {
         present |= SLOT_HAS_LOSS;
         if (take_loss(recorder, loss, row) < 0)
@@ -183,21 +183,16 @@ static int read_lengths(StepRecorder *recorder, const Arguments *arguments, Row 
     int has_lengths = arguments->lengths == NULL ? 0 : PyObject_IsTrue(arguments->lengths);
     if (has_lengths <= 0)
         return has_lengths;
-    PyObject *figures = PyObject_CallOneArg(recorder->figures_of, arguments->lengths);
+    PyObject *figures = PyObject_CallOneArg(recorder->sequence_figures, arguments->lengths);
     if (figures == NULL)
         return -1;
     int is_parsed = PyArg_ParseTuple(figures, "LLLLd", &shortest, &longest, &total, &count, &squares);
     Py_DECREF(figures);
     if (!is_parsed)
         return -1;
-    if (total > UINT32_MAX || longest > UINT32_MAX || shortest < 0) {
-        PyErr_Format(PyExc_ValueError, "sequence_lengths are outside of what a row can hold");
-        return -1;
-    }
-    row->sequence_min = (uint32_t)shortest;
-    row->sequence_max = (uint32_t)longest;
-    row->sequence_squares = (float)squares;
-    row->present |= ROW_HAS_SEQUENCE_MIN | ROW_HAS_SEQUENCE_MAX | ROW_HAS_SEQUENCE_SQUARES;
+    put_extra(row, EXTRA_SEQUENCE_MIN, (double)shortest);
+    put_extra(row, EXTRA_SEQUENCE_MAX, (double)longest);
+    put_extra(row, EXTRA_SEQUENCE_SQUARES, squares);
     if (row->tokens == 0)
         row->tokens = (uint32_t)total;
     if (row->samples == 0)

@@ -124,11 +124,11 @@ void recorder_release_stops(StepRecorder *recorder)
 void take_stops(StepRecorder *recorder, Row *row)
 {
     StopClock *clock = recorder->stops;
+    int64_t stopped_ns = 0;
     if (clock == NULL || !__atomic_load_n(&clock->is_known, __ATOMIC_RELAXED))
         return;
     /* A store costs the line of the cache, and stops are rare. */
     if (__atomic_load_n(&clock->stopped_ns, __ATOMIC_RELAXED) != 0)
-        row->stopped_seconds
-            = (float)((double)__atomic_exchange_n(&clock->stopped_ns, 0, __ATOMIC_RELAXED) * 1e-9);
-    row->present |= ROW_HAS_STOPPED_SECONDS;
+        stopped_ns = __atomic_exchange_n(&clock->stopped_ns, 0, __ATOMIC_RELAXED);
+    put_extra(row, EXTRA_STOPPED_SECONDS, (double)stopped_ns * 1e-9);
 }

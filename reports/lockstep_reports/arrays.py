@@ -26,7 +26,12 @@ def dtype_of(section: Section) -> np.dtype[np.void]:
     return np.dtype(
         {
             "names": [field.name for field in section.fields],
-            "formats": [_CODES.get(f.code, "S" + f.code[:-1]) for f in section.fields],
+            "formats": [
+                (_CODES.get(field.code, "S" + field.code[:-1]), (field.count,))
+                if field.count > 1
+                else _CODES.get(field.code, "S" + field.code[:-1])
+                for field in section.fields
+            ],
             "offsets": [section.offsets[field.name] for field in section.fields],
             "itemsize": section.size,
         }

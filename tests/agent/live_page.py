@@ -83,9 +83,13 @@ class LivePage:
 
     def row(self, number: int, *, seconds: float) -> None:
         """Writes the row of a step, all of it spent in its forward pass."""
-        spent = (seconds if phase == "forward" else 0.0 for phase in STEP_PHASES)
         self.writer.append(
-            (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0, 0.0)
+            step=number,
+            start_ns=number,
+            seconds=seconds,
+            phase_seconds=[seconds if phase == "forward" else 0.0 for phase in STEP_PHASES],
+            tokens=TOKENS_A_STEP,
+            samples=1,
         )
 
     def share_parameters(self) -> None:

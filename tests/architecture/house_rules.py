@@ -49,8 +49,7 @@ MANNERED = re.compile(
 )
 OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
 CATCHES_ALL_IN = frozenset({
-    # Around a call of the device inside a step as well, which would pay for a guard at each event.
-    "collector.py", "device_timeline.py", "guard.py", "recorder.py",
+    "collector.py", "guard.py",
     # In the agent: a job's files cost no other job, a family no other, a tick not the next one.
     "page_store.py", "text.py", "sampler.py",
     # In the ledger: one event of a stranger must not hold up the rest of its batch.

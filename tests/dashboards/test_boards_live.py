@@ -64,7 +64,12 @@ def write_step(writer: PageWriter, number: int, rank: int) -> None:
     seconds = seconds_of(rank)
     writer.count_step(number, STEP_SECONDS, 512, 4)
     writer.append(
-        (number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0, 0.0)
+        step=number,
+        start_ns=0,
+        seconds=STEP_SECONDS,
+        phase_seconds=[*seconds.values()],
+        tokens=512,
+        samples=4,
     )
     for phase, part in seconds.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += part

@@ -49,7 +49,7 @@ class SleepLedger:
         """
         for phase in phases:
             work_seconds = [
-                row[f"{phase}_seconds"] - slept[phase]
+                row["phase_seconds"][phase] - slept[phase]
                 for row, slept in zip(rows, self._steps, strict=False)
             ]
             assert min(work_seconds) > -_ROUNDING_SECONDS, (phase, work_seconds)

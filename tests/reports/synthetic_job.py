@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.files.jobs import page_path
-from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.document.steps import document_steps
@@ -150,9 +150,16 @@ class SyntheticJob:
                 for matrix in (steps.start, steps.first_arrival, steps.last_arrival)
             ]
             phases = [float(steps.phases[phase][rank, column]) for phase in STEP_PHASES]
-            bits = sum(ROW.presence[name] for name in _PRESENT)
             page.append(
-                [int(number), *times, sum(phases), *phases, 2.5, 0.0, 64, 8, bits, 0, 0, 0, 0, 0.0],
+                step=int(number),
+                start_ns=times[0],
+                seconds=sum(phases),
+                phase_seconds=phases,
+                first_arrival_ns=times[1],
+                last_arrival_ns=times[2],
+                loss=2.5,
+                tokens=64,
+                samples=8,
             )
         page.signed[SLOT.word("step")] = int(steps.numbers[-1])
         page.words[SLOT.word("present")] |= SLOT.presence["step"]
@@ -181,6 +188,3 @@ def _dragging(values: Array, correlation: float = 0.9) -> Array:
             correlation * values[:, step - 1] + (1 - correlation**2) ** 0.5 * values[:, step]
         )
     return values
-
-
-_PRESENT = ("first_arrival_ns", "last_arrival_ns", "loss")

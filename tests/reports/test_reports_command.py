@@ -140,7 +140,7 @@ def _write_hostile(page_root: Path) -> None:
             job_id=HOSTILE, rank=rank, world_size=2, node=HOSTILE, cluster=HOSTILE
         )
         page = PageWriter(path, identity, rows=8)
-        page.append([0, 0, 0, 0, 0.1, *[0.0] * 8, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0])
+        page.append(step=0, start_ns=0, seconds=0.1)
         page.commit(0)
         page.close()
 

@@ -55,7 +55,7 @@ def test_workers_of_a_server_report_an_exchange_a_step_and_what_it_lacked(memory
         assert page.periodic["sync_rounds"] == page.periodic["independent_rounds"] == steps + 1
         assert 0 <= page.periodic["staleness_steps"] < 3 * 40
         assert page.periodic["staleness_sum"] > 0
-        assert sum(row["sync_seconds"] for row in read_rows(page)) > 0
+        assert sum(row["phase_seconds"]["sync"] for row in read_rows(page)) > 0
 
 
 @pytest.mark.timing
@@ -85,7 +85,7 @@ def test_a_slow_rank_of_rounds_is_named_and_waited_for_at_the_rounds(memory: Pat
         page = page_of(memory, rank)
         assert page.periodic["sync_rounds"] == 31
         assert (page.periodic["independent_rounds"], page.periodic["staleness_steps"]) == (0, 5)
-        waits = {row["step"] % 5 for row in read_rows(page) if row["sync_seconds"] > 0}
+        waits = {row["step"] % 5 for row in read_rows(page) if row["phase_seconds"]["sync"] > 0}
         assert waits == {0}
     analysis = analysis_of(memory)
     assert (analysis.verdict.ranks, analysis.verdict.phase) == ((2,), "forward")

@@ -54,7 +54,7 @@ def test_a_slow_backward_is_in_the_backward_of_its_rank_alone(memory: Path) -> N
     for rank in range(2):
         rows = read_rows(read_page(page_path(memory, JOB_ID, 0, rank)))[10:]
         spent.append(
-            {phase: sum(row[f"{phase}_seconds"] for row in rows) / 10 for phase in STEP_PHASES}
+            {phase: sum(row["phase_seconds"][phase] for row in rows) / 10 for phase in STEP_PHASES}
         )
     assert max(spent[1], key=spent[1].__getitem__) == "backward"
     assert max(spent[0], key=spent[0].__getitem__) == "sync"

@@ -19,7 +19,7 @@ import torch
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
-from lockstep.recorder.recorder import Ignored
+from lockstep.recorder.interface import Ignored
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from lockstep.monitor.checkpoint_handles import Restoring, Saved, Saving
 from lockstep.monitor.reports import PageReports
-from lockstep.recorder.loop_calls import Recorder
+from lockstep.recorder.interface import Recorder, StepRecorder
 from lockstep.recorder.phases import INIT, OTHER, code_of
-from lockstep.recorder.recorder import StepRecorder
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
-from lockstep.recorder.recorder import PhaseHook
+from lockstep.recorder.interface import PhaseHook
 
 # Types whose bits are added up, and the integers they are read as; torch has no sums of others.
 _INTEGERS = {

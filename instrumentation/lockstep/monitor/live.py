@@ -22,9 +22,8 @@ from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
 from lockstep.monitor.reports import PageReports
 from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
-from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
+from lockstep.recorder.interface import NEVER, Recorder, StepRecorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
-from lockstep.recorder.recorder import NEVER, StepRecorder
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
@@ -83,7 +82,7 @@ class LiveMonitor:
         """Has the loop call this recorder from now on."""
         self._state.active = active
         # The recorder's own methods and no delegating ones: ten phases and a step take 1.36 us so
-        # and 1.60 us by a Python method each, warm (bench/overhead/binding.py); cold, a Python
+        # and 1.60 us by a Python method each, warm; cold, a Python
         # frame costs 3 to 6 us (docs/decisions/0010-hot-path.md).
         self.enter_phase = active.enter_phase
         self.enter_code = active.enter_code

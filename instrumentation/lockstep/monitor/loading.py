@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep.recorder.loop_calls import LoopCalls
+from lockstep.recorder.interface import LoopCalls
 from lockstep.recorder.phases import DATA, OTHER
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
-from lockstep.recorder.loop_calls import NoopRecorder
+from lockstep.recorder.interface import NoopRecorder
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
-from lockstep.recorder.loop_calls import LoopCalls
+from lockstep.recorder.interface import LoopCalls
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
+from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.phases import DATA, FLAG, OTHER
-from lockstep.recorder.recorder import StepRecorder
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep.patches.points import ORIGINAL
+from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, OTHER
-from lockstep.recorder.recorder import StepRecorder
 
 
 class Listener:

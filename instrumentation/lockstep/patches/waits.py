@@ -13,10 +13,9 @@ from typing import ParamSpec, TypeVar
 from lockstep.guard import Parts
 from lockstep.patches.points import GRAPH_TASK, find_or_report
 from lockstep.recorder import operation_listeners as operations_tap
-from lockstep.recorder.loop_calls import LoopCalls
+from lockstep.recorder.interface import LoopCalls, StepRecorder
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
-from lockstep.recorder.recorder import StepRecorder
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,8 +7,8 @@ fingerprint says of which table a compiled module is.
 from collections.abc import Iterable
 from zlib import crc32
 
+from lockstep.recorder.interface import LOSSES
 from lockstep.recorder.phases import CODE, FLAG, IN_STEP
-from lockstep.recorder.rows import LOSSES
 from lockstep.recorder.run_queue import MAX_RUN_QUEUES, RUN_QUEUE_EVERY_NS
 from lockstep_records.page import layout
 from lockstep_records.page.section import Field, Section
@@ -17,7 +17,6 @@ _TYPES = {
     "Q": "uint64_t",
     "q": "int64_t",
     "I": "uint32_t",
-    "H": "uint16_t",
     "i": "int32_t",
     "d": "double",
     "f": "float",
@@ -37,7 +36,8 @@ def _struct(name: str, section: Section) -> Iterable[str]:
     yield from map(_declaration, section.fields)
     yield f"}} {name};"
     yield f'_Static_assert(sizeof({name}) == {section.size}, "{name} has gaps");'
-    yield from _enum({f"{name}_has_{field}": bit for field, bit in section.presence.items()})
+    own = {field: bit for field, bit in section.presence.items() if field in section.offsets}
+    yield from _enum({f"{name}_has_{field}": bit for field, bit in own.items()})
 
 
 def _enum(values: dict[str, int]) -> Iterable[str]:
@@ -58,7 +58,8 @@ def _body() -> str:
         "slot_offset_0": layout.SLOT_OFFSETS[0],
         "slot_offset_1": layout.SLOT_OFFSETS[1],
         "ring_offset": layout.RING_OFFSET,
-        "noted_offset": layout.ROW.offsets[layout.STEP_FIELDS[-1]] + 4,
+        "num_extras": len(layout.EXTRAS),
+        "first_extra_bit": layout.ROW.presence[next(iter(layout.EXTRAS))],
         "losses": LOSSES,
         "max_run_queues": MAX_RUN_QUEUES,
         "run_queue_every_ns": RUN_QUEUE_EVERY_NS,
@@ -68,6 +69,7 @@ def _body() -> str:
         lines += ["", f"/* {section.help} */", *_struct(name, section)]
     lines += ["", *_enum({f"flag_{name}": bit for name, bit in FLAG.items()})]
     lines += ["", *_enum({f"phase_{name}": code for name, code in CODE.items()})]
+    lines += ["", *_enum({f"extra_{name}": index for index, name in enumerate(layout.EXTRAS)})]
     lines += ["", *_enum(sizes)]
     lines += [
         "",

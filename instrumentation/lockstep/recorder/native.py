@@ -1,21 +1,20 @@
-"""Chooses the recorder: in C where it was compiled, else in Python; both do the same.
+"""Chooses the recorder: the one in C, or the plain one where that was not compiled.
 
-LOCKSTEP_NATIVE=off takes the one in Python. A compiled module is taken only if it is of this table
-of the page, see ``c_header``.
+LOCKSTEP_NATIVE=off takes the plain one. A compiled module is taken only if it is of this table of
+the page, see ``c_header``.
 """
 
 import importlib
 import logging
 import os
+from functools import cache
 from types import ModuleType
-from typing import Any
 
-from lockstep.recorder.bus import bus_factor
 from lockstep.recorder.c_header import fingerprint
-from lockstep.recorder.lengths import figures_of
+from lockstep.recorder.formulas import bus_factor, sequence_figures
+from lockstep.recorder.interface import Ignored, RecorderCallbacks, StepRecorder
 from lockstep.recorder.phases import CODE, code_of
-from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.recorder.rows import RecorderCallbacks, Rows
+from lockstep.recorder.plain import PlainRecorder
 from lockstep_records.page.layout import COLLECTIVE_KINDS
 from lockstep_records.page.writer import PageWriter
 
@@ -23,8 +22,8 @@ log = logging.getLogger("lockstep")
 SWITCH = "LOCKSTEP_NATIVE"
 
 
-def _import_compiled() -> ModuleType | None:
-    """The C module; None where it is switched off or there was no compiler at installation."""
+def import_compiled() -> ModuleType | None:
+    """The C module; None where it is switched off, missing, or of other sources than these."""
     if os.environ.get(SWITCH) == "off":
         return None
     # By its full name: `from lockstep import` would make the package import itself.
@@ -32,27 +31,27 @@ def _import_compiled() -> ModuleType | None:
         module = importlib.import_module("lockstep._native")
     except ImportError:
         return None
-    if not _is_of_these_sources(module):
-        log.warning("lockstep._native is of older sources and not used; run make install")
-        return None
-    return module
+    # A checkout may hold a module of another table.
+    return module if getattr(module, "PAGE_LAYOUT", "") == fingerprint() else None
 
 
-def _is_of_these_sources(module: Any) -> bool:
-    """Whether the module has our layout and methods; one left in a checkout may have others."""
-    methods = {**vars(Rows), **vars(StepRecorder)}
-    return getattr(module, "PAGE_LAYOUT", "") == fingerprint() and all(
-        hasattr(module.StepRecorder, name) for name in methods if not name.startswith("_")
+compiled = import_compiled()
+
+
+@cache
+def _report_plain() -> None:
+    """Says once what is not recorded."""
+    log.warning(
+        "the recorder in C is off or not compiled (make install): no times of a device and "
+        "no stops of the process are recorded, and recording costs several times as much"
     )
-
-
-compiled = _import_compiled()
 
 
 def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder:
     """A recorder that writes a page, in C where it was compiled."""
     if compiled is None:
-        return StepRecorder(page, callbacks)
+        _report_plain()
+        return PlainRecorder(page, callbacks)
     recorder: StepRecorder = compiled.StepRecorder(
         file=page.file,
         slot=page.words,
@@ -66,7 +65,7 @@ def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder
         # Formulas and messages stay in Python; the C code calls them where they are due.
         code_of=code_of,
         bus_factor=bus_factor,
-        figures_of=figures_of,
+        sequence_figures=sequence_figures,
         ignored=Ignored,
     )
     return recorder

@@ -11,9 +11,9 @@ from functools import partial
 
 from lockstep.guard import Parts
 from lockstep.recorder import operation_listeners as operations_tap
+from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, SYNC
-from lockstep.recorder.recorder import StepRecorder
 from lockstep_records.files.operations import (
     CODES,
     FROM_PHASES,

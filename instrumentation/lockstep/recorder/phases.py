@@ -16,11 +16,12 @@ RESTORE = CODE["restore"]
 DONE = CODE["done"]
 FAILED = CODE["failed"]
 
-# Phases with seconds in a step row, in the row's order; the others count in the totals only.
-IN_STEP = slice(DATA, OTHER + 1)
-assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
+# Phases with seconds in a step row; the others count in the totals only.
+IN_STEP = slice(CODE[STEP_PHASES[0]], CODE[STEP_PHASES[-1]] + 1)
+assert tuple(PHASES[IN_STEP]) == STEP_PHASES
 NUM_PHASES = len(PHASES)
 NOT_WAITING = -1  # instead of a phase: a block holds the phase, and its waits belong to it
+FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 
 
 def code_of(name: str) -> int:
@@ -32,6 +33,3 @@ def code_of(name: str) -> int:
     if name not in CODE:
         raise ValueError(f"phase {name!r} is none of {', '.join(CODE)}")
     return CODE[name]
-
-
-FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}

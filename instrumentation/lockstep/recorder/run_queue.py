@@ -10,36 +10,31 @@ import os
 from lockstep_records.page.layout import PERIODIC
 from lockstep_records.page.writer import PageWriter
 
-# A read costs 13 microseconds once other work has filled the caches (bench/overhead/run_queue.py):
+# A read costs 13 microseconds once other work has filled the caches (docs/evidence/overhead.md):
 # steps shorter than this share one, which keeps it below 0.03 %.
 RUN_QUEUE_EVERY_NS = 50_000_000
 MAX_RUN_QUEUES = 16  # threads; the C code has room for so many
 _NEVER = 1 << 62
 _NS = 1e-9
 _TEXT_BYTES = 96
-_TOTAL = PERIODIC.word("run_queue_seconds")
 _PRESENT, _TOTAL_BIT = PERIODIC.word("present"), PERIODIC.presence["run_queue_seconds"]
 
 
 class RunQueueWait:
-    """The waits that rows and totals of one page take in.
-
-    Attributes:
-        due_ns: monotonic nanoseconds from which on the end of a step takes them.
-    """
+    """The waits that rows and totals of one page take in."""
 
     def __init__(self, page: PageWriter) -> None:
         self._page = page
         self._descriptors: tuple[int, ...] = ()
         self._spent_ns: tuple[int, int] | None = None
-        self.due_ns = _NEVER
+        self._due_ns = _NEVER
 
     def watch(self, descriptors: tuple[int, ...]) -> None:
         """Reads these files, one a thread, from the end of the next step on."""
         if len(descriptors) > MAX_RUN_QUEUES:
             raise ValueError("descriptors must be a tuple of few integers")
         self._descriptors, self._spent_ns = descriptors, None
-        self.due_ns = 0 if descriptors else _NEVER
+        self._due_ns = 0 if descriptors else _NEVER
 
     def restart(self) -> None:
         """What was spent until the next read belongs to no step."""
@@ -47,15 +42,17 @@ class RunQueueWait:
 
     def take(self, now_ns: int) -> None:
         """Puts what was spent since the last read into the next row, and the wait into totals."""
+        if now_ns < self._due_ns:
+            return
         before, spent_ns = self._spent_ns, self._read()
         self._spent_ns = spent_ns
-        self.due_ns = _NEVER if spent_ns is None else now_ns + RUN_QUEUE_EVERY_NS
+        self._due_ns = _NEVER if spent_ns is None else now_ns + RUN_QUEUE_EVERY_NS
         if before is None or spent_ns is None or spent_ns[1] < before[1]:
             return
         seconds = (spent_ns[1] - before[1]) * _NS
         self._page.add_to_row("run_queue_seconds", seconds)
         self._page.add_to_row("core_seconds", max(0, spent_ns[0] - before[0]) * _NS)
-        self._page.periodic.floats[_TOTAL] += seconds
+        self._page.periodic.add("run_queue_seconds", seconds)
         self._page.periodic.words[_PRESENT] |= _TOTAL_BIT
 
     def _read(self) -> tuple[int, int] | None:

@@ -9,9 +9,9 @@ from lockstep.patches import backward, ddp_forward
 from lockstep.patches.install import install
 from lockstep.patches.points import ORIGINAL
 from lockstep.patches.table import DDP_FORWARD
+from lockstep.recorder.interface import Ignored, StepRecorder
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import FORWARD
-from lockstep.recorder.recorder import Ignored, StepRecorder
 
 
 class Forward:

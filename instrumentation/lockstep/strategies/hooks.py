@@ -27,9 +27,9 @@ from lockstep.patches.install import install, install_on
 from lockstep.patches.points import QUEUE_CALLBACK, find_or_report
 from lockstep.patches.table import COMPILED_CALL
 from lockstep.recorder import operation_listeners as operations_tap
+from lockstep.recorder.interface import Ignored, PhaseHook
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, NOT_WAITING, OPTIMIZER, OTHER
-from lockstep.recorder.recorder import Ignored, PhaseHook
 from lockstep.strategies.ddp_buckets import BucketWatch
 from lockstep.strategies.forward import call_before_ddp_forward, new_forward
 

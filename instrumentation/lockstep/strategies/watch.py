@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from lockstep.monitor.live import LiveMonitor
 from lockstep.patches import waits
-from lockstep.recorder.recorder import PhaseHook
+from lockstep.recorder.interface import PhaseHook
 
 if TYPE_CHECKING:
     from lockstep.monitor.fingerprints import Fingerprints

@@ -11,16 +11,14 @@ from lockstep_records.page.layout import (
     MAX_ROWS,
     MESH_AXES,
     PERIODIC,
-    READABLE_VERSIONS,
     ROW,
     SLOT,
+    VERSION,
     page_bytes,
 )
 from lockstep_records.page.section import Section
 
 Values = dict[str, Any]
-# Rows are the same in all versions: what one adds takes bytes that were reserved and zero before.
-_PERIODIC_BY_VERSION = {version: PERIODIC.at(version) for version in READABLE_VERSIONS}
 
 
 class PageError(ValueError):
@@ -44,10 +42,11 @@ def unpack(section: Section, data: bytes) -> Values:
             values[name] = flat[begin]
         else:
             numbers = flat[begin:end]
-            values[name] = dict(zip(items, numbers, strict=True)) if items else list(numbers)
+            values[name] = dict(zip(items, numbers, strict=False)) if items else list(numbers)
     for name, bit in section.presence.items():
         if not values["present"] & bit:
-            values[name] = None
+            array = section.arrays.get(name)
+            (values if array is None else values[array])[name] = None
     return values
 
 
@@ -77,11 +76,10 @@ def read_identity(data: bytes, path: Path) -> Values:
         raise PageError(
             "identity", f"{path} is not a rank page: magic is {values['magic']!r}, not {MAGIC!r}"
         )
-    if values["version"] not in _PERIODIC_BY_VERSION:
-        readable = " and ".join(map(str, _PERIODIC_BY_VERSION))
+    if values["version"] != VERSION:
         raise PageError(
             "version",
-            f"page {path} has format version {values['version']}, this reader knows {readable}",
+            f"page {path} has format version {values['version']}, this reader wants {VERSION}",
         )
     if not has_valid_checksum(IDENTITY, data):
         raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
@@ -89,20 +87,13 @@ def read_identity(data: bytes, path: Path) -> Values:
     return _decode(values, path)
 
 
-def periodic_section(version: int) -> Section:
-    """The periodic slot of a page of that version, one that ``read_identity`` has let pass."""
-    return _PERIODIC_BY_VERSION[version]
-
-
 def _check_sizes(path: Path, values: Values) -> None:
-    version = values["version"]
-    periodic_bytes = periodic_section(version).size
-    sizes = {"row_bytes": ROW.size, "slot_bytes": SLOT.size, "periodic_bytes": periodic_bytes}
+    sizes = {"row_bytes": ROW.size, "slot_bytes": SLOT.size, "periodic_bytes": PERIODIC.size}
     for name, expected in sizes.items():
         if values[name] != expected:
             raise PageError(
                 "identity",
-                f"page {path}: {name} is {values[name]}, version {version} has {expected}",
+                f"page {path}: {name} is {values[name]}, version {VERSION} has {expected}",
             )
     rows = values["row_count"]
     if not 1 <= rows <= MAX_ROWS:

@@ -5,8 +5,9 @@ for what changes about once a second, and a ring of step rows. Everything is lit
 eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unless a name says wall;
 the identity holds a pair of both to convert with.
 
-A new number is one entry with the next version as its ``since``: ``VERSION`` follows, and pages of
-the versions before, from ``OLDEST_VERSION`` on, are read as pages that do not know it.
+A number that ranks tell per step is one entry at the end of ``EXTRAS``, one that they tell about
+once a second an optional field at the end of ``PERIODIC``: neither sizes nor the version change.
+What moves a field takes the next version, and pages of other versions are refused.
 """
 
 from lockstep_catalogue.labels import (
@@ -18,12 +19,13 @@ from lockstep_catalogue.labels import (
     WHERE,
 )
 from lockstep_catalogue.training import CHECKPOINT_SECONDS, PART, STEP_SECONDS
-from lockstep_records.page.section import OLDEST_VERSION, Field, Section
+from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
+VERSION = 1
 
-# The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
-# adjacent, in the order of the row.
+# The one order of phases. The code of a phase is its index; four bits of the heartbeat hold it. A
+# row has those of STEP_PHASES, which are adjacent.
 PHASES = ("init", *STEP_PHASES, "restore", "done", "failed")
 COLLECTIVE_KINDS = KIND.values
 CHECKPOINT_OUTCOMES = ("ok", "failed")
@@ -95,7 +97,11 @@ IDENTITY = Section(
 HEARTBEAT = Section(
     "heartbeat",
     "One word, replaced by a single aligned store when a phase begins; it needs no checksum.",
-    Field("mark", "Q", "monotonic nanoseconds at which the phase began x 16 + code of the phase"),
+    Field(
+        "phase_start",
+        "Q",
+        "monotonic nanoseconds at which the phase began x 16 + code of the phase",
+    ),
 )
 
 SLOT = Section(
@@ -208,33 +214,35 @@ PERIODIC = Section(
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
-    Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True, since=5),
-    Field("loader_workers", "Q", "processes that fetch for the loop", optional=True, since=6),
-    Field("batches_ahead", "Q", "in the making and ready there, at most", optional=True, since=6),
-    Field("sync_rounds", "q", "takings over of shared parameters", optional=True, since=7),
-    Field("independent_rounds", "q", "of them without other ranks", optional=True, since=7),
-    Field("synced_ns", "q", "monotonic time of the last of them", optional=True, since=7),
-    Field("staleness_steps", "q", "updates that the last one lacked", optional=True, since=7),
-    Field("staleness_sum", "q", "the same, summed over all of them", optional=True, since=7),
+    Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True),
+    Field("loader_workers", "Q", "processes that fetch for the loop", optional=True),
+    Field("batches_ahead", "Q", "in the making and ready there, at most", optional=True),
+    Field("sync_rounds", "q", "takings over of shared parameters", optional=True),
+    Field("independent_rounds", "q", "of them without other ranks", optional=True),
+    Field("synced_ns", "q", "monotonic time of the last of them", optional=True),
+    Field("staleness_steps", "q", "updates that the last one lacked", optional=True),
+    Field("staleness_sum", "q", "the same, summed over all of them", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
+    size=2048,
 )
+
+EXTRAS = {
+    "sequence_min": "tokens of the rank's shortest sequence",
+    "sequence_max": "tokens of the rank's longest sequence",
+    "sequence_squares": "sum of the squared lengths of sequences",
+    "host_bound_seconds": "of own work: the device waited for the host",
+    "run_queue_seconds": "the loop's threads waited for a core since the row that has them before",
+    "core_seconds": "these threads had a core since then",
+    "stopped_seconds": "the process was stopped since the row before",
+}
+"""Numbers that not every step has, with their meaning; the index in a row is that of the entry."""
+MAX_EXTRAS = 19
 
 ROW = Section(
     "row",
     "One step. Phases are contiguous, so their seconds add up to the step.",
-    Field(
-        "number",
-        "I",
-        "count of rows in this attempt, from 0, modulo 2^32; row n is at index n mod row_count",
-        earlier=(7, "Q"),
-    ),
-    Field(
-        "stopped_seconds",
-        "f",
-        "for which the process was stopped since the row before",
-        optional=True,
-        since=8,
-    ),
+    Field("number", "I", "rows in this attempt, modulo 2^32; row n is at index n mod row_count"),
+    Field("flags", "I", f"bits from 0: {', '.join(ROW_FLAGS)}"),
     Field("step", "q", "step, as the job counts"),
     Field("start_ns", "q", "monotonic time at which the step began"),
     Field("first_arrival_ns", "q", "arrival at the step's first collective", optional=True),
@@ -245,38 +253,17 @@ ROW = Section(
         optional=True,
     ),
     Field("seconds", "f", "duration of the step"),
-    *(Field(f"{phase}_seconds", "f", f"seconds in {phase}") for phase in STEP_PHASES),
+    _by(STEP_PHASES, "phase_seconds", "f", "seconds by phase"),
     Field("loss", "f", "training loss of this rank", optional=True),
     Field("gradient_norm", "f", "gradient norm before clipping", optional=True),
     Field("tokens", "I", "tokens of this rank"),
     Field("samples", "I", "samples of this rank"),
-    Field("present", "I", "bit n is set when the n-th optional field is known"),
-    Field("flags", "H", f"bits from 0: {', '.join(ROW_FLAGS)}", earlier=(8, "I")),
-    Field("calibration_ns", "H", "a fixed calculation on the loop's core", optional=True, since=9),
-    Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
-    Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
-    Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
-    Field("host_bound_seconds", "f", "of own work: the device waited for the host", optional=True),
-    Field(
-        "run_queue_seconds",
-        "f",
-        "for which the loop's threads waited for a core since the row before that has them",
-        optional=True,
-        since=5,
-    ),
-    Field(
-        "core_seconds", "f", "for which these threads had a core since then", optional=True, since=6
-    ),
-    Field("checksum", "I", "CRC-32 of everything before it in the row"),
-    size=128,
+    Field("present", "I", "bit n is set when the n-th optional field is known, then the extras"),
+    Field("extras", "d", "numbers by index", MAX_EXTRAS, optional=True, items=tuple(EXTRAS)),
+    Field("checksum", "Q", "CRC-32 of everything before it in the row"),
 )
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
-_FROM, _TO = (ROW.names.index(name) for name in ("step", "sequence_squares"))
-STEP_FIELDS = ROW.names[_FROM : _TO + 1]
-"""Fields of a row that the end of a step fills; ``PageWriter.add_to_row`` sets others before."""
-VERSION = max(section.version for section in (IDENTITY, SLOT, PERIODIC, ROW))
-READABLE_VERSIONS = range(OLDEST_VERSION, VERSION + 1)
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)
@@ -288,7 +275,7 @@ MAX_ROWS = 1 << 20
 assert IDENTITY.size <= HEARTBEAT_OFFSET
 assert SLOT.size <= SLOT_OFFSETS[1] - SLOT_OFFSETS[0]
 assert PERIODIC.size <= PERIODIC_OFFSETS[1] - PERIODIC_OFFSETS[0]
-assert ROW.size % 8 == 0
+assert ROW.size & (ROW.size - 1) == 0  # no row crosses a page of memory
 
 
 def page_bytes(rows: int) -> int:

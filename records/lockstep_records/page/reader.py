@@ -14,7 +14,6 @@ from lockstep_records.page.identity import (
     Values,
     check_length,
     has_valid_checksum,
-    periodic_section,
     read_identity,
     unpack,
 )
@@ -47,12 +46,8 @@ __all__ = [
     "unpack",
 ]
 # Of a row: its number, and its checksum at the end.
-_NUMBER_AND_CHECKSUM = struct.Struct(f"<I{ROW.offsets['checksum'] - 4}xI")
+_NUMBER_AND_CHECKSUM = struct.Struct(f"<I{ROW.offsets['checksum'] - 4}xQ")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
-# What a page of an older format has no field for.
-_UNKNOWN: dict[str, Values] = {
-    section.name: dict.fromkeys(section.presence) for section in (SLOT, PERIODIC)
-}
 _MOST_READS = 4  # a writer stores into one slot at a time, in well under a microsecond
 
 
@@ -143,8 +138,7 @@ class PageReader:
             try:
                 identity = self._identity(descriptor)
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
-                section = periodic_section(identity["version"])
-                periodic = self._newer(descriptor, section, PERIODIC_OFFSETS)
+                periodic = self._newer(descriptor, PERIODIC, PERIODIC_OFFSETS)
                 heartbeat = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
                 (word,) = struct.unpack("<Q", heartbeat)
             except (OSError, struct.error) as error:
@@ -174,7 +168,7 @@ class PageReader:
                 "checksum", f"page {self._path}: neither {section.name} has a valid checksum"
             )
         data = max(valid, key=_SEQUENCE.unpack_from)
-        return self._values(section, data, lambda: _UNKNOWN[section.name] | unpack(section, data))
+        return self._values(section, data, lambda: unpack(section, data))
 
     def _values(self, section: Section, data: bytes, unpack_data: Callable[[], Values]) -> Values:
         previous = self._unpacked.get(section.name)

@@ -1,9 +1,7 @@
 """Fields and sections, of which the table of the page's format consists, with their offsets."""
 
 import struct
-from dataclasses import dataclass, replace
-
-OLDEST_VERSION = 4  # of the pages that are read
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +12,9 @@ class Field:
         code: of Python's ``struct``.
         help: meaning, in a few words.
         count: length of an array; 1 for a single number.
-        optional: a bit in the field ``present`` is set when the value is known.
-        items: what each number of an array counts.
-        since: version of the page from which on it has the field.
-        earlier: last version with another code, and that code.
+        optional: a bit in the field ``present`` is set when the value is known; one for each item
+            of an array.
+        items: what each number of an array counts; an array may have room for more.
     """
 
     name: str
@@ -26,8 +23,6 @@ class Field:
     count: int = 1
     optional: bool = False
     items: tuple[str, ...] = ()
-    since: int = OLDEST_VERSION
-    earlier: tuple[int, str] = (0, "")
 
     @property
     def format(self) -> str:
@@ -40,59 +35,50 @@ class Field:
 class Section:
     """Fields in a row, with their offsets in bytes from the section's start.
 
-    A field of a later version takes bytes that were zero before and is optional: all else is where
-    it was. The last field is the checksum of those before it, unless there is only one.
+    The last field is the checksum of those before it, unless there is only one.
 
     Args:
-        size: bytes that the section takes in every version; its end is reserved. 0: as it needs.
+        size: bytes of the section, with room before the checksum for optional fields that come;
+            0: as the fields need.
 
     Attributes:
         size: bytes that the fields take.
-        presence: bit of each optional field in the field ``present``.
+        presence: bit in the field ``present`` by optional field, or by item of an optional array.
         spans: of each field the name, the begin and end among the unpacked numbers, and its items.
         codes: struct code by field.
         items: what an array counts, by field.
+        arrays: field by item, of optional arrays.
     """
 
     def __init__(self, name: str, help_: str, *fields: Field, size: int = 0) -> None:
         unused = size - sum(struct.calcsize("<" + field.format) for field in fields)
         if size and unused:
             fields = (*fields[:-1], Field("reserved", f"{unused}s", "zero"), fields[-1])
-        self.name, self.help, self.fields, self._fixed_size = name, help_, fields, size
+        self.name, self.help, self.fields = name, help_, fields
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
         self.spans: list[tuple[str, int, int, tuple[str, ...]]] = []
         offset = number = 0
         for field in fields:
-            self.spans.append((field.name, number, number + field.count, field.items))
+            if field.name != "reserved":
+                self.spans.append((field.name, number, number + field.count, field.items))
             number += field.count
-            size = struct.calcsize("<" + field.format)
             width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
             # Words are stored one by one into mapped memory; only an aligned store is never torn.
             assert offset % width == 0, f"{name}.{field.name} is not aligned"
             self.offsets[field.name] = offset
-            offset += size
+            offset += struct.calcsize("<" + field.format)
         self.names = tuple(self.offsets)
-        in_order = sorted(fields, key=lambda field: field.since)  # a bit keeps its meaning
-        optional = [field.name for field in in_order if field.optional]
+        optional = (field.items or (field.name,) for field in fields if field.optional)
+        self.arrays = {
+            item: field.name for field in fields if field.optional for item in field.items
+        }
         self.codes = {field.name: field.code for field in fields}
         self.items = {field.name: field.items for field in fields}
-        self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
-
-    @property
-    def version(self) -> int:
-        """The version that added its newest field."""
-        return max(field.since for field in self.fields)
-
-    def at(self, version: int) -> "Section":
-        """The section as pages of a version have it."""
-        fields = (
-            replace(field, code=field.earlier[1]) if version <= field.earlier[0] else field
-            for field in self.fields
-            if field.since <= version and field.name != "reserved"
-        )
-        return Section(self.name, self.help, *fields, size=self._fixed_size)
+        self.presence = {
+            name: 1 << bit for bit, name in enumerate(name for names in optional for name in names)
+        }
 
     def word(self, name: str) -> int:
         """Index of a field in the section as an array of eight-byte words."""

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
     DEFAULT_ROWS,
+    EXTRAS,
     HEARTBEAT_OFFSET,
     IDENTITY,
     MAGIC,
@@ -30,7 +32,6 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
-    STEP_FIELDS,
     VERSION,
     page_bytes,
 )
@@ -38,15 +39,11 @@ from lockstep_records.page.lock import PageLock
 from lockstep_records.page.new_file import NoPageError, create_file, create_mapping
 from lockstep_records.page.slots import Slots
 
-__all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping", "pack_row"]
+__all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping"]
 _ROW_BYTES = ROW.size
-_ROW_BODY_BYTES = ROW.size - 4
-_STEP_STRUCT = struct.Struct(
-    f"<I{ROW.offsets[STEP_FIELDS[0]] - 4}x"
-    + "".join(field.format for field in ROW.fields if field.name in STEP_FIELDS)
-)
-_NOTED = slice(_STEP_STRUCT.size, ROW.offsets["checksum"])
-pack_row = _STEP_STRUCT.pack_into  # into ``PageWriter.row``: its number and STEP_FIELDS
+_ROW_BODY_BYTES = ROW.offsets["checksum"]
+_NO_PHASES = (0.0,) * len(STEP_PHASES)
+_HEAD = struct.Struct("<" + "".join(field.format for field in ROW.fields[:-2]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,9 +93,9 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
-    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring, ``noted`` what
-    was known of it before its step ended. ``file`` is the whole page, mapped, with its ring of
-    ``rows``. ``lock`` shows that this process runs.
+    see ``heartbeat``. ``noted`` is a row with the extras of the next one that are known by now.
+    ``file`` is the whole page, mapped, with its ring of ``rows``. ``lock`` shows that this process
+    runs.
 
     Args:
         locks: whether the page is locked; without it readers go by the pid in the page.
@@ -127,12 +124,9 @@ class PageWriter:
         self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
         # Bound once: commit runs in every step.
         self.commit = self.now.commit
-        self.row = bytearray(ROW.size)
-        self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
-        self._row_words = memoryview(self.row).cast("I")
         self.noted = bytearray(ROW.size)
         self._noted_words: memoryview[Any] = memoryview(self.noted).cast("I")
-        self._noted_floats: memoryview[Any] = memoryview(self.noted).cast("f")
+        self._noted_floats: memoryview[Any] = memoryview(self.noted).cast("d")
         self.heartbeat_word = memoryview(self.file)[HEARTBEAT_OFFSET : HEARTBEAT_OFFSET + 8].cast(
             "Q"
         )
@@ -171,51 +165,56 @@ class PageWriter:
         """Records the phase that begins now: one aligned store, which no reader sees half of."""
         self.heartbeat_word[0] = now_ns << 4 | phase
 
-    def append(self, values: Sequence[float]) -> int:
-        """Writes the next row, ``STEP_FIELDS`` in their order; returns the number of rows."""
-        pack_row(self.row, 0, self.words[_STEPS] % ROW_NUMBERS, *values)
-        self._row_words[_ROW_PRESENT] |= self.take_noted()
-        return self.checksum_row()
+    def append(
+        self,
+        *,
+        step: int,
+        start_ns: int,
+        seconds: float,
+        phase_seconds: Sequence[float] = _NO_PHASES,
+        first_arrival_ns: int | None = None,
+        last_arrival_ns: int | None = None,
+        loss: float | None = None,
+        gradient_norm: float | None = None,
+        tokens: int = 0,
+        samples: int = 0,
+        flags: int = 0,
+    ) -> int:
+        """Writes the next row with the extras that were added to it; returns the number of rows.
 
-    def add_to_row(self, name: str, number: float) -> None:
-        """Adds to an optional field behind ``STEP_FIELDS`` of the row that is written next."""
-        words = self._noted_floats if ROW.codes[name] == "f" else self._noted_words
-        words[ROW.offsets[name] // 4] += number
-        self._noted_words[_ROW_PRESENT] |= ROW.presence[name]
-
-    def take_noted(self) -> int:
-        """Copies what is noted into ``row``, once; returns its presence bits."""
-        self.row[_NOTED] = self.noted[_NOTED]
+        The arguments are fields of the row; ``phase_seconds`` are in the order of ``STEP_PHASES``.
+        """
+        optional = (first_arrival_ns, last_arrival_ns, loss, gradient_norm)
         present: int = self._noted_words[_ROW_PRESENT]
-        if present:
-            self.noted[:] = _NOTHING_NOTED
-        return present
-
-    def checksum_row(self) -> int:
-        """Copies ``row`` into the ring and returns the number of rows."""
+        for bit, value in enumerate(optional):
+            present |= (value is not None) << bit
+        first, last, row_loss, norm = (value or 0 for value in optional)
+        number, row = self.words[_STEPS], self.noted
+        # fmt: off
+        _HEAD.pack_into(
+            row, 0, number % ROW_NUMBERS, flags, step, start_ns, first, last, seconds,
+            *phase_seconds, row_loss, norm, tokens, samples, present,
+        )
+        # fmt: on
+        row[_ROW_BODY_BYTES:] = crc32(row[:_ROW_BODY_BYTES]).to_bytes(8, "little")
         # The row goes first and the state that counts it second: a kill in between loses no row.
-        number = self.words[_STEPS]
-        self._row_words[_ROW_CHECKSUM] = crc32(self._row_body)
         at = RING_OFFSET + number % self.rows * _ROW_BYTES
-        self.file[at : at + _ROW_BYTES] = self.row
+        self.file[at : at + _ROW_BYTES] = row
+        row[:] = _NOTHING_NOTED
         self.words[_STEPS] = number = number + 1
         return number
 
+    def add_to_row(self, name: str, number: float) -> None:
+        """Adds to one of ``EXTRAS`` in the row that is written next."""
+        self._noted_floats[_EXTRA_WORDS[name]] += number
+        self._noted_words[_ROW_PRESENT] |= ROW.presence[name]
+
     def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> None:
         """Adds a step to the state."""
-        self.count_work(step, tokens, samples)
-        self.settle_step(seconds)
-
-    def count_work(self, step: int, tokens: int, samples: int) -> None:
-        """Adds a step to the state, but for its time."""
         words = self.words
         self.signed[_STEP] = step
         words[_TOKENS] += tokens
         words[_SAMPLES] += samples
-
-    def settle_step(self, seconds: float) -> None:
-        """Adds the duration of the oldest step whose time is not in the state yet."""
-        words = self.words
         words[_SETTLED_STEPS] += 1
         self.floats[_STEP_SECONDS_SUM] += seconds
         words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
@@ -233,8 +232,7 @@ class PageWriter:
 
     def close(self) -> None:
         """Releases the mapping and the lock; the file stays."""
-        for view in (self.heartbeat_word, self._row_body, self._row_words):
-            view.release()
+        self.heartbeat_word.release()
         self._noted_words.release()
         self._noted_floats.release()
         self.now.release()
@@ -252,5 +250,7 @@ _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")
 _COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
 _KIND_INDICES = {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
-_ROW_CHECKSUM, _ROW_PRESENT = ROW.offsets["checksum"] // 4, ROW.offsets["present"] // 4
+_ROW_PRESENT = ROW.offsets["present"] // 4
+_EXTRA_WORDS = {name: ROW.word("extras") + index for index, name in enumerate(EXTRAS)}
+assert [*ROW.presence][:4] == ["first_arrival_ns", "last_arrival_ns", "loss", "gradient_norm"]
 _NOTHING_NOTED = bytes(ROW.size)

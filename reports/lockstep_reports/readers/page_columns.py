@@ -3,18 +3,32 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
-from lockstep_records.page.layout import ROW
+from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
+from lockstep_records.page.layout import EXTRAS, ROW
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
 
 ROW_DTYPE = dtype_of(ROW)
 QUEUED, STOPPED = "run_queue_seconds", "stopped_seconds"
+_EXTRAS = {name: index for index, name in enumerate(EXTRAS)}
+
+
+def column(rows: NDArray[np.void], name: str) -> Matrix:
+    """A field of the rows, or one of their extras [rows]; NaN where it is unknown."""
+    extra = _EXTRAS.get(name)
+    values = rows[name] if extra is None else rows["extras"][:, extra]
+    return where_present(rows, name, values.astype(np.float64))
 
 
 def where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
     """Values [rows] whose presence bit is set; NaN for the others."""
     bit = ROW.presence.get(name)
     return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
+
+
+def phase_column(rows: NDArray[np.void], phase: str) -> Matrix:
+    """Seconds in a phase [rows]."""
+    seconds: Matrix = rows["phase_seconds"][:, STEP_PHASES.index(phase)].astype(np.float64)
+    return seconds
 
 
 def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
@@ -61,10 +75,9 @@ def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
 
     It then has no core, does not wait for one, and was not stopped.
     """
-    own = np.sum([rows[f"{name}_seconds"] for name in OWN_WORK_PHASES], axis=0, dtype=np.float64)
-    own -= np.minimum(np.nan_to_num(where_present(rows, STOPPED, rows[STOPPED])), own)
-    spent = rows[QUEUED].astype(np.float64) + rows["core_seconds"]
-    spent = where_present(rows, "core_seconds", spent)
+    own = np.sum([phase_column(rows, name) for name in OWN_WORK_PHASES], axis=0)
+    own -= np.minimum(np.nan_to_num(column(rows, STOPPED)), own)
+    spent = column(rows, QUEUED) + column(rows, "core_seconds")
     has_value = np.flatnonzero(~np.isnan(spent))
     before = np.concatenate([[0.0], np.cumsum(own)])[np.append(0, has_value + 1)]
     blocked = np.full(len(rows), np.nan)

@@ -20,6 +20,8 @@ from lockstep_reports.readers.page_columns import (
     ROW_DTYPE,
     STOPPED,
     blocked_by_row,
+    column,
+    phase_column,
     waits_by_row,
     where_present,
 )
@@ -28,7 +30,6 @@ from lockstep_reports.wording import plural
 
 _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
-_PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
 _SHARED_FIELDS = ("job_id", "cluster", "project", "attempt", "world_size")
 _LOADS = ("tokens", "sequence_squares")
@@ -76,7 +77,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         **{name: first[name] for name in _SHARED_FIELDS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
-        phases={phase: matrices[f"{phase}_seconds"] for phase in STEP_PHASES},
+        phases={phase: matrices[phase] for phase in STEP_PHASES},
         **copied,
         notes=tuple(notes),
         clock=clock,
@@ -185,7 +186,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
 
     Times by another clock than this one are NaN as well.
     """
-    by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
+    by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
@@ -208,12 +209,12 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
     if name == _BLOCKED:
         return blocked_by_row(rows)
-    values = rows[name].astype(np.float64)
     if name == QUEUED:
-        return waits_by_row(where_present(rows, name, values), rows["seconds"])
-    if name in _PHASES:
+        return waits_by_row(column(rows, name), rows["seconds"])
+    if name in STEP_PHASES:
+        values = phase_column(rows, name)
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
-    return where_present(rows, name, values)
+    return column(rows, name)
 
 
 def _unless_unknown(values: Matrix) -> Matrix | None:

@@ -19,7 +19,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
-from lockstep_reports.readers.page_columns import ROW_DTYPE
+from lockstep_reports.readers.page_columns import ROW_DTYPE, phase_column
 from lockstep_reports.readers.pages import rows_by_clock
 from lockstep_reports.top.table import (
     STILL,
@@ -145,7 +145,7 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
         if rank.page.clock != clock:
             continue
         rows = rank.rows[np.isin(rank.rows["step"], numbers)]
-        seconds = np.sum([rows[f"{phase}_seconds"] for phase in OWN_WORK_PHASES], axis=0)
+        seconds = np.sum([phase_column(rows, phase) for phase in OWN_WORK_PHASES], axis=0)
         own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
     return [
         _row(job_id, rank, nan_stats.number(lag), now)
@@ -155,7 +155,7 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
 
 def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
-    step = nan_stats.median_number(seconds)
+    step, waits = nan_stats.median_number(seconds), phase_column(rank.rows, "sync")
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     state = _state(page, quiet, step)
@@ -168,14 +168,12 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         step=page.state["step"],
         lag_seconds=lag,
         # A loop that records no waits has zeros: unknown.
-        wait_seconds=_median(rank.rows["sync_seconds"])
-        if rank.rows["sync_seconds"].any()
-        else None,
+        wait_seconds=_median(waits) if waits.any() else None,
         step_seconds=step,
         tokens_per_second=None if state in STILL else _tokens_rate(rank, float(seconds.sum())),
         loss=page.state["loss"],
         quiet_seconds=quiet,
-        other_seconds=_median(rank.rows["other_seconds"]),
+        other_seconds=_median(phase_column(rank.rows, "other")),
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
         clock=page.clock,
     )

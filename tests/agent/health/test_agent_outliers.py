@@ -7,8 +7,7 @@ from lockstep_agent.collectors.jobs.loads import Loads
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.readings import fingerprint_readings, out_of_memory_readings
 from lockstep_catalogue import training
-from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PERIODIC, ROW
+from lockstep_records.page.layout import PERIODIC
 from lockstep_records.page.reader import Page, read_page
 
 from ..live_page import LivePage
@@ -19,11 +18,11 @@ DEAD_PID = 0x7FFFFFFF
 
 def rows(page: LivePage, number: int, tokens: int, *, longest: int = 0) -> None:
     """So many steps of a rank with these tokens each, and a longest sequence where it is given."""
-    present = sum(ROW.presence[f"sequence_{name}"] for name in ("min", "max", "squares"))
-    phases = [0.0] * len(STEP_PHASES)
-    lengths = (present if longest else 0, 0, 0, 1, longest, float(longest**2))
     for step in range(number):
-        page.writer.append((step, step, 0, 0, 1.0, *phases, 0.0, 0.0, tokens, 2, *lengths))
+        if longest:
+            page.writer.add_to_row("sequence_max", longest)
+            page.writer.add_to_row("sequence_squares", longest**2)
+        page.writer.append(step=step, start_ns=step, seconds=1.0, tokens=tokens, samples=2)
     page.commit()
 
 

@@ -12,7 +12,7 @@ import torch
 import lockstep
 from lockstep.monitor.fingerprints import Fingerprints
 from lockstep.monitor.live import LiveMonitor
-from lockstep.recorder.recorder import PhaseHook
+from lockstep.recorder.interface import PhaseHook
 from lockstep.strategies.hooks import watch_optimizer
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import fingerprints_of

@@ -129,9 +129,13 @@ def test_lengths_of_sequences_give_figures_and_the_tokens(
     monitor.step(sequence_lengths=[3, 10, 7])
     monitor.step(tokens=5, samples=1)
     first, second = read_rows(page_of(root))
-    assert (first["sequence_min"], first["sequence_max"], first["sequence_squares"]) == (3, 10, 158)
+    assert (
+        first["extras"]["sequence_min"],
+        first["extras"]["sequence_max"],
+        first["extras"]["sequence_squares"],
+    ) == (3, 10, 158)
     assert (first["tokens"], first["samples"]) == (20, 3)
-    assert second["sequence_min"] is second["sequence_squares"] is None
+    assert second["extras"]["sequence_min"] is second["extras"]["sequence_squares"] is None
     assert second["tokens"] == 5
 
 

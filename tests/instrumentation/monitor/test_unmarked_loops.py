@@ -46,8 +46,8 @@ def test_the_wait_for_a_batch_is_data_whoever_iterates_the_loader(
         watched.step()
     watched.close()
     for row in read_rows(page_of(root)):
-        assert row["data_seconds"] >= WAIT_SECONDS
-        assert row["forward_seconds"] > 0
+        assert row["phase_seconds"]["data"] >= WAIT_SECONDS
+        assert row["phase_seconds"]["forward"] > 0
 
 
 def test_what_the_loaders_workers_fetch_ahead_is_in_the_page(
@@ -71,8 +71,8 @@ def test_an_evaluation_that_is_entered_keeps_its_waits(root: Path, watched: Any)
     watched.step()
     watched.close()
     (row,) = read_rows(page_of(root))
-    assert row["data_seconds"] == 0
-    assert row["eval_seconds"] >= 4 * WAIT_SECONDS
+    assert row["phase_seconds"]["data"] == 0
+    assert row["phase_seconds"]["eval"] >= 4 * WAIT_SECONDS
 
 
 def test_files_that_a_step_saves_are_one_checkpoint(
@@ -87,7 +87,7 @@ def test_files_that_a_step_saves_are_one_checkpoint(
     watched.close()
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
-    seconds = [row["checkpoint_seconds"] for row in read_rows(page)]
+    seconds = [row["phase_seconds"]["checkpoint"] for row in read_rows(page)]
     assert seconds[0] == 0
     assert min(seconds[1:]) > 0
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.recorder import native
-from lockstep.recorder.recorder import StepRecorder
+from lockstep.recorder.interface import StepRecorder
+from lockstep.recorder.plain import PlainRecorder
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_records.page.writer import PageWriter, RankIdentity
@@ -47,13 +48,13 @@ class NotedCallbacks:
 
 
 class RecorderFixture:
-    """A recorder with its page and its callbacks; ``name`` is ``python`` or ``c``."""
+    """A recorder with its page and its callbacks; the plain one where ``name`` begins so."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, root: Path, name: str = "c") -> None:
         self.path = root / f"{name}.page"
         self.page = PageWriter(self.path, RankIdentity(job_id=name, rank=0, world_size=1), 64)
         self.callbacks = NotedCallbacks()
-        create: Any = StepRecorder if name == "python" else native.new_recorder
+        create = PlainRecorder if name.startswith("plain") else native.new_recorder
         self.recorder: StepRecorder = create(self.page, self.callbacks)
         self.raised: list[type[BaseException]] = []
 

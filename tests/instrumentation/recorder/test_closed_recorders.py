@@ -20,7 +20,7 @@ needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compil
 
 @needs_c
 def test_a_recorder_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
-    fixture = RecorderFixture(root, "c")
+    fixture = RecorderFixture(root)
     fixture.recorder.step()
     fixture.recorder.release()
     fixture.page.close()
@@ -36,7 +36,7 @@ def test_a_recorder_whose_page_is_closed_writes_nothing_more(root: Path) -> None
 def test_an_interrupt_during_a_callback_reaches_the_loop(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fixture = RecorderFixture(root, "c")
+    fixture = RecorderFixture(root)
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -69,7 +69,6 @@ class Closing:
 
 
 @needs_c
-@pytest.mark.parametrize("name", ["python", "c"])
 @pytest.mark.parametrize(
     "closing",
     [
@@ -78,9 +77,9 @@ class Closing:
     ],
 )
 def test_a_page_that_is_closed_while_a_step_is_written_stops_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, closing: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, closing: str
 ) -> None:
-    fixture = RecorderFixture(root, name)
+    fixture = RecorderFixture(root)
     fixture.recorder.step(loss=0.5)
     fixture.recorder.loss_bound, fixture.recorder.usual_seconds = -1.0, -1.0
 
@@ -92,11 +91,10 @@ def test_a_page_that_is_closed_while_a_step_is_written_stops_nothing(
 
     arguments: dict[str, Any] = {"loss": 1.0, "gradient_norm": math.inf, "learning_rate": 1e-3}
     if closing == "take":
-        fixture.recorder.numbers = SimpleNamespace(take=close)  # type: ignore[assignment]  # as on a GPU
+        fixture.recorder.numbers = SimpleNamespace(take=close)  # as on a GPU
     elif hasattr(fixture.callbacks, closing):
         monkeypatch.setattr(fixture.callbacks, closing, close)
         fixture.recorder.due_ns = 0
-        fixture.recorder.held = False  # which opens the gate of the Python recorder
     else:
         arguments[closing] = Closing(close)
     fixture.recorder.step(**arguments)

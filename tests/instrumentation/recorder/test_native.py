@@ -1,16 +1,14 @@
-"""The recorder in C does what the one in Python does, and exists wherever it can be compiled."""
+"""The recorder in C exists wherever it can be compiled; the plain one writes the same rows."""
 
 import math
 import os
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,16 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.recorder import native
-from lockstep.recorder.c_header import fingerprint, render
+from lockstep.recorder.c_header import render
+from lockstep.recorder.interface import LOSSES
 from lockstep.recorder.phases import CODE
-from lockstep.recorder.recorder import StepRecorder
-from lockstep.recorder.rows import LOSSES
-from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES, ROW, STEP_FIELDS
+from lockstep_records.page.layout import COLLECTIVE_KINDS, EXTRAS, PHASES
 from lockstep_records.page.reader import read_page, read_rows
 
-from .recorder_fixture import RecorderFixture
+from .recorder_fixture import NotedCallbacks, RecorderFixture
 
-NOTED_FIELDS = sorted({*ROW.presence} & {*ROW.names[ROW.names.index(STEP_FIELDS[-1]) + 1 :]})
 OPEN = [*PHASES[:10]]
 needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
 
@@ -52,13 +48,22 @@ def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
 
 
-def test_a_recorder_of_older_sources_is_not_used() -> None:
-    methods = {name: None for name in dir(StepRecorder) if name != "watch_run_queue"}
-    older = type("Older", (), methods)
-    for layout, recorder in ((fingerprint(), older), ("0", StepRecorder)):
-        module = SimpleNamespace(PAGE_LAYOUT=layout, StepRecorder=recorder)
-        assert not native._is_of_these_sources(module)
-    assert native.compiled is None or native._is_of_these_sources(native.compiled)
+@needs_c
+def test_a_module_of_another_table_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.import_compiled() is native.compiled
+    monkeypatch.setattr(native.compiled, "PAGE_LAYOUT", "0")
+    assert native.import_compiled() is None
+
+
+def test_the_plain_recorder_says_once_what_is_not_recorded(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "compiled", None)
+    native._report_plain.cache_clear()
+    for number in range(2):
+        native.new_recorder(RecorderFixture(root, f"plain-{number}").page, NotedCallbacks())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "make install" in caplog.text
 
 
 def test_the_c_header_is_that_of_the_table_of_the_page() -> None:
@@ -130,15 +135,15 @@ def act(fixture: RecorderFixture, kind: str, argument: Any) -> None:
 
 def both_recorders(root: Path) -> tuple[RecorderFixture, RecorderFixture]:
     shutil.rmtree(root, ignore_errors=True)
-    fixtures = RecorderFixture(root, "python"), RecorderFixture(root, "c")
+    fixtures = RecorderFixture(root, "plain"), RecorderFixture(root, "c")
     assert type(fixtures[0].recorder) is not type(fixtures[1].recorder)
     return fixtures
 
 
 @needs_c
-@given(names=st.sets(st.sampled_from(NOTED_FIELDS)), loss=numbers)
+@given(names=st.sets(st.sampled_from([*EXTRAS])), loss=numbers)
 @settings(max_examples=30, deadline=None)
-def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
+def test_both_recorders_take_extras_into_the_next_row_and_no_other(
     names: set[str], loss: Any
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
@@ -148,10 +153,9 @@ def test_both_recorders_take_what_is_noted_into_the_next_row_and_no_other(
                 fixture.page.add_to_row(name, 1)
             fixture.recorder.step(loss=loss)
             fixture.recorder.step()
+            unknown, noted = dict.fromkeys(EXTRAS), dict.fromkeys(names, 1)
             rows = read_rows(read_page(fixture.path))
-            assert [{row[name] for name in names} for row in rows] == (
-                [{None}, {1}, {None}] if names else [set()] * 3
-            )
+            assert [row["extras"] for row in rows] == [unknown, unknown | noted, unknown]
 
 
 Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags
@@ -232,7 +236,11 @@ def test_both_recorders_write_a_step_without_the_number_that_no_row_can_hold(
         assert (state["steps"], state["tokens"], state["samples"]) == (2, 5, 2)
         last = read_rows(read_page(fixture.path))[-1]
         assert (last["step"], last["tokens"], last["samples"]) == (1, 0, 0)
-        assert (last["loss"], last["gradient_norm"], last["sequence_max"]) == (None, None, None)
+        assert (last["loss"], last["gradient_norm"], last["extras"]["sequence_max"]) == (
+            None,
+            None,
+            None,
+        )
 
 
 @needs_c
@@ -257,39 +265,3 @@ def test_both_recorders_end_a_wait_that_cannot_be_counted(
         fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)
         assert fixture.callbacks.failures == 1
         assert fixture.recorder.phase == CODE["forward"]
-
-
-_QUICK = "not server and not distributed and not e2e and not gpu and not timing and not exhaustive"
-_OF_RECORDER = (
-    *("backward", "bad_loops", "closed_recorders", "device_rows", "frozen_archive", "killed_ranks"),
-    *("loop_shapes", "monitor", "monitor_states", "operations_recorded", "parts", "state"),
-    *("switches", "unmarked_loops"),
-)
-
-
-@pytest.mark.e2e
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(_OF_RECORDER, id="of the recorder"),
-        pytest.param(("*",), id="all", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_the_tests_of_instrumentation_pass_without_the_compiled_module(
-    names: tuple[str, ...],
-) -> None:
-    if native.compiled is None:
-        pytest.skip("it runs so already")
-    files = [path for name in names for path in Path(__file__).parents[1].rglob(f"test_{name}.py")]
-    assert len(files) >= len(names), "a file has another name"
-    completed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", _QUICK, *map(str, files)],
-        # Skips of what needs the compiled module are right there, also in CI.
-        env={**os.environ, native.SWITCH: "off", "CI": ""},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stdout[-3000:]

@@ -63,7 +63,7 @@ def test_every_fourth_step_is_recorded_from_its_phases(root: Path) -> None:
         r for r in read_rows(read_page(root / "jobs/job-a/0/rank-00000.page")) if r["step"] == 4
     )
     forward = sum(row["duration_ns"] for row in step_rows if row["operation"] == "forward-compute")
-    assert forward / 1e9 == pytest.approx(step["forward_seconds"], rel=1e-4)
+    assert forward / 1e9 == pytest.approx(step["phase_seconds"]["forward"], rel=1e-4)
     monitor.close()
 
 

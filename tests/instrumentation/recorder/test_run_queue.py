@@ -58,9 +58,9 @@ def test_both_recorders_take_the_wait_since_the_row_before_and_none_where_it_is_
         write_wait(file, 0)
         take_steps(fixture, file)
         page = read_page(fixture.path)
-        waits = [row["run_queue_seconds"] for row in read_rows(page)]
+        waits = [row["extras"]["run_queue_seconds"] for row in read_rows(page)]
         assert waits == [None, pytest.approx(0.020), 0.0, None, None, None]
-        cores = [row["core_seconds"] for row in read_rows(page)]
+        cores = [row["extras"]["core_seconds"] for row in read_rows(page)]
         assert cores == [None, pytest.approx(0.004), 0.0, None, None, None]
         assert page.periodic["run_queue_seconds"] == pytest.approx(0.020)
 
@@ -128,7 +128,7 @@ def test_a_loop_that_shares_its_core_waits_about_as_long_as_it_computes(
             monitor.step()
     rows = read_rows(page_of(root))
     monitor.close()
-    waits = [row["run_queue_seconds"] for row in rows]
+    waits = [row["extras"]["run_queue_seconds"] for row in rows]
     assert waits[0] is None
     waited = sum(wait for wait in waits[1:] if wait is not None)
     beyond_its_work = sum(row["seconds"] for row in rows[1:]) - 11 * 0.03

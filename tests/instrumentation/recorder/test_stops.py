@@ -63,7 +63,7 @@ def loop(root: Path, work: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 def stops_of(root: Path) -> list[float]:
     """Seconds of the stops, one for each row that has any."""
-    stops = [row["stopped_seconds"] for row in read_rows(page_of(root))]
+    stops = [row["extras"]["stopped_seconds"] for row in read_rows(page_of(root))]
     assert stops[-1] is not None
     return [stop for stop in stops if stop]
 

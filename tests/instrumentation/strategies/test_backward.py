@@ -61,7 +61,7 @@ def train(monitor: lockstep.Monitor, model: nn.Module, steps: int) -> None:
 
 def quickest(rows: list[dict[str, Any]], phase: str) -> float:
     """A busy machine makes steps longer, and never one shorter."""
-    return float(min(row[f"{phase}_seconds"] for row in rows))
+    return float(min(row["phase_seconds"][phase] for row in rows))
 
 
 def test_a_settled_model_has_no_hook_on_its_graph_and_still_records_its_arrival(root: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_wait_inside_a_reentrant_checkpoint_is_recorded(root: Path, static_g
         monitor.step()
     rows = rows_in(root)[SETTLED_STEPS:]
     assert all(row["last_arrival_ns"] for row in rows)
-    assert all(row["sync_seconds"] > 0 for row in rows)
+    assert all(row["phase_seconds"]["sync"] > 0 for row in rows)
     assert quickest(rows, "backward") >= 2 * BACKWARD_SECONDS > quickest(rows, "sync")
 
 
@@ -207,7 +207,7 @@ def test_gradients_by_autograd_grad_count_as_backward(root: Path) -> None:
         torch.autograd.grad(loss, list(model.parameters()))
         monitor.step()
     # The first step shows that backward() is not called; a hook on the graph marks the others.
-    marked = [row["backward_seconds"] for row in rows_in(root)][1:]
+    marked = [row["phase_seconds"]["backward"] for row in rows_in(root)][1:]
     assert len(marked) == SETTLED_STEPS - 1
     assert all(seconds >= BACKWARD_SECONDS for seconds in marked)
 
@@ -219,7 +219,7 @@ def test_a_backward_of_another_thread_does_not_count(root: Path) -> None:
     thread.start()
     thread.join()
     monitor.step()
-    assert [row["backward_seconds"] for row in rows_in(root)] == [0.0]
+    assert [row["phase_seconds"]["backward"] for row in rows_in(root)] == [0.0]
 
 
 def test_a_backward_that_fails_ends_its_phase(root: Path) -> None:
@@ -233,4 +233,4 @@ def test_a_backward_that_fails_ends_its_phase(root: Path) -> None:
         time.sleep(BACKWARD_SECONDS)
     monitor.step()
     (row,) = rows_in(root)
-    assert row["other_seconds"] >= BACKWARD_SECONDS
+    assert row["phase_seconds"]["other"] >= BACKWARD_SECONDS

@@ -61,7 +61,7 @@ class Run:
         """Seconds in a phase less the true delay: a busy machine makes steps longer only."""
         inside = phase == turn or (phase, turn) == ("sync", "collective")
         return min(
-            float(row[f"{phase}_seconds"]) - (slept if inside and rank == SLOW else 0.0)
+            float(row["phase_seconds"][phase]) - (slept if inside and rank == SLOW else 0.0)
             for row, (delayed, slept) in zip(self.rows[rank], self.turns, strict=True)
             if delayed == turn
         )
@@ -69,7 +69,7 @@ class Run:
     def excess(self, rank: int, phase: str, turn: str) -> float:
         """The same less the quickest of the steps after: more would be quicker by chance."""
         after = (
-            float(row[f"{phase}_seconds"])
+            float(row["phase_seconds"][phase])
             for row, (previous, _) in zip(self.rows[rank][1:], self.turns, strict=False)
             if previous == turn
         )
@@ -77,7 +77,7 @@ class Run:
 
     def waited(self, rank: int, turn: str) -> float:
         """Median wait in a step and the next, in which a rank that ended late is waited for."""
-        sync = [float(row["sync_seconds"]) for row in self.rows[rank]]
+        sync = [float(row["phase_seconds"]["sync"]) for row in self.rows[rank]]
         return statistics.median(
             sync[step] + sync[step + 1]
             for step, (delayed, _) in enumerate(self.turns[:-1])
@@ -174,10 +174,10 @@ def test_phases_add_up_and_what_is_left_over_is_under_a_twentieth(
     run = runs[name]
     for rows in run.rows:
         for row in rows:
-            total = sum(row[f"{phase}_seconds"] for phase in STEP_PHASES)
+            total = sum(row["phase_seconds"][phase] for phase in STEP_PHASES)
             assert total == pytest.approx(row["seconds"], rel=1e-4)
         undelayed = [row for row, (turn, _) in zip(rows, run.turns, strict=True) if turn != "other"]
-        rest = sum(row["other_seconds"] for row in undelayed)
+        rest = sum(row["phase_seconds"]["other"] for row in undelayed)
         assert rest < 0.05 * sum(row["seconds"] for row in undelayed)
 
 

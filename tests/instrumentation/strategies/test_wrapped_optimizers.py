@@ -61,4 +61,4 @@ def test_the_step_of_the_optimizer_inside_is_the_phase(wrap: Any, root: Path) ->
     monitor.close()
     page = page_of(root)
     assert page.state["internal_errors"] == 0
-    assert all(row["optimizer_seconds"] > 0 for row in read_rows(page))
+    assert all(row["phase_seconds"]["optimizer"] > 0 for row in read_rows(page))

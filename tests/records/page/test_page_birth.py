@@ -118,8 +118,8 @@ def test_the_file_system_is_that_of_the_longest_mount(
 @pytest.mark.parametrize(
     ("free_bytes", "ranks", "rows"),
     [
-        (64 << 20, "8", 16_384),  # /dev/shm of a pod
-        (64 << 20, "", 16_384),
+        (64 << 20, "8", 8192),  # /dev/shm of a pod
+        (64 << 20, "", 8192),
         (1 << 20, "8", 1024),
         (0, "0", 1024),
         (64 << 30, "8", 65_536),

@@ -14,6 +14,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
+    EXTRAS,
     IDENTITY,
     MESH_AXES,
     PHASES,
@@ -35,14 +36,6 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 
 TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
 SIZES = {field.name: int(field.code[:-1]) for field in IDENTITY.fields if field.code.endswith("s")}
-INTEGER_FIELDS = ("tokens", "samples", "flags", "calibration_ns", "sequence_min", "sequence_max")
-ROW_FIELDS = (
-    *("step", "start_ns", "first_arrival_ns", "last_arrival_ns", "seconds"),
-    *(f"{phase}_seconds" for phase in STEP_PHASES),
-    *("loss", "gradient_norm", "tokens", "samples", "present"),
-    *("flags", "calibration_ns", "sequence_min", "sequence_max", "sequence_squares"),
-)
-
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -69,14 +62,19 @@ identities = st.builds(
     **{name: short(name) for name in TEXTS},
 )
 rows = st.fixed_dictionaries(
-    dict.fromkeys(ROW_FIELDS, singles)
-    | dict.fromkeys(("step", "start_ns", "first_arrival_ns", "last_arrival_ns"), moments)
-    | dict.fromkeys(
-        ("tokens", "samples", "sequence_min", "sequence_max"), st.integers(0, 2**32 - 1)
-    )
-    | dict.fromkeys(("flags", "calibration_ns"), st.integers(0, 2**16 - 1))
-    | {"present": st.integers(0, 2 ** len(ROW.presence) - 1)}
+    {
+        "step": moments,
+        "start_ns": moments,
+        "seconds": singles,
+        "phase_seconds": st.lists(singles, min_size=len(STEP_PHASES), max_size=len(STEP_PHASES)),
+        **dict.fromkeys(("tokens", "samples", "flags"), st.integers(0, 2**32 - 1)),
+    },
+    optional={
+        **dict.fromkeys(("first_arrival_ns", "last_arrival_ns"), moments),
+        **dict.fromkeys(("loss", "gradient_norm"), singles),
+    },
 )
+extras = st.dictionaries(st.sampled_from([*EXTRAS]), doubles)
 
 
 @quick
@@ -92,26 +90,28 @@ def test_an_identity_reads_back_as_it_was_written(memory: Path, identity: RankId
 
 
 @quick
-@given(written=st.lists(rows, max_size=12), capacity=st.integers(1, 8))
+@given(written=st.lists(st.tuples(rows, extras), max_size=12), capacity=st.integers(1, 8))
 def test_the_last_rows_read_back_as_they_were_written(
-    memory: Path, written: list[dict[str, Any]], capacity: int
+    memory: Path, written: list[tuple[dict[str, Any], dict[str, float]]], capacity: int
 ) -> None:
     path = memory / "rank-00003.page"
     path.unlink(missing_ok=True)
     writer = PageWriter(path, NAMED, capacity)
-    for row in written:
-        writer.append([row[name] for name in ROW_FIELDS])
+    for row, its_extras in written:
+        for name, number in its_extras.items():
+            writer.add_to_row(name, number)
+        writer.append(**row)
         writer.commit(1)
     writer.close()
     read = read_rows(read_page(path))
-    expected = written[-capacity:]
-    assert [row["number"] for row in read] == list(
-        range(len(written) - len(expected), len(written))
-    )
-    for expected_row, row in zip(expected, read, strict=True):
-        unknown = {name for name, bit in ROW.presence.items() if not expected_row["present"] & bit}
-        for name in ROW_FIELDS:
-            assert row[name] == (None if name in unknown else expected_row[name])
+    newest = written[-capacity:]
+    assert [row["number"] for row in read] == [*range(len(written) - len(newest), len(written))]
+    optional = ("first_arrival_ns", "last_arrival_ns", "loss", "gradient_norm")
+    for (values, its_extras), row in zip(newest, read, strict=True):
+        phases = dict(zip(STEP_PHASES, values["phase_seconds"], strict=True))
+        expected = dict.fromkeys(optional) | values | {"phase_seconds": phases}
+        assert {name: row[name] for name in expected} == expected
+        assert row["extras"] == dict.fromkeys(EXTRAS) | its_extras
 
 
 @quick
@@ -199,7 +199,7 @@ def test_a_row_ahead_of_the_state_counts(memory: Path) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
     for _ in range(3):
         write_step(writer)
-    writer.append((3, 30, 0, 0, 1.0, *[0.0] * len(STEP_PHASES), 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0, 0.0))
+    writer.append(step=3, start_ns=30, seconds=1.0)
     page = read_page(writer.path)
     writer.close()
     assert page.state["steps"] == 3

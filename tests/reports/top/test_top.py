@@ -93,7 +93,7 @@ def write_running(root: Path, rank: int, *, sync_seconds: float = 0.0125, tokens
     page = PageWriter(path, identity, rows=8)
     phases = [0.0125] * 8
     phases[STEP_PHASES.index("sync")] = sync_seconds
-    page.append([3, 0, 0, 0, 0.1, *phases, 0.0, 0.0, tokens, 8, 0, 0, 0, 0, 0, 0.0])
+    page.append(step=3, start_ns=0, seconds=0.1, phase_seconds=phases, tokens=tokens, samples=8)
     page.signed[SLOT.word("step")] = 3
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
     page.heartbeat(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
@@ -107,7 +107,7 @@ def test_the_newest_rows_are_the_last_of_the_ring(page_root: Path, count: int) -
     path.parent.mkdir(parents=True)
     page = PageWriter(path, RankIdentity(job_id="ring", rank=0, world_size=1), rows=8)
     for step in range(21):
-        page.append([step, 0, 0, 0, 0.1, *[0.0125] * 8, 0.0, 0.0, 64, 8, 0, 0, 0, 0, 0, 0.0])
+        page.append(step=step, start_ns=0, seconds=0.1)
         page.commit(0)
     page.close()
     read = read_page(path)

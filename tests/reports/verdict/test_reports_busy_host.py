@@ -116,7 +116,7 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     path.unlink()
     page = PageWriter(path, SyntheticJob().identity_of(2), rows=32)
     page.add_to_row("run_queue_seconds", 0.25)
-    page.append((3, 1, 1, 1, 0.5, *[0.0] * 8, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0, 0.0))
+    page.append(step=3, start_ns=1, seconds=0.5)
     page.commit(1)
     page.close()
     run_queue = read_pages(folder / "0")[0].run_queue
@@ -185,7 +185,7 @@ def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
             page.add_to_row("run_queue_seconds", 0.1)
             page.add_to_row("core_seconds", core_seconds)
         phases = 0.0, 0.4, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
-        page.append((step, 1, 1, 1, 0.6, *phases, 0.0, 0.0, 1, 1, 0, 0, 0, 0, 0, 0.0))
+        page.append(step=step, start_ns=1, seconds=0.6, phase_seconds=phases)
     page.commit(1)
     page.close()
     blocked = read_pages(path.parent)[0].blocked

@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path
-from lockstep_records.page.layout import PHASES, ROW, SLOT, STEP_FIELDS, page_bytes
+from lockstep_records.page.layout import PHASES, SLOT, page_bytes
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity
 from lockstep_trainer.simulation.spec import Simulation
 from lockstep_trainer.simulation.steps import Seconds, SimulatedStep, simulate_steps
@@ -27,8 +26,7 @@ _GRADIENT_BYTES = 2 * 10**9
 _POLL_SECONDS = 0.05
 _DATA, _SYNC, _DONE = (PHASES.index(phase) for phase in ("data", "sync", "done"))
 _PHASE_SECONDS = SLOT.word("phase_seconds") + PHASES.index(STEP_PHASES[0])
-_PHASE_FIELDS = [f"{phase}_seconds" for phase in STEP_PHASES]
-_ROW_PRESENT = sum(ROW.presence[name] for name in ("loss", "first_arrival_ns", "last_arrival_ns"))
+_SYNC_INDEX = STEP_PHASES.index("sync")
 _SLOT_PRESENT = SLOT.presence["step"] | SLOT.presence["loss"]
 _PRESENT, _LOSS = SLOT.word("present"), SLOT.word("loss")
 
@@ -239,33 +237,30 @@ class _Run:
         self._totals += step.phases
         simulation, loss = self._simulation, float(np.float32(step.loss))
         ends = self._all_ns(step.start + step.seconds)
-        columns: dict[str, Iterable[float]] = {
-            "step": repeat(step.number),
-            "start_ns": self._all_ns(step.start),
-            "first_arrival_ns": self._all_ns(step.first_arrival),
-            "last_arrival_ns": self._all_ns(step.last_arrival),
-            "seconds": step.seconds.tolist(),
-            **dict(zip(_PHASE_FIELDS, step.phases.T.tolist(), strict=True)),
-            "loss": repeat(loss),
-            "tokens": repeat(simulation.tokens),
-            "samples": repeat(simulation.samples),
-            "present": repeat(_ROW_PRESENT),
-        }
-        rows = zip(*(columns.get(name, repeat(0)) for name in STEP_FIELDS), strict=False)
-        sync = step.phases[:, STEP_PHASES.index("sync")].tolist()
+        moments = (step.start, step.first_arrival, step.last_arrival)
         states = zip(
             self._writers,
-            rows,
+            *map(self._all_ns, moments),
             step.seconds.tolist(),
+            step.phases.tolist(),
             (totals.data for totals in self._totals),
-            sync,
             ends,
-            strict=False,
+            strict=True,
         )
-        for writer, row, seconds, totals, waited, end_ns in states:
+        for writer, start_ns, first_ns, last_ns, seconds, phases, totals, end_ns in states:
             writer.count_step(step.number, seconds, simulation.tokens, simulation.samples)
-            writer.append(row)
-            writer.count_collective("all_reduce", 1, _GRADIENT_BYTES, waited)
+            writer.append(
+                step=step.number,
+                start_ns=start_ns,
+                seconds=seconds,
+                phase_seconds=phases,
+                first_arrival_ns=first_ns,
+                last_arrival_ns=last_ns,
+                loss=loss,
+                tokens=simulation.tokens,
+                samples=simulation.samples,
+            )
+            writer.count_collective("all_reduce", 1, _GRADIENT_BYTES, phases[_SYNC_INDEX])
             writer.floats[_PHASE_SECONDS : _PHASE_SECONDS + len(totals)] = totals
             writer.words[_PRESENT], writer.floats[_LOSS] = _SLOT_PRESENT, loss
             writer.commit(end_ns)

@@ -7,15 +7,10 @@ from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training as metrics
-from lockstep_records.page.reader import Page, newest_rows
+from lockstep_records.page.reader import Page, Values, newest_rows
 
 _NUM_ROWS = 64
-_FIELDS = {
-    "samples": "samples",
-    "tokens": "tokens",
-    "longest_sequence": "sequence_max",
-    "squares": "sequence_squares",
-}
+_EXTRAS = {"longest_sequence": "sequence_max", "squares": "sequence_squares"}
 
 
 class Loads:
@@ -40,11 +35,11 @@ class Loads:
 def load_readings(labels: tuple[str, ...], current: list[Page]) -> Iterator[Reading]:
     """Of each load the node's median and its heaviest rank; absent where no rank reports it."""
     rows_by_rank = {page.identity["rank"]: newest_rows(page, _NUM_ROWS) for page in current}
-    for load, field in _FIELDS.items():
+    for load in ("samples", "tokens", *_EXTRAS):
         means = {
             rank: statistics.fmean(reported)
             for rank, rows in rows_by_rank.items()
-            if (reported := [row[field] for row in rows if row[field] is not None])
+            if (reported := _reported(rows, load))
         }
         if not any(means.values()):
             continue
@@ -53,3 +48,9 @@ def load_readings(labels: tuple[str, ...], current: list[Page]) -> Iterator[Read
         heaviest_labels = (*labels, str(heaviest), load)
         yield Reading(metrics.HEAVIEST_LOAD, heaviest_labels, means[heaviest])
         yield Reading(metrics.MEDIAN_LOAD, (*labels, load), statistics.median(means.values()))
+
+
+def _reported(rows: list[Values], load: str) -> list[float]:
+    """A load of the rows that have it."""
+    values = (row["extras"][_EXTRAS[load]] if load in _EXTRAS else row[load] for row in rows)
+    return [value for value in values if value is not None]

@@ -1,17 +1,19 @@
-"""Bus bandwidth as nccl-tests computes it: what the slowest link carries, for any size of group.
+"""Formulas that both recorders call: bus bandwidth, and figures of sequence lengths."""
 
-The formulas are those of https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
-"""
-
+from collections.abc import Sequence
 from functools import cache
 
 _SHARDED = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 _UNSCALED = frozenset({"broadcast", "send_recv"})
+MAX_COUNT = (1 << 32) - 1  # tokens and samples of a row have 32 bits
 
 
 @cache  # few kinds and sizes of groups, some of them needed in every step
 def bus_factor(kind: str, ranks: int) -> float:
     """Bytes on the bus for each byte of a collective, whose size is that which nccl-tests prints.
+
+    What the slowest link carries, for any size of group; the formulas are those of
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
 
     Args:
         kind: a value of the label ``kind``.
@@ -32,3 +34,15 @@ def bus_factor(kind: str, ranks: int) -> float:
     if kind in _UNSCALED:
         return 1.0 if ranks > 1 else 0.0
     raise ValueError(f"kind {kind!r} has no factor of bus bandwidth; use a value of the label kind")
+
+
+def sequence_figures(lengths: Sequence[int]) -> tuple[int, int, int, int, float]:
+    """Shortest and longest length, their sum and number, and the sum of their squares.
+
+    Raises:
+        ValueError: a row cannot hold them.
+    """
+    shortest, longest, total = min(lengths), max(lengths), sum(lengths)
+    if shortest < 0 or max(longest, total) > MAX_COUNT:
+        raise ValueError("sequence_lengths are outside of what a row can hold")
+    return shortest, longest, total, len(lengths), float(sum(n * n for n in lengths))

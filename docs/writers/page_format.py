@@ -6,6 +6,7 @@ from lockstep_records.files.operations import RING_OFFSET as OPERATIONS_OFFSET
 from lockstep_records.files.operations import VERSION as OPERATIONS_VERSION
 from lockstep_records.page.layout import (
     DEFAULT_ROWS,
+    EXTRAS,
     HEARTBEAT,
     HEARTBEAT_OFFSET,
     IDENTITY,
@@ -84,6 +85,10 @@ def render() -> str:
     lines = [_HEAD]
     for section in (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW):
         lines += _table(section)
+    lines += ["| extra | index | bit of `present` | meaning |", "| --- | --- | --- | --- |"]
+    for index, (name, help_) in enumerate(EXTRAS.items()):
+        lines.append(f"| `{name}` | {index} | {ROW.presence[name].bit_length() - 1} | {help_} |")
+    lines.append("")
     lines.append(_OPERATIONS)
     for section in (HEADER, OPERATION):
         lines += _table(section)

@@ -171,8 +171,8 @@ def inhibitors(alert: Alert) -> Iterator[str]:
         same = " and ".join(edge.equal)
         if alert.name in edge.targets:
             cause = "".join(f" ({each})" for each in edge.source_matchers)
-            yield f"{', '.join(edge.sources)}{cause} with the same {same}"
+            yield f"{', '.join(edge.sources)}{cause} by {same}"
             continue
         is_held = alert.is_of_job if "job_id" in edge.equal else alert.area is OBJECTIVES
         if is_held and not edge.sources and alert.severity in {"warning", "info"}:
-            yield f"every page with the same {same}"
+            yield f"every page by {same}"

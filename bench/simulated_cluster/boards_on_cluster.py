@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check.queries import Finding, check_board
+from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check.command import check
+from lockstep_dashboards.check import check
 from lockstep_dashboards.provisioning import FORMATS
 from lockstep_dashboards.snapshot.command import snapshot
 from lockstep_dashboards.snapshot.server import serve

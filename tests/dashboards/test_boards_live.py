@@ -25,7 +25,7 @@ from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check.queries import Finding, check_board
+from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.opening import run_query
 from lockstep_dashboards.panel import Board

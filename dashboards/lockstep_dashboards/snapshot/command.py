@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.progress import track
 
 from lockstep_cli.options import DurationRange
+from lockstep_dashboards.boards import find_board
 from lockstep_dashboards.opening import check_names, open_board, read_wishes
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope, parse_range
 from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
-from lockstep_dashboards.snapshot.shipped import find_board
 from lockstep_prometheus.client import Prometheus, PrometheusError
 from lockstep_records.file_access.atomic_file import write_atomically
 

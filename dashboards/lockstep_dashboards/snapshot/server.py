@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from lockstep_cli.options import DurationRange, bad_input, read_address
+from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.snapshot.live import LiveBoards
 from lockstep_dashboards.snapshot.page import content_policy
-from lockstep_dashboards.snapshot.shipped import SHIPPED
 from lockstep_prometheus.client import Prometheus
 
 _TEXT, _HTML = "text/plain", "text/html"

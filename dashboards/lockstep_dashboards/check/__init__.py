@@ -1,1 +1,0 @@
-"""Every query of the boards, asked of a Prometheus."""

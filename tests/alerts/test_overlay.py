@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.conditions.jobs.straggler import Straggler
+from lockstep_alerts.conditions.jobs import Straggler
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

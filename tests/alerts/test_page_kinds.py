@@ -1,7 +1,7 @@
 """At most eleven kinds of pages: what on-call has to know is no longer than that (decision 26)."""
 
 from lockstep_alerts.alert import Alert
-from lockstep_alerts.conditions.telemetry.pipeline import AlwaysFiring
+from lockstep_alerts.conditions.telemetry import AlwaysFiring
 from lockstep_alerts.conditions.wide import Wide
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

@@ -1,9 +1,8 @@
-"""The conditions that an entry of slos.yaml can name, collected from the folder of each area."""
+"""The conditions that an entry of slos.yaml can name, collected from the module of each area."""
 
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
 
 from lockstep_alerts.conditions.condition import Condition
 
@@ -11,14 +10,12 @@ _NEXT_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def _read_kinds(area: str) -> Iterator[tuple[str, type[Condition]]]:
-    """Each condition of the modules of an area, by its name in lower case."""
-    package = import_module(f"{__name__}.{area}")
-    for found in iter_modules(package.__path__):
-        module = import_module(f"{package.__name__}.{found.name}")
-        for name, value in vars(module).items():
-            is_condition = isinstance(value, type) and issubclass(value, Condition)
-            if is_condition and value.__module__ == module.__name__ and not name.startswith("_"):
-                yield _NEXT_WORD.sub("_", name).lower(), value
+    """Each condition of the module of an area, by its name in lower case."""
+    module = import_module(f"{__name__}.{area}")
+    for name, value in vars(module).items():
+        is_condition = isinstance(value, type) and issubclass(value, Condition)
+        if is_condition and value.__module__ == module.__name__ and not name.startswith("_"):
+            yield _NEXT_WORD.sub("_", name).lower(), value
 
 
 AREAS: Mapping[str, Mapping[str, type[Condition]]] = {

@@ -13,7 +13,7 @@ class Condition:
     """When an alert fires.
 
     Every subclass is a frozen dataclass whose annotated fields are its limits, as an entry of the
-    spec gives them (``quantities.py``). Its kind is its name in lower case; its area is its folder.
+    spec gives them (``quantities.py``). Its kind is its name in lower case; its area is its module.
 
     Attributes:
         DETECTED_AFTER: how long a fault must last in the samples for the expression to hold:

@@ -56,5 +56,5 @@ def find_cases(condition: Condition, timing: Timing) -> list[Case]:
             return _CASES[each](condition, timing)
     raise LookupError(
         f"{kind.__name__}: has no cases; add a function with @proves({kind.__name__}) "
-        "to the folder of its area in tests/alerts/cases"
+        "to the module of its area in tests/alerts/cases"
     )

@@ -8,7 +8,7 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
 
 from ..cases.case import Case, find_cases
-from ..cases.objectives.counts import counts
+from ..cases.objectives import counts
 from ..cases.synthetic import (
     HEALTHY,
     Course,

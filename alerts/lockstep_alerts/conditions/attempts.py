@@ -1,0 +1,226 @@
+"""Conditions on attempts of jobs: checkpoints, memory, starts, replicas, data."""
+
+from typing import Annotated, ClassVar
+
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.joins import (
+    JOB_JOIN,
+    JOB_LABELS,
+    NODE_JOIN,
+    NODE_LABELS,
+    RUNNING,
+    grown,
+    load_excess,
+)
+from lockstep_alerts.reading.quantities import Window, number, whole_number
+from lockstep_catalogue import gpu, host, training
+from lockstep_catalogue.labels import (
+    ANOMALY,
+    CLUSTER,
+    JOB_ID,
+    MEMORY_EVENT,
+    MODEL,
+    NODE,
+    OUTCOME,
+    RANK,
+    RESTORE_OUTCOME,
+    STATE,
+    UUID,
+)
+from lockstep_catalogue.metric import Label, Metric
+from lockstep_catalogue.promql import Matcher, by, eq, has, increase, names, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_FAILED = ("failed", "gone")
+
+
+def restarts(window: str) -> str:
+    """How often each job was restarted within the window, over all its nodes."""
+    attempt = select(training.ATTEMPT_NUMBER)
+    over = f"{attempt}[{window}]"
+    newest = by("max", f"max_over_time({over})", *JOB_LABELS)
+    since = f"{newest} - {JOB_JOIN} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
+    # A number that falls is that of a new job under an old id: it counts from there.
+    begun = by("max", f"resets({over})", *JOB_LABELS)
+    anew = f"{by('max', attempt, *JOB_LABELS)} and {JOB_JOIN} {begun} > 0"
+    return f"({anew} or {since})"
+
+
+class FailedOnStart(Condition):
+    """Ranks of the newest attempt have failed, and none of its ranks has completed a step."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of failed ranks of each such job."""
+        failed = by("sum", select(training.RANKS, one_of(STATE, *_FAILED)), *JOB_LABELS)
+        stepped = by("max", select(training.STEP), *JOB_LABELS)
+        return f"{failed} > 0 unless {JOB_JOIN} ({stepped} > 0)"
+
+
+class CrashLoop(Condition):
+    """Jobs that were restarted ``least_restarts`` times or more within ``window``."""
+
+    window: Window
+    least_restarts: Annotated[int, whole_number(0, 1000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Restarts of each job within the window."""
+        return f"{restarts(self.window.text)} >= {self.least_restarts}"
+
+
+class OutOfMemoryLoop(Condition):
+    """Jobs whose allocations fail again after ``least_restarts`` restarts within ``window``.
+
+    Attributes:
+        window: within which failed allocations and restarts count.
+        least_restarts: with failed allocations, from which on it is a loop.
+    """
+
+    window: Window
+    least_restarts: Annotated[int, whole_number(0, 1000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Failed allocations and kills by the kernel, by job that is restarted over and over."""
+        killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
+        failed = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
+        looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
+        several = f"{by('sum', failed, *JOB_LABELS)} > {self.least_restarts - 0.5}"
+        return f"{several} and {JOB_JOIN} {looping}"
+
+    def _grown(self, metric: Metric, *matchers: Matcher) -> str:
+        # The series of an attempt that dies at once is born above zero.
+        return f"({grown(metric, self.window.text, *matchers, labels=JOB_LABELS)})"
+
+
+class TopologyWrong(Condition):
+    """Ranks of one attempt do not agree on the size of the job, or are more or fewer than it."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Ranks of each job that does not fit together, by one of three signs."""
+        attempt = select(training.ATTEMPT_NUMBER)
+        # A node that an earlier attempt has left reports its pages for a while.
+        newest = (
+            f"{NODE_JOIN} ({attempt} == {JOB_JOIN} group_left () {by('max', attempt, *JOB_LABELS)})"
+        )
+        sizes = f"({select(training.WORLD_RANKS)} and {newest})"
+        most = by("max", sizes, *JOB_LABELS)
+
+        def ranks(*states: str) -> str:
+            matchers = (one_of(STATE, *states),) if states else ()
+            return by("sum", f"({select(training.RANKS, *matchers)} and {newest})", *JOB_LABELS)
+
+        disagree = f"{most} > {JOB_JOIN} {by('min', sizes, *JOB_LABELS)}"
+        too_many = f"{ranks(*RUNNING)} > {JOB_JOIN} {most}"
+        lately = f"max_over_time({select(training.RANKS)}[{windows.long}])"
+        away = (
+            f"{by('group', lately, *JOB_LABELS, NODE)} unless {NODE_JOIN} {select(training.RANKS)}"
+        )
+        few = f"{ranks()} < {JOB_JOIN} {most} and {JOB_JOIN} {ranks('init')} > 0"
+        # An agent that is away for a moment takes the ranks of its node with it.
+        too_few = f"{few} unless {JOB_JOIN} ({away})"
+        return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
+
+
+class MixedModels(Condition):
+    """Jobs on GPUs of several models: all of them run at the pace of the slowest."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of models by job."""
+        of_gpu = (CLUSTER, NODE, UUID)
+        model = by("group", select(gpu.GPU_INFO), *of_gpu, MODEL)
+        owner = by("group", select(gpu.GPU_OWNER_INFO, has(JOB_ID)), *of_gpu, JOB_ID)
+        # A GPU that jobs share is of one model: the job's side may be many.
+        held = f"{owner} * on ({names(*of_gpu)}) group_left ({MODEL.name}) {model}"
+        models = by("group", held, *JOB_LABELS, MODEL)
+        return f"{by('count', models, *JOB_LABELS)} > 1"
+
+
+_Counter = tuple[Metric, Matcher | None]
+
+
+class _Counted(Condition):
+    """Jobs of which a counter has grown within ``window``.
+
+    Attributes:
+        COUNTERS: that must not grow, each with the series of it that count.
+        window: how far back growth counts.
+    """
+
+    COUNTERS: ClassVar[tuple[_Counter, ...]] = ()
+    LABELS: ClassVar[tuple[Label, ...]] = JOB_LABELS
+    window: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """How often it happened; each node counts the same event, so the nodes' highest count."""
+        counted = []
+        for metric, matcher in self.COUNTERS:
+            matchers = () if matcher is None else (matcher,)
+            # An outcome is a label of its own: a restore that failed is not one that fell back.
+            labels = (*self.LABELS, *(() if matcher is None else (matcher.label,)))
+            counted.append(grown(metric, self.window.text, *matchers, labels=labels))
+        return by("max", " or ".join(counted), *self.LABELS)
+
+
+class CheckpointInvalid(_Counted):
+    """A checkpoint was read back otherwise than written, or a restore had to skip one."""
+
+    COUNTERS = (
+        (training.CHECKPOINTS, eq(OUTCOME, "invalid")),
+        (training.RESTORES, one_of(RESTORE_OUTCOME, "fallback", "failed")),
+    )
+
+
+class CheckpointFailed(_Counted):
+    """A checkpoint could not be written; the newest good one grows older."""
+
+    COUNTERS = ((training.CHECKPOINTS, eq(OUTCOME, "failed")),)
+
+
+class OutOfMemory(_Counted):
+    """An allocation failed on a rank."""
+
+    COUNTERS = ((training.OUT_OF_MEMORY_RANK, None),)
+    LABELS = (*NODE_LABELS, RANK)
+
+
+class LossAnomaly(Condition):
+    """A rank's loss is anomalous now, or an anomaly began within the last window of scrapes."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of anomalous ranks by job and kind; of a spike that has passed its beginnings."""
+        lasting = f"{by('sum', select(training.ANOMALOUS), *JOB_LABELS, ANOMALY)} > 0"
+        # A spike of a step or two is over before the next scrape.
+        begun = increase(training.ANOMALIES, windows.cover(60))
+        return f"{lasting}\nor\n{by('sum', begun, *JOB_LABELS, ANOMALY)} > 0"
+
+
+_PART = (*JOB_LABELS, training.MODEL_PART)
+
+
+class ReplicasDiffer(Condition):
+    """Data-parallel replicas whose fingerprints differ; they have to be equal to the bit."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Jobs with ranks that differ on one node, or with nodes that differ at one step."""
+        step = select(training.FINGERPRINT_STEP)
+        # Nodes are scraped at different moments: only those at the newest step are compared.
+        newest = f"{step} == on ({names(*_PART)}) group_left () {by('max', step, *_PART)}"
+        same_step = f"({select(training.FINGERPRINT)} and on ({names(*_PART, NODE)}) ({newest}))"
+        differ = f"{by('max', same_step, *_PART)} > {by('min', same_step, *_PART)}"
+        odd = f"{by('max', select(training.ODD_REPLICAS), *JOB_LABELS)} > 0"
+        return f"{by('group', differ, *JOB_LABELS)}\nor\n{by('group', odd, *JOB_LABELS)}"
+
+
+class DataSkew(Condition):
+    """Jobs whose heaviest rank has a load of more than ``above_ratio`` above the median.
+
+    Attributes:
+        above_ratio: load of the heaviest rank over the median, less one.
+    """
+
+    DETECTED_AFTER = 10
+
+    above_ratio: Annotated[float, number(0, 100)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """By how much the heaviest rank of each job is above the median, by kind of load."""
+        return f"{load_excess(*JOB_LABELS)} > {self.above_ratio:g}"

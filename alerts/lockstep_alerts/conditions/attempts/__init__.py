@@ -1,1 +1,0 @@
-"""Alerts on attempts of jobs: checkpoints, memory, starts, replicas, data."""

@@ -1,0 +1,348 @@
+"""Conditions on what jobs are given and use: GPUs, places in the queue, time, recovery points."""
+
+from typing import Annotated
+
+from lockstep_alerts.conditions import joins
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
+from lockstep_alerts.conditions.joins import (
+    JOB_JOIN,
+    JOB_LABELS,
+    num_ranks,
+    recent,
+    select_training_jobs,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
+from lockstep_catalogue.gpu import GPU_OWNER_INFO
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    GOODPUT,
+    JOB_ID,
+    MIG_UUID,
+    NAMESPACE,
+    NODE,
+    POD,
+    PRESSURE,
+    QUEUE,
+    RESOURCE,
+    RESTORE_OUTCOME,
+    STATE,
+    UUID,
+)
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.promql import (
+    Matcher,
+    by,
+    eq,
+    has,
+    histogram_quantile,
+    increase,
+    names,
+    one_of,
+    rate,
+    select,
+)
+from lockstep_catalogue.windows import ScrapeWindows
+
+_STALL_SECONDS = 60
+_KNOWN = "2h"
+_KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class Contention(Condition):
+    """Jobs that wait for processors on a node, and are late or wait for data because of it.
+
+    Attributes:
+        window: over which shares are taken.
+        pressure_ratio: share of the time in which a task of the job waits for a processor.
+        throttled_ratio: share of the time for which the job's limit kept it from running.
+        harm_ratio: what the job must pay for it: waiting for data or launches as a share of its
+            time on the node, or lateness of one of the node's ranks as a share of the step.
+    """
+
+    DETECTED_AFTER = "window"
+
+    window: Window
+    pressure_ratio: Ratio
+    throttled_ratio: Ratio
+    harm_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the time in which the job waits for processors, by node, where it pays."""
+        window = self.window.text
+
+        def share(metric: Metric, limit: float, *matchers: Matcher) -> str:
+            return f"{by('max', rate(metric, window, *matchers), *joins.NODE_LABELS)} > {limit:g}"
+
+        pressed = share(
+            host.JOB_PRESSURE_SECONDS,
+            self.pressure_ratio,
+            eq(RESOURCE, "cpu"),
+            eq(PRESSURE, "some"),
+        )
+        throttled = share(host.JOB_THROTTLED_SECONDS, self.throttled_ratio)
+        # What the loops themselves waited for a processor needs no other proof of harm.
+        waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *joins.NODE_LABELS)
+        loops = by("sum", select(training.RANKS, one_of(STATE, *joins.RUNNING)), *joins.NODE_LABELS)
+        queued = f"{waited} / {joins.NODE_JOIN} ({loops} > 0) > {self.harm_ratio:g}"
+        harmed = f"and {joins.NODE_JOIN} ({self._harm(windows)})"
+        return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
+
+    def _harm(self, windows: ScrapeWindows) -> str:
+        """Nodes on which the job waits for data or launches, or with a rank that is late."""
+        waits = one_of(GOODPUT, "data_wait", "host_bound")
+        lost = by(
+            "sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *joins.NODE_LABELS
+        )
+        spent = by("sum", rate(training.GOODPUT_SECONDS, self.window.text), *joins.NODE_LABELS)
+        late = by("max", joins.recent(recorded.LATENESS_RATIO, windows), *joins.NODE_LABELS)
+        return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
+
+
+class NodePressure(Condition):
+    """Nodes under jobs that run out of memory, disk or process numbers.
+
+    Attributes:
+        below_ratio: memory of the host that is left.
+        above_ratio: memory of a job, of its limit.
+        stall_ratio: share of the time in which a task of the job waits for memory.
+    """
+
+    below_ratio: Ratio
+    above_ratio: Ratio
+    stall_ratio: Ratio = 0.05
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
+        available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
+        scarce = f"({available} / {joins.MACHINE_JOIN} ({total} > 0) < {self.below_ratio:g})"
+        limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
+        # Page cache counts into the memory of a job, and is given back when it is asked for: only
+        # a job whose tasks wait for memory is short of it.
+        waits = rate(
+            host.JOB_PRESSURE_SECONDS,
+            windows.cover(_STALL_SECONDS),
+            eq(RESOURCE, "memory"),
+            eq(PRESSURE, "some"),
+        )
+        stalls = f"{by('max', waits, *joins.NODE_LABELS)} > {self.stall_ratio:g}"
+        on_node = joins.NODE_JOIN
+        full = f"{select(host.JOB_MEMORY)} > {on_node} {limit} and {on_node} ({stalls})"
+
+        def pressed_by_kubernetes(*matchers: Matcher) -> str:
+            kind = one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE)
+            holds = (kind, eq(foreign.KUBE_STATUS, "true"))
+            return f"({select(foreign.KUBE_NODE_CONDITION, *holds, *matchers)} == 1)"
+
+        pressed = joins.kube_says(joins.runs_on(), pressed_by_kubernetes)
+        jobs = f"{joins.runs_on()} and {joins.MACHINE_JOIN} {scarce}\nor\n{full}\nor\n{pressed}"
+        return by("group", jobs, *joins.NODE_LABELS)
+
+
+class PodEvicted(Condition):
+    """Pods that Kubernetes evicted within ``window``."""
+
+    window: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Pods that were evicted within the window."""
+        evicted = select(foreign.KUBE_POD_REASON, eq(foreign.KUBE_REASON, "Evicted"))
+        # The status of an evicted pod stays until somebody deletes it.
+        seen_before = f"max_over_time({evicted}[{_KNOWN}] offset {self.window}) == 1"
+        # A fresh Prometheus sees the evictions of weeks: without any pod of before none is news.
+        pods = f"last_over_time({select(foreign.KUBE_POD_REASON)}[{_KNOWN}] offset {self.window})"
+        on_pod = f"on ({names(NAMESPACE, POD)})"
+        news = f"{evicted} == 1 unless {on_pod} {seen_before} and on () ({by('group', pods)})"
+        return by("group", news, NAMESPACE, POD)
+
+
+_QUEUE = (CLUSTER, QUEUE)
+_QUANTILE = 0.9
+
+
+class QueueWait(Condition):
+    """Queues in which one job in ten waits longer than ``above``, or none starts.
+
+    Attributes:
+        window: over which starts are counted, and in which one at least must be while jobs wait.
+        above_seconds: the wait that nine of ten jobs stay below.
+        least_starts: jobs that started within the window; fewer say nothing about nine of ten.
+    """
+
+    window: Window
+    above: Window
+    least_starts: Annotated[int, whole_number(0, 10_000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Wait in seconds by queue; 0 of a cluster in which jobs wait and none starts."""
+        window = self.window.text
+        wait = histogram_quantile(_QUANTILE, ledger.QUEUE_WAIT, window, *_QUEUE)
+        starts = by("sum", increase(ledger.JOBS_STARTED, window), *_QUEUE)
+        long = f"{wait} > {self.above.seconds} and {starts} > {self.least_starts - 0.5}"
+        pending = select(ledger.JOBS, eq(ledger.JOB_STATUS, "pending"))
+        waiting = f"min_over_time({pending}[{window}]) > 0 and {pending} offset {window} > 0"
+        stuck = f"{by('sum', increase(ledger.JOBS_STARTED, window), CLUSTER)} < 0.5"
+        return f"{long}\nor\n{stuck} and on (cluster) {waiting}"
+
+
+class PreemptionLoss(Condition):
+    """Queues in which preemptions lose more than ``above_ratio`` of the GPU time.
+
+    Attributes:
+        window: over which the loss is taken.
+        above_ratio: GPU time that preemptions threw away, of all that was allocated.
+    """
+
+    window: Window
+    above_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the allocated GPU time that was lost by preemptions, by queue."""
+
+        def increase_by_queue(metric: Metric) -> str:
+            return by("sum", increase(metric, self.window.text), *_QUEUE)
+
+        lost = increase_by_queue(ledger.PREEMPTION_LOST)
+        spent = increase_by_queue(ledger.GPU_SECONDS)
+        preempted = increase_by_queue(ledger.PREEMPTIONS)
+        return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
+
+
+class ResumedOlder(Condition):
+    """Queues in which a job resumed from an older checkpoint within ``window``."""
+
+    window: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Resumes by queue that had to pass over a newer checkpoint."""
+        older = increase(ledger.RESUMES, self.window.text, eq(RESTORE_OUTCOME, "fallback"))
+        return f"{by('sum', older, *_QUEUE)} > 0.5"
+
+
+class DataStarved(Condition):
+    """Jobs whose ranks spend more than ``above_ratio`` of the wall clock waiting for data.
+
+    Attributes:
+        window: over which the share is taken.
+        above_ratio: share of the ranks' wall clock spent waiting for the next batch.
+    """
+
+    DETECTED_AFTER = "window"
+
+    window: Window
+    above_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the wall clock of a job's ranks spent waiting for data."""
+        waited = rate(training.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
+        spent = rate(training.GOODPUT_SECONDS, self.window.text)
+        share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
+        return f"{share} > {self.above_ratio:g}"
+
+
+class AllocatedIdle(Condition):
+    """Jobs whose GPUs were used less than ``below_ratio`` on average for ``window``.
+
+    Attributes:
+        window: for which the GPUs were idle.
+        below_ratio: mean utilization of the job's GPUs.
+    """
+
+    DETECTED_AFTER = "window"
+
+    window: Window
+    below_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Mean utilization of the GPUs that a job has held for the whole window."""
+        busy = f"avg_over_time({select(gpu.GPU_UTILIZATION)}[{self.window}])"
+        # A GPU that was allocated later has been another one's for a part of the window.
+        owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
+        since = f"({owner} and {owner} offset {self.window})"
+        held = by("group", since, *JOB_LABELS, NODE, UUID)
+        share = f"{busy} * {GPU_JOIN} group_right () {held}"
+        return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
+
+
+class DeadlineAtRisk(Condition):
+    """Jobs that will miss their deadline at the pace of ``window``.
+
+    Attributes:
+        window: whose pace is taken to go on.
+        slack_ratio: of the time that is left, by which the forecast must miss it.
+    """
+
+    window: Window
+    slack_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Seconds after the deadline at which each job will be done that is later than that.
+
+        The tokens of earlier attempts may have been counted on other nodes, the steps are not
+        lost: tokens so far are the step times tokens a step, and tokens a step are tokens a second
+        times seconds a step.
+        """
+        pace = f"avg_over_time({select(recorded.TOKENS_RATE)}[{self.window}])"
+        step_seconds = f"avg_over_time({select(recorded.STEP_MEAN)}[{self.window}])"
+        spent = f"({by('max', select(training.STEP), *JOB_LABELS)} * {JOB_JOIN} {step_seconds})"
+        declared = by("max", select(ledger.JOB_TOKENS), *JOB_LABELS)
+        needed = f"({declared} / {JOB_JOIN} ({pace} > 0) - {JOB_JOIN} {spent})"
+        left = f"({by('max', select(ledger.JOB_DEADLINE), *JOB_LABELS)} - time())"
+        late = f"{needed} > {JOB_JOIN} ({1 + self.slack_ratio:g} * {left})"
+        return f"({late}) - {JOB_JOIN} {left}\nand {select_training_jobs()}"
+
+
+_HISTORY = "1d"
+_RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
+
+
+class CheckpointStale(Condition):
+    """Jobs whose newest durable checkpoint is older than ``intervals`` of their own intervals.
+
+    Attributes:
+        intervals: age of the newest checkpoint in mean intervals of the job's last day.
+        at_least: the age that is never too old, of jobs that write every few seconds.
+    """
+
+    DETECTED_AFTER = "at_least"
+
+    intervals: Annotated[float, number(1, 100)]
+    at_least: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Age in seconds of the newest durable checkpoint of each job that is too old."""
+        durable = select(training.LAST_CHECKPOINT)
+        # The mean interval: what was gained over the changes that gained it.
+        gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
+        changes = f"changes({durable}[{_HISTORY}])"
+        seen = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
+        # What the recorded series remembers of a job that has written nothing for a day.
+        interval = f"({seen} or {recent(recorded.CHECKPOINT_INTERVAL, windows, _RECORDED_SECONDS)})"
+        age = f"(time() - {by('max', durable, *JOB_LABELS)})"
+        moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
+        return (
+            f"{age} > {self.at_least.seconds}\n"
+            f"and {age} > {JOB_JOIN} ({self.intervals:g} * {interval})\nand {JOB_JOIN} {moves}"
+        )
+
+
+class MonitorCost(Condition):
+    """Jobs whose monitor takes more than ``above_ratio`` of the mean step.
+
+    Attributes:
+        window: over which the cost is taken.
+        above_ratio: of a step, that the monitor's own calls take.
+    """
+
+    DETECTED_AFTER = "window"
+
+    window: Window
+    above_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the mean step in the monitor's own calls, by the steps that it timed."""
+        spent = by("sum", rate(training.MEASURED_SECONDS, self.window.text), *JOB_LABELS)
+        steps = by("sum", rate(training.MEASURED_STEPS, self.window.text), *JOB_LABELS)
+        share = f"{spent} / ({steps} > 0) / {JOB_JOIN} {recent(recorded.STEP_MEAN, windows)}"
+        return f"{share} > {self.above_ratio:g}"

@@ -1,1 +1,0 @@
-"""Alerts on slow trouble: waste, contention, queues, recovery points."""

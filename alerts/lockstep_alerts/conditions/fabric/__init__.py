@@ -1,1 +1,0 @@
-"""Alerts on what many nodes share: ports, the fabric, storage."""

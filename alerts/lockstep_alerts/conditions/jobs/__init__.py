@@ -1,1 +1,0 @@
-"""Alerts on jobs that run: slow or hung ranks, stages, losses that are not finite."""

@@ -1,1 +1,0 @@
-"""Alerts on nodes and GPUs, under jobs and idle."""

@@ -1,1 +1,0 @@
-"""Alerts on the monitoring itself."""

@@ -1,0 +1,188 @@
+"""Cases of conditions on attempts of jobs."""
+
+from collections.abc import Mapping
+
+from lockstep_alerts.conditions.attempts import (
+    CrashLoop,
+    DataSkew,
+    FailedOnStart,
+    LossAnomaly,
+    MixedModels,
+    OutOfMemoryLoop,
+    ReplicasDiffer,
+    TopologyWrong,
+    _Counted,
+    _Counter,
+)
+from lockstep_catalogue import agent, gpu, training
+from lockstep_catalogue.labels import NODE, RANK
+from lockstep_catalogue.metric import Metric
+
+from .case import Case, proves
+from .synthetic import JOB, JOB_NODE, Course, Samples, Timing, loads, sample_node, samples, steady
+
+
+@proves(FailedOnStart)
+def failed_on_start(condition: FailedOnStart, timing: Timing) -> list[Case]:
+    failed = [_ranks("failed", timing.steps_up(2)), _ranks("init", timing.steps_up(0, 2))]
+    well = timing.steady(0)
+    starts = [_ranks("failed", well), _ranks("init", timing.steps_up(2, 2))]
+    stepped = sample_node(training.STEP, timing.steady(700), job_id="j1")
+    return [
+        Case("it fails before its first step", failed, JOB),
+        Case("it fails later", [*failed, stepped]),
+        Case("it starts", starts),
+    ]
+
+
+@proves(CrashLoop)
+def crash_loop(condition: CrashLoop, timing: Timing) -> list[Case]:
+    def restarted(times: int) -> list[Samples]:
+        return [sample_node(training.ATTEMPT_NUMBER, timing.steps_up(times + 4, 4), job_id="j1")]
+
+    return [
+        Case("it restarts again and again", restarted(condition.least_restarts), JOB),
+        Case("it restarts once fewer", restarted(condition.least_restarts - 1)),
+    ]
+
+
+@proves(OutOfMemoryLoop)
+def out_of_memory_loop(condition: OutOfMemoryLoop, timing: Timing) -> list[Case]:
+    again, once = condition.least_restarts + 1, 1
+
+    def job(num_failed: int, num_restarts: int) -> list[Samples]:
+        return [
+            sample_node(training.OUT_OF_MEMORY, timing.steps_up(num_failed), job_id="j1"),
+            sample_node(training.ATTEMPT_NUMBER, timing.steps_up(num_restarts), job_id="j1"),
+        ]
+
+    return [
+        Case("memory runs out again and again", job(again, again), JOB),
+        Case("memory runs out once", job(once, once)),
+        Case("it restarts for another reason", job(0, again)),
+    ]
+
+
+@proves(TopologyWrong)
+def topology_wrong(condition: TopologyWrong, timing: Timing) -> list[Case]:
+    fits = _start(timing, {"n1": (4, 2, 1), "n2": (4, 2, 1)})
+    smaller = _start(timing, {"n1": (2, 2, 1), "n2": (4, 2, 0)})
+    return [
+        Case("nodes disagree", _start(timing, {"n1": (4, 2, 1), "n2": (2, 2, 1)}), JOB),
+        Case("a node is missing", _start(timing, {"n1": (4, 2, 1)}), JOB),
+        Case("ranks are too many", _start(timing, {"n1": (2, 2, 1), "n2": (2, 2, 1)}), JOB),
+        Case("all are there", fits),
+        Case("an earlier attempt was larger", smaller),
+    ]
+
+
+@proves(MixedModels)
+def mixed_models(condition: MixedModels, timing: Timing) -> list[Case]:
+    def job(*models: str) -> list[Samples]:
+        lasting, identity = (
+            timing.steady(1),
+            {"pci_bus_id": "", "mig_uuid": ""},
+        )
+        return [
+            each
+            for number, model in enumerate(models)
+            for each in (
+                sample_node(gpu.GPU_INFO, lasting, uuid=f"G{number}", model=model),
+                sample_node(
+                    gpu.GPU_OWNER_INFO, lasting, uuid=f"G{number}", job_id="j1", **identity
+                ),
+            )
+        ]
+
+    return [
+        Case("two models", job("A100", "H100"), JOB),
+        Case("one model", job("H100", "H100")),
+    ]
+
+
+def _ranks(state: str, course: Course, node: str = "n1") -> Samples:
+    return sample_node(training.RANKS, course, node, job_id="j1", state=state)
+
+
+def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Samples]:
+    """Nodes with the size of the job by their own word, their ranks, and their attempt."""
+    lasting, series = timing.fires_by_seconds, []
+    for node, (size, num_ranks, attempt) in nodes.items():
+        series += [
+            sample_node(training.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
+            sample_node(training.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
+            _ranks("init", steady(num_ranks, lasting), node),
+        ]
+    return series
+
+
+@proves(_Counted)
+def counted(condition: _Counted, timing: Timing) -> list[Case]:
+    later = condition.window.seconds + timing.fires_by_seconds
+    first = condition.COUNTERS[0]
+    born = steady(1, timing.fires_within_seconds, condition.window.seconds + timing.onset_seconds)
+    of_rank = {RANK.name: "2"} if RANK in condition.LABELS else {}
+    fires_as = {**(JOB_NODE if NODE in condition.LABELS else JOB), **of_rank}
+    watched = sample_node(agent.AGENT_INFO, steady(1, later), version="1")
+
+    def counted(counter: _Counter, course: Course) -> Samples:
+        metric, matcher = counter
+        value = {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
+        return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank, **value)
+
+    return [
+        *(
+            Case(f"{each[0].name} grows", [counted(each, timing.steps_up())], fires_as)
+            for each in condition.COUNTERS
+        ),
+        Case("it stays at zero", [counted(first, timing.steady(0))]),
+        Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
+        Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
+    ]
+
+
+@proves(LossAnomaly)
+def loss_anomaly(condition: LossAnomaly, timing: Timing) -> list[Case]:
+    def counted(metric: Metric, anomaly: str, to: int) -> list[Samples]:
+        return [sample_node(metric, timing.steps_up(to), job_id="j1", anomaly=anomaly)]
+
+    diverges, spike = {**JOB, "anomaly": "divergence"}, {**JOB, "anomaly": "spike"}
+    return [
+        Case("it diverges", counted(training.ANOMALOUS, "divergence", 4), diverges),
+        Case("it spikes", counted(training.ANOMALIES, "spike", 1), spike),
+        Case("it is well", counted(training.ANOMALOUS, "divergence", 0)),
+    ]
+
+
+@proves(ReplicasDiffer)
+def replicas_differ(condition: ReplicasDiffer, timing: Timing) -> list[Case]:
+    odd = sample_node(training.ODD_REPLICAS, timing.steps_up(), job_id="j1")
+
+    def nodes(fingerprints: tuple[int, int], steps: tuple[int, int]) -> list[Samples]:
+        """Two nodes with a fingerprint each, from the onset on."""
+        return [
+            sample_node(metric, timing.appears(figure), node, job_id="j1", part_of_model="all")
+            for node, value, step in zip(("n1", "n2"), fingerprints, steps, strict=True)
+            for metric, figure in (
+                (training.FINGERPRINT, value),
+                (training.FINGERPRINT_STEP, step),
+            )
+        ]
+
+    return [
+        Case("two nodes differ", nodes((7, 9), (200, 200)), JOB),
+        Case("ranks of a node differ", [odd], JOB),
+        Case("two nodes agree", nodes((7, 7), (200, 200))),
+        Case("one node is a fingerprint behind", nodes((7, 9), (200, 100))),
+    ]
+
+
+@proves(DataSkew)
+def data_skew(condition: DataSkew, timing: Timing) -> list[Case]:
+    above, below = 1.1 * (1 + condition.above_ratio), 1 + 0.5 * condition.above_ratio
+    lasting = timing.fires_by_seconds
+    return [
+        Case("one rank has more tokens", loads(above, lasting), {**JOB, "load": "tokens"}),
+        Case("by less than that", loads(below, lasting)),
+        Case("one sequence is long", loads(above, lasting, "longest_sequence")),
+    ]

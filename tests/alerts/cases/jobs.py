@@ -1,0 +1,287 @@
+"""Cases of conditions on jobs."""
+
+from collections.abc import Mapping
+
+from lockstep_alerts.conditions.jobs import (
+    _JUDGED_EVERY_SECONDS,
+    _MIN_HISTORY_SECONDS,
+    NotFinite,
+    StageSlowed,
+    StageUneven,
+    Stalled,
+    Straggler,
+    StragglerNode,
+    Unobserved,
+    _Late,
+)
+from lockstep_catalogue import training
+from lockstep_catalogue.metric import Metric
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
+
+from .case import Case, proves
+from .synthetic import (
+    DEVICE_CLOCK,
+    HEALTHY,
+    JOB,
+    NUM_RANKS,
+    ONE_NODE,
+    STAGES,
+    TWO_CLOCKS,
+    TWO_NODES,
+    TWO_REPLICAS,
+    Course,
+    Placement,
+    Regime,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    healthy,
+    loads,
+    moving,
+    present,
+    ranks_late,
+    samples,
+    steady,
+    stepping,
+    training_job,
+)
+
+_LATE_RANK = 2
+_SLOW_NODE_RANKS = (2, 3)
+_STANDSTILL_SECONDS = 120
+_Extra = Mapping[int, Mapping[str, float]]
+"""Seconds a step by phase that each late rank takes more."""
+
+
+def _above(condition: _Late) -> Mapping[str, float]:
+    return {"backward": _extra_seconds(1.05 * condition.above_ratio)}
+
+
+def _below(condition: _Late) -> Mapping[str, float]:
+    return {"backward": _extra_seconds(0.8 * condition.above_ratio)}
+
+
+@proves(Straggler)
+def straggler(condition: Straggler, timing: Timing) -> list[Case]:
+    slow_rank = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
+    pause = {"checkpoint": _extra_seconds(2 * condition.above_ratio)}
+    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
+    late = {_LATE_RANK: _above(condition)}
+
+    def job(extra: _Extra, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
+        return _straggling(timing, extra, places)
+
+    on_n1 = {**slow_rank, "node": "n1"}
+    series = job(late)
+    longer = sum(_above(condition).values()) / sum(HEALTHY.values())
+    seconds = timing.fires_by_seconds
+    all_of_it, half = (
+        [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)] for share in (1, 0.5)
+    )
+    return [
+        Case("one rank late", series, on_n1),
+        Case(
+            "one rank of a stage late",
+            job(late, TWO_REPLICAS),
+            {**slow_rank, "node": "n2", "pp": "0"},
+        ),
+        Case("less late than that", job({_LATE_RANK: _below(condition)})),
+        Case("one rank writes the checkpoint", job({_LATE_RANK: pause})),
+        Case("all ranks of a node are late", job(whole_node, TWO_NODES)),
+        Case("stages of one rank are uneven", job(late, STAGES)),
+        Case("one rank late by devices", job(late, DEVICE_CLOCK), on_n1),
+        Case("late by another clock than the others", job(late, TWO_CLOCKS)),
+        Case("a slow worker of a parameter server", [*series, *_exchanges(timing, "independent")]),
+        Case("late at the rounds of local SGD", [*series, *_exchanges(timing, "round")], on_n1),
+        _standstill(timing),
+        Case("it has more data", all_of_it, None, seconds),
+        Case("more data explains half of it", half, on_n1, seconds),
+    ]
+
+
+@proves(StragglerNode)
+def straggler_node(condition: StragglerNode, timing: Timing) -> list[Case]:
+    slow_rank = {**JOB, "node": "n2", "phase": "backward"}
+    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
+    slightly = dict.fromkeys(_SLOW_NODE_RANKS, _below(condition))
+
+    def job(extra: _Extra, places: tuple[Placement, ...] = TWO_NODES) -> list[Samples]:
+        return _straggling(timing, extra, places)
+
+    served = [*job(whole_node), *_exchanges(timing, "independent")]
+    return [
+        Case("all ranks of a node late", job(whole_node), slow_rank),
+        Case("a node of slow workers of a parameter server", served),
+        Case("all stages of a node late", job(whole_node, TWO_REPLICAS), slow_rank),
+        Case("less late than that", job(slightly)),
+        Case("one of its ranks late", job({_LATE_RANK: _above(condition)})),
+        Case("all ranks are alike", job({})),
+    ]
+
+
+def _exchanges(timing: Timing, exchange: str) -> list[Samples]:
+    """Ranks that take over shared parameters once a second."""
+    return [
+        samples(training.SYNC_ROUNDS, timing.counts(1), rank=str(rank), exchange=exchange, **JOB)
+        for rank in range(NUM_RANKS)
+    ]
+
+
+def _extra_seconds(ratio: float) -> float:
+    """Seconds a step of one rank that are this share of the step that they lengthen."""
+    return sum(HEALTHY.values()) * ratio / (1 - ratio)
+
+
+def _standstill(timing: Timing) -> Case:
+    """One step of two minutes in which one rank stood and all others waited: no straggler."""
+    seconds = timing.onset_seconds + _STANDSTILL_SECONDS + timing.fires_within_seconds
+    stood = ranks_late(_STANDSTILL_SECONDS, {_LATE_RANK: {"data": float(_STANDSTILL_SECONDS)}})
+    after = timing.fires_within_seconds
+    # It catches up with the clock within a second.
+    moves = (
+        Stretch(timing.onset_seconds, 1),
+        Stretch(_STANDSTILL_SECONDS, 0),
+        Stretch(1, _STANDSTILL_SECONDS + 1),
+        Stretch(after - 1, 1),
+    )
+    return Case(
+        "one rank stood still for one step",
+        [
+            *present(seconds),
+            *moving(*moves),
+            *stepping(healthy(timing.onset_seconds), stood, healthy(after)),
+        ],
+        None,
+        timing.onset_seconds + _STANDSTILL_SECONDS + 2 * timing.windows.scrape_seconds,
+    )
+
+
+def _straggling(timing: Timing, extra: _Extra, places: tuple[Placement, ...]) -> list[Samples]:
+    """A job in which ranks spend ``extra`` seconds a step more from the onset on."""
+    late = ranks_late(timing.fires_within_seconds, extra)
+    return training_job(healthy(timing.onset_seconds), late, places=places)
+
+
+_SLOW_STAGE = 2
+
+
+@proves(StageUneven)
+def stage_uneven(condition: StageUneven, timing: Timing) -> list[Case]:
+    seconds = timing.fires_by_seconds
+
+    def job(ratio: float) -> list[Samples]:
+        extra = {_SLOW_STAGE: {"backward": _extra_seconds(ratio)}}
+        return training_job(ranks_late(seconds, extra), places=STAGES)
+
+    stage = {**JOB, "pp": str(_SLOW_STAGE), "phase": "backward"}
+    return [
+        Case("one stage has more work", job(1.1 * condition.above_ratio), stage, seconds),
+        Case("by less than that", job(0.8 * condition.above_ratio), None, seconds),
+    ]
+
+
+@proves(StageSlowed)
+def stage_slowed(condition: StageSlowed, timing: Timing) -> list[Case]:
+    extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * condition.above_ratio)}}
+    slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
+    at = _history_seconds(timing) + timing.fires_within_seconds
+    return [
+        Case("one stage slows", _slowing(timing, {}, extra), slowed, at),
+        Case("it was always heavier", _slowing(timing, extra, extra), None, at),
+    ]
+
+
+def _history_seconds(timing: Timing) -> int:
+    """Long enough to have a usual work that a new one does not move."""
+    return timing.onset_seconds + _MIN_HISTORY_SECONDS + timing.fires_within_seconds
+
+
+def _slowing(timing: Timing, before: _Extra, after: _Extra) -> list[Samples]:
+    slowing = training_job(
+        ranks_late(_history_seconds(timing), before),
+        ranks_late(timing.fires_within_seconds, after),
+        places=STAGES,
+    )
+    # Another job, whose stage has two ranks, must not spoil the join.
+    seconds = _history_seconds(timing) + timing.fires_within_seconds
+    other = {"instance": "n1:9400", **JOB, "job_id": "j2"}
+    for rank in ("0", "1"):
+        info = samples(
+            training.RANK_INFO, steady(1, seconds), **other, node="n1", pp="0", rank=rank
+        )
+        moves = growing(Stretch(seconds, 1))
+        slowing += [info, samples(training.LAST_PROGRESS, moves, **other, rank=rank)]
+    return slowing
+
+
+@proves(Stalled)
+def stalled(condition: Stalled, timing: Timing) -> list[Case]:
+    def job(state: str, **first_by_node: str) -> list[Samples]:
+        return _job(timing, first_by_node, state)
+
+    return [
+        Case("a rank hangs in its backward", job("training", n1="sync", n2="backward"), JOB),
+        Case("a rank hangs in a checkpoint", job("checkpoint", n2="checkpoint"), JOB),
+        Case("all wait, and none pauses", job("training", n1="sync", n2="sync"), JOB),
+        Case("ranks wait for a checkpoint elsewhere", job("checkpoint", n1="sync")),
+        Case("a checkpoint is written", job("checkpoint")),
+        Case("it moves", job("training")),
+    ]
+
+
+def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samples]:
+    """A job of two nodes; of each given node a rank hangs in a phase from the onset on."""
+    judged_seconds = timing.onset_seconds + round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+    lasting = Stretch(timing.fires_by_seconds, 1)
+    age = Course(HANG_TIMEOUT_SECONDS, (lasting,), judged_seconds)
+    series = [*present(timing.fires_by_seconds, state, TWO_NODES), *moving(lasting)]
+    for node, phase in first_by_node.items():
+        rank = str([placement.node for placement in TWO_NODES].index(node))
+        series.append(_hung(training.HANG_FIRST, age, node, rank, phase))
+        if phase != "sync":
+            present_now = steady(1, timing.fires_by_seconds, judged_seconds)
+            series.append(_hung(training.HANG_MISSING, present_now, node, rank, phase))
+    return series
+
+
+def _hung(metric: Metric, course: Course, node: str, rank: str, phase: str) -> Samples:
+    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase}
+    return samples(metric, course, instance=f"{node}:9400", **labels)
+
+
+@proves(NotFinite)
+def not_finite(condition: NotFinite, timing: Timing) -> list[Case]:
+    onset, after = timing.onset_seconds, timing.fires_within_seconds
+    begin = condition.least_scrapes * timing.windows.scrape_seconds // 2
+    node = {"instance": "n1:9400", **JOB, "node": "n1"}
+    steps = samples(training.STEPS, timing.counts(1), **node, rank="0")
+
+    def lost(course: Course) -> list[Samples]:
+        return [samples(training.NONFINITE_STEPS, course, **node), steps]
+
+    brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
+    return [
+        Case("every step is lost", lost(timing.grows(1)), JOB),
+        Case("loss scaling finds its scale", lost(brief)),
+        Case("loss scaling overflows now and then", lost(timing.counts(1 / 2000))),
+        Case("it stays at zero", lost(timing.steady(0))),
+    ]
+
+
+@proves(Unobserved)
+def unobserved(condition: Unobserved, timing: Timing) -> list[Case]:
+    seconds = timing.fires_by_seconds
+
+    def job(phases: Mapping[str, float]) -> list[Samples]:
+        return training_job(Regime(seconds, (phases,) * NUM_RANKS))
+
+    return [
+        Case("no rank waits", job({**HEALTHY, "sync": 0.0}), {**JOB, "phase": "sync"}),
+        Case(
+            "most time is in no phase",
+            job({**HEALTHY, "other": sum(HEALTHY.values())}),
+            {**JOB, "phase": "other"},
+        ),
+        Case("a healthy job", job(HEALTHY)),
+    ]

@@ -1,4 +1,4 @@
-"""What a collector is, the readings it yields, and the guard that contains its failures."""
+"""Collectors by name, the readings they yield, and the guard that contains their failures."""
 
 import logging
 import math
@@ -10,6 +10,16 @@ from typing import Protocol
 
 from lockstep_catalogue import Kind, Metric
 
+COLLECTORS = (
+    *("gpu", "gpu_activity", "gpu_allocation", "gpu_events", "gpu_fabric", "gpu_fault_locations"),
+    *("gpu_faults", "gpu_identity", "gpu_lifetime_faults", "gpu_limits", "gpu_mig_activity"),
+    *("gpu_pcie_bytes", "gpu_pcie_errors", "gpu_pcie_limits", "gpu_pcie_link", "gpu_power"),
+    *("gpu_processes", "gpu_throttle", "gpu_throttle_seconds", "gpu_window"),
+    *("nvlink", "nvlink_bytes", "nvlink_quality", "driver", "dcgm", "dcgm_exporter"),
+    *("net", "ethernet", "infiniband", "infiniband_errors", "port_health", "pcie", "affinity"),
+    *("ranks", "hangs", "bus", "loads", "job_host", "host", "storage", "kernel_log"),
+    *("agent_info", "node_events", "delivery", "archive"),
+)
 _log = logging.getLogger(__name__)
 
 

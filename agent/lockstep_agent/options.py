@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lockstep_agent.collector_names import COLLECTORS
+from lockstep_agent.collector import COLLECTORS
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.sources.dcgm import EMBEDDED
 from lockstep_catalogue.labels import CLUSTER, NODE

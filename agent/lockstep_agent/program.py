@@ -12,7 +12,7 @@ import click
 
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.text import Renderer
-from lockstep_agent.health import Judge
+from lockstep_agent.health.judge import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler

@@ -51,11 +51,10 @@ MAY_OPEN = {
     "agent/lockstep_agent/collectors/node/kernel_log": PROC,
     "agent/lockstep_agent/sources/logs": "the kernel's log",
     "agent/lockstep_agent/sources/mounts": PROC,
-    "agent/lockstep_agent/sources/open_files": PROC,
+    "agent/lockstep_agent/sources/sysfs": PROC,
     "agent/lockstep_agent/sources/pci_tree": PROC,
     "agent/lockstep_agent/sources/process_job": PROC,
     "agent/lockstep_agent/sources/rdma": PROC,
-    "agent/lockstep_agent/sources/sysfs": PROC,
     "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
     "agent/lockstep_agent/web/access_control": "certificates " + USERS,
 }

@@ -33,7 +33,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
-from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.state_file import StateFile
 
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds

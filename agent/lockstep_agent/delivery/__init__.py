@@ -1,1 +1,1 @@
-"""What leaves the node: events of jobs to the ledger, pages and events to the archive."""
+"""Deliveries from the node: events of jobs to the ledger, pages and events to the archive."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu.allocation import GpuInUse
-from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.pages import last_events
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import XID_TABLE

@@ -1,4 +1,4 @@
-"""What an operator expects of a node; what is not given is learnt from what was seen."""
+"""Parts that an operator expects of a node; what is not given is learnt from what was seen."""
 
 import re
 from dataclasses import dataclass

@@ -1,20 +1,22 @@
 """The pages of one job on this node: of every attempt, the last good state and the slow steps."""
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from lockstep_agent.collector import Exemplar
-from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.listing import MAX_PAGES
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.events.event import FILE_NAME, finish_time
+from lockstep_records.events.event import FILE_NAME, Event, finish_time, parse_lines
+from lockstep_records.file_access.foreign_files import open_foreign
 from lockstep_records.files.spans import Span, read_spans, spool_path
 from lockstep_records.page.reader import Page, PageError, Values
 
+_TAIL_BYTES = 256 << 10
 MAX_READS = 16
 """Changed spools of one user that are read in one tick."""
 _MAX_SECONDS = 1e9
@@ -24,6 +26,20 @@ _Spool = tuple[_Signature, dict[int, Span]]
 # A launcher that is killed writes no end of the job; one that is alive may restart the ranks.
 _SILENT_LAUNCHER_SECONDS = 900.0
 _MAX_PAGES = 2 * MAX_PAGES
+
+
+def last_events(path: Path, owner: int) -> list[Event]:
+    """Events at the end of a job's file, in the order of writing; its end is among them.
+
+    The file must have the owner of the job's folder.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_foreign(path, owner=owner) as descriptor:
+        begin = max(os.fstat(descriptor).st_size - _TAIL_BYTES, 0)
+        lines = os.pread(descriptor, _TAIL_BYTES, begin).decode(errors="replace").splitlines()
+    return parse_lines(lines)
 
 
 class SlowSteps:

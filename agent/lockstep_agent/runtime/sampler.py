@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lockstep_agent.collector import Guard, Part, Reading, Run, Tier
 from lockstep_agent.exposition.text import Exposition, Renderer
-from lockstep_agent.health import Judge, Verdicts
+from lockstep_agent.health.judge import Judge, Verdicts
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_catalogue import agent
 

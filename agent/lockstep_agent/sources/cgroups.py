@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.sysfs import OpenFiles
 
 _SLURM_JOB = re.compile(r"(.*/job_[0-9]+)(?:/.*)?")
 _MEMBERSHIP = re.compile(r"^[0-9]+:([\w,=]*):(/.*)$", re.MULTILINE)

@@ -3,8 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.sysfs import list_names
+from lockstep_agent.sources.sysfs import OpenFiles, list_names
 
 _MAX_PORTS = 64
 _MAX_BONDS = 16

@@ -5,9 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_agent.sources.due import Due
-from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.sysfs import list_names, read_text
+from lockstep_agent.sources.sysfs import Due, OpenFiles, list_names, read_text
 
 _NVIDIA = "0x10de"
 _GPU_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller; data centre boards are either

@@ -1,4 +1,4 @@
-"""Whose volume a folder of pages is, by the names that the kubelet gives to its folders.
+"""The pod in whose volume a folder of pages is, by the names that the kubelet gives to its folders.
 
 The path of a volume names the pod by its uid alone; the folder of the pod's logs has its names too,
 so neither the API server nor a token is needed.

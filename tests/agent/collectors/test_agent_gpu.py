@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import Reading
-from lockstep_agent.collector_names import COLLECTORS
+from lockstep_agent.collector import COLLECTORS, Reading
 from lockstep_agent.collectors.gpu.activity import Window
 from lockstep_agent.collectors.gpu.links import bit_error_ratio
 from lockstep_agent.options import Options
-from lockstep_agent.runtime.collector_runtime import CollectorRuntime
-from lockstep_agent.runtime.gpu_workers import GpuWorkers
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime, GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_catalogue import Metric, agent, gpu, incidents

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from lockstep_agent.collector import AnyReading, Reading, SourceLostError, Tier
-from lockstep_agent.health import Judge
+from lockstep_agent.health.judge import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker

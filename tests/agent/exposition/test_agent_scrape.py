@@ -13,7 +13,7 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
 from lockstep_agent.exposition.text import Exposition, render
-from lockstep_agent.health import Judge
+from lockstep_agent.health.judge import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.program import renderer_of
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.doctor.checkup import ADVICE
-from lockstep_agent.health import Expectations, Judge, Limits
-from lockstep_agent.health.expected import read_port
-from lockstep_agent.health.judge import Held, hold
-from lockstep_agent.health.signs import Sign
+from lockstep_agent.health.expected import Expectations, read_port
+from lockstep_agent.health.judge import Held, Judge, hold
+from lockstep_agent.health.signs import Limits, Sign
 from lockstep_agent.options import Options
 from lockstep_catalogue import Metric, agent, fabric, gpu
 from lockstep_catalogue.incidents import (

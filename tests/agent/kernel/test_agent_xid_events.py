@@ -15,7 +15,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Gpu
-from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as incident_metrics
 

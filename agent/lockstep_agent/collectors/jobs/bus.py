@@ -1,4 +1,4 @@
-"""What the collectives of a job put on the bus, and how fast, by the formula of nccl-tests.
+"""Bytes that the collectives of a job put on the bus, and their rate, by the formula of nccl-tests.
 
 The exposed seconds of a rank hold its waiting for ranks that arrive later. The rank that waited
 least comes nearest to what the links did, so its figure is the one reported. Where a transfer is

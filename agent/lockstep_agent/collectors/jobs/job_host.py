@@ -1,4 +1,4 @@
-"""What each job gets of its host: its ranks' control group, and the TCP of their namespace."""
+"""The host's share of each job: its ranks' control group, and the TCP of their namespace."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,7 @@ from lockstep_agent.exposition.fair_share import nested_shares
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources import cgroups
-from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pressure import stalled_seconds
+from lockstep_agent.sources.sysfs import OpenFiles, stalled_seconds
 from lockstep_catalogue import host
 from lockstep_catalogue.labels import MEMORY_EVENT, RESOURCE
 from lockstep_catalogue.vocabulary import ENDED_PHASES

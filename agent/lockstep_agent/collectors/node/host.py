@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pressure import stalled_seconds
-from lockstep_agent.sources.sysfs import read_text
+from lockstep_agent.sources.sysfs import OpenFiles, read_text, stalled_seconds
 from lockstep_catalogue import agent, host
 from lockstep_catalogue.labels import RESOURCE
 from lockstep_records.distribution import installed_version

@@ -12,11 +12,10 @@ from lockstep_agent.kernel.finding import Finding
 from lockstep_agent.kernel.incidents import NVML_EVENTS, Incidents
 from lockstep_agent.kernel.patterns import match_message
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, Message, open_log
+from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.sources.pci_tree import list_gpus
-from lockstep_agent.sources.sysfs import read_text
-from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_agent.sources.sysfs import Due, read_text
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID_TABLE

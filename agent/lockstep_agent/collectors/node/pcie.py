@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lockstep_agent.collector import Reading, Tier, present
-from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, list_endpoints, read_link
+from lockstep_agent.sources.sysfs import OpenFiles
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import AER_ERROR, DISTANCE, SEVERITY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.sources import mounts
-from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.sysfs import OpenFiles
 from lockstep_catalogue import host
 
 _SECTOR_BYTES = 512  # the unit of diskstats on every disk, whatever the disk's own sector is

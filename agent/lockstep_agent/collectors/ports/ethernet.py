@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier, present
-from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.ethtool import open_ethtool
 from lockstep_agent.sources.interfaces import (
     BYTES_PER_MEGABIT,
@@ -14,7 +13,7 @@ from lockstep_agent.sources.interfaces import (
     list_bonds,
     list_interfaces,
 )
-from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.sysfs import Due, OpenFiles
 from lockstep_catalogue import Metric, fabric
 
 SECONDS_PER_DURATION = 1e-6

@@ -4,10 +4,18 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.ports.counters import SLOW, TRAFFIC
-from lockstep_agent.sources import rdma_state
-from lockstep_agent.sources.due import Due
-from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
+from lockstep_agent.sources.rdma import (
+    ACTIVE,
+    RdmaPort,
+    RdmaPorts,
+    counter_files,
+    has_true_state,
+    interface_of,
+    link_layer,
+    pci_address,
+    read_state,
+)
+from lockstep_agent.sources.sysfs import Due, OpenFiles
 from lockstep_catalogue import Metric
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
@@ -78,19 +86,19 @@ class InfinibandErrors:
         texts = [self._files.text(f"{port.adapter}/{file}") for file in files]
         labels = (
             *port.labels,
-            rdma_state.link_layer(self._files, port),
+            link_layer(self._files, port),
             *map(_label, texts),
-            rdma_state.interface_of(self._files, port),
-            rdma_state.pci_address(port),
+            interface_of(self._files, port),
+            pci_address(port),
         )
         return Reading(metrics.PORT_INFO, labels, 1)
 
     def _state(self, port: RdmaPort) -> Iterator[Reading]:
-        labels, port_state = port.labels, rdma_state.read_state(self._files, port)
+        labels, port_state = port.labels, read_state(self._files, port)
         state, physical_state = port_state.state, port_state.physical_state
         if state is not None:
-            if rdma_state.has_true_state(port):
-                yield Reading(metrics.PORT_UP, labels, 1 if state == rdma_state.ACTIVE else 0)
+            if has_true_state(port):
+                yield Reading(metrics.PORT_UP, labels, 1 if state == ACTIVE else 0)
             if physical_state is not None:
                 names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
                 yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)

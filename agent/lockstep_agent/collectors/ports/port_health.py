@@ -9,12 +9,19 @@ from itertools import pairwise
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.node.pcie import link_ratio
 from lockstep_agent.collectors.ports.counters import ERRORS, RETRIES
-from lockstep_agent.sources import rdma_state
 from lockstep_agent.sources.interfaces import Interface, link_rate, list_interfaces
-from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints
-from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts
-from lockstep_agent.sources.sysfs import link_target_name
+from lockstep_agent.sources.rdma import (
+    ACTIVE,
+    RdmaPort,
+    RdmaPorts,
+    has_true_state,
+    interface_of,
+    link_layer,
+    pci_address,
+    read_state,
+)
+from lockstep_agent.sources.sysfs import OpenFiles, link_target_name
 from lockstep_catalogue import fabric as metrics
 
 _LINK_DOWNS = 3  # as gpud, which calls three cycles a flap
@@ -185,8 +192,8 @@ class PortHealth:
             interface.name: interface for interface in list_interfaces(self._sysfs, self._files)
         }
         for port in self._ports.list():
-            interface = interfaces.pop(rdma_state.interface_of(self._files, port), None)
-            yield self._port_facts(port, interface, ratios.get(rdma_state.pci_address(port)))
+            interface = interfaces.pop(interface_of(self._files, port), None)
+            yield self._port_facts(port, interface, ratios.get(pci_address(port)))
         for interface in interfaces.values():
             if not interface.is_shadow and not interface.is_virtual:
                 address = link_target_name(f"{interface.folder}/device")
@@ -195,7 +202,7 @@ class PortHealth:
     def _port_facts(
         self, port: RdmaPort, interface: Interface | None, pcie_ratio: float | None
     ) -> PortFacts:
-        port_state = rdma_state.read_state(self._files, port)
+        port_state = read_state(self._files, port)
         board = self._files.text(f"{port.adapter}/board_id")
         counts = {
             counter: self._files.count(f"{port.folder}/{counter.path}")
@@ -203,11 +210,11 @@ class PortHealth:
         }
         errors = [counts[counter] for counter in ERRORS if counter.extra_labels[0] in _LINK_ERRORS]
         link_downs = next(counts[counter] for counter in ERRORS if counter.path == _LINK_DOWNED)
-        is_active = port_state.state == rdma_state.ACTIVE
-        has_state = rdma_state.has_true_state(port) and port_state.state is not None
+        is_active = port_state.state == ACTIVE
+        has_state = has_true_state(port) and port_state.state is not None
         return PortFacts(
             labels=port.labels,
-            kind=f"{board} {rdma_state.link_layer(self._files, port)}",
+            kind=f"{board} {link_layer(self._files, port)}",
             at_seconds=time.monotonic(),
             is_up=is_active if has_state else None,
             was_up=bool(link_downs) or bool(self._interface_count(interface, "carrier_up_count")),

@@ -6,9 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep_agent.collector import SourceLostError
-from lockstep_agent.sources.xid_event import XidEvent
 
 _LOST, _RESET, _SILENT = "lost", "reset_required", "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """One event.
+
+    Attributes:
+        address: PCI address of the GPU as /sys writes it.
+        instances: numbers of the GPU instance and the compute instance, where the event has them.
+        wall_seconds: wall clock at which the agent received the event.
+    """
+
+    address: str
+    number: int
+    instances: tuple[int, ...]
+    wall_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ import contextlib
 import time
 from typing import Any
 
-from lockstep_agent.sources.nvml.device import Gpu, GpuLostError
-from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_agent.sources.nvml.device import Gpu, GpuLostError, XidEvent
 
 _MAX_EVENTS = 100
 _WAIT_MILLISECONDS = 1

@@ -1,1 +1,1 @@
-"""What became of each job: durable outcomes, goodput and SLO counts; its service comes next."""
+"""The record of each job: outcomes, goodput and SLO counts, served over HTTP."""

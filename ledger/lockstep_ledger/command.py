@@ -13,7 +13,7 @@ _COMMANDS = {
     "jobs": "inspect:jobs",
     "job": "inspect:job",
     "dead-letters": "inspect:dead_letters",
-    "replay": "replay:replay",
+    "replay": "import_events:replay",
     "review": "review:review",
     "costs": "bills:costs",
     "statement": "bills:statement",

@@ -66,10 +66,7 @@ class Exposition:
         return ("\n".join(lines) + "\n").encode()
 
     def _histogram(
-        self,
-        metric: Metric,
-        by_name: Mapping[str, list[Series]],
-        samples: Mapping[Series, float],
+        self, metric: Metric, by_name: Mapping[str, list[Series]], samples: Mapping[Series, float]
     ) -> Iterator[str]:
         """Lines of a histogram: for each combination its buckets, added up, then count and sum."""
         bucket, sum_name, count_name = metric.sample_names

@@ -96,9 +96,7 @@ def run(settings: Settings) -> None:
         SystemExit: the writer ended by an error; its supervisor starts the ledger again.
     """
     logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format=f"{LOG_NAME}: level=%(levelname)s %(message)s",
+        stream=sys.stderr, level=logging.INFO, format=f"{LOG_NAME}: level=%(levelname)s %(message)s"
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
     for number in _ENDING_SIGNALS:

@@ -1,1 +1,1 @@
-"""What people type: the subcommands of ``lockstep ledger``."""
+"""The subcommands of ``lockstep ledger``."""

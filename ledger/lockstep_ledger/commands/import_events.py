@@ -1,10 +1,10 @@
-"""Import events of files: into the store, or into a ledger that runs."""
+"""Import events of files, or refused ones again: into a store, or a ledger that runs."""
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
@@ -15,15 +15,18 @@ import click
 import httpx
 from sqlalchemy import Engine
 
+from lockstep_catalogue.ledger import REFUSALS
 from lockstep_cli.options import bad_input, timezone_option
 from lockstep_ledger.importers.mlperf import read_mlperf
 from lockstep_ledger.importers.sacct import read_sacct
-from lockstep_ledger.ingest.document import VERSION, read_delivery
+from lockstep_ledger.ingest.document import VERSION, DeliveryError, read_delivery
 from lockstep_ledger.options import FILE, LABEL_VALUE, store_option
+from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
+from lockstep_records.delivery.spool_database import requeue
 from lockstep_records.file_access.token_files import read_token
 from lockstep_records.text.printable import printable
 
@@ -33,11 +36,7 @@ Document = dict[str, Any]
 
 
 def read_documents(
-    source: Source,
-    files: Iterable[Path],
-    *,
-    zone: tzinfo,
-    warn: Callable[[str], None],
+    source: Source, files: Iterable[Path], *, zone: tzinfo, warn: Callable[[str], None]
 ) -> Iterator[Document]:
     """The events of files of a source, as documents for a delivery; sacct's times are in ``zone``.
 
@@ -159,10 +158,7 @@ def storing(engine: Engine, client: str) -> Iterator[Send]:
 
 
 def deliver(
-    documents: Iterable[Document],
-    cluster: str,
-    send: Send,
-    frame: Document | None = None,
+    documents: Iterable[Document], cluster: str, send: Send, frame: Document | None = None
 ) -> tuple[Counter[str], list[str]]:
     """Sends everything in batches; returns counts by what became of events, and the refusals.
 
@@ -225,3 +221,78 @@ def poster(url: str, token_file: Path | None) -> Send:
         return document
 
     return post
+
+
+_LETTER_BATCH = 100
+_Origin = tuple[str, str]
+
+
+@click.command()
+@store_option
+@click.option(
+    "--refusal",
+    "refusals",
+    multiple=True,
+    type=click.Choice(REFUSALS),
+    help="Only what was refused for this reason; repeatable.",
+)
+@click.option("--id", "ids", multiple=True, help="Only the event of this id; repeatable.")
+@running_ledger_options
+@click.option(
+    "--spool",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Spool of a node's agent or launcher: what it keeps as refused waits for delivery again.",
+)
+def replay(
+    *,
+    store: str,
+    refusals: tuple[str, ...],
+    ids: tuple[str, ...],
+    url: str | None,
+    token_file: Path | None,
+    spool: Path | None,
+) -> None:
+    """Deliver dead letters again; those that are stored now are removed."""
+    with bad_input():
+        if spool is not None:
+            click.echo(f"{requeue(spool, ids)} events of {spool} wait for delivery again", err=True)
+            return
+        with disposing(open_store(store, read_only=url is not None)) as engine:
+            sender = nullcontext(poster(url, token_file)) if url else storing(engine, "replay")
+            with sender as send:
+                counts, reasons = _replay(engine, send, refusals, ids)
+    report(counts, reasons)
+
+
+def _replay(
+    engine: Engine, send: Send, refusals: tuple[str, ...], ids: tuple[str, ...]
+) -> tuple[Counter[str], list[str]]:
+    """Sends the letters of each origin together; counts by what became of them, and reasons."""
+    counts: Counter[str] = Counter(stored=0, duplicates=0, refused=0)
+    reasons: list[str] = []
+    by_origin: dict[_Origin, list[tuple[int, Document]]] = defaultdict(list)
+    with engine.connect() as connection:
+        for number, document in letters.read_events(connection, refusals, ids):
+            origin = (str(document.get("cluster") or "local"), str(document.get("node") or ""))
+            by_origin[origin].append((number, document))
+    for origin, entries in by_origin.items():
+        for start in range(0, len(entries), _LETTER_BATCH):
+            batch = entries[start : start + _LETTER_BATCH]
+            try:
+                answer = send(_body(origin, [document for _, document in batch]))
+            except DeliveryError as error:
+                reasons.append(f"{origin[1]}: {error}")
+                continue
+            counts.update({name: answer[name] for name in ("stored", "duplicates")})
+            counts["refused"] += len(answer["rejected"])
+            reasons += [f"{entry['id']}: {entry['reason']}" for entry in answer["rejected"]]
+            rejected = {entry["id"] for entry in answer["rejected"]}
+            stored = [number for number, event in batch if event.get("id") not in rejected]
+            with engine.begin() as connection:
+                letters.remove(connection, stored)
+    return counts, reasons
+
+
+def _body(origin: _Origin, events: list[Document]) -> bytes:
+    message = {"version": VERSION, "cluster": origin[0], "node": origin[1], "events": events}
+    return json.dumps(message).encode()

@@ -1,4 +1,4 @@
-"""What feeds of schedulers tell of themselves with each delivery: how far they are."""
+"""Reports of schedulers' feeds on themselves, with each delivery: how far they are."""
 
 from collections import Counter
 from dataclasses import dataclass, field

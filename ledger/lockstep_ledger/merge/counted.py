@@ -1,4 +1,4 @@
-"""What a job adds to counters and windows: a function of its record."""
+"""Additions of a job to counters and windows: a function of its record."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""What a transaction adds to the counters and to the counts of objectives."""
+"""Additions of a transaction to the counters and to the counts of objectives."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

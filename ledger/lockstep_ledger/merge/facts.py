@@ -1,4 +1,4 @@
-"""What the events of a job state of the job as a whole, in whatever order they come."""
+"""Statements of events on the job as a whole, in whatever order they come."""
 
 from typing import Any
 

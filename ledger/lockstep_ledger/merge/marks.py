@@ -1,4 +1,4 @@
-"""What counts once for a job however many nodes report it: checkpoints, resumes, failures."""
+"""Marks count once for a job however many nodes report them: checkpoints, resumes, failures."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _FAILURES = {
 
 def mark_of(event: Event) -> Mark | None:
     """What an event reports; None where it counts nothing."""
-    number = event.count("step" if event.kind in _OF_STEPS else "total")
+    number = event.count("step" if event.kind in _STEP_KINDS else "total")
     if event.kind == "checkpoint_durable":
         return "checkpoint", event.attempt, -1 if number is None else number
     if event.kind == "job_resumed" and number:
@@ -57,4 +57,4 @@ def tally(group: Mark, times: Mapping[int, float]) -> tuple[dict[str, int], list
     return {what: highest}, rows
 
 
-_OF_STEPS = frozenset({"checkpoint_durable", "job_resumed"})
+_STEP_KINDS = frozenset({"checkpoint_durable", "job_resumed"})

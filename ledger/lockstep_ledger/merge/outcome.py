@@ -1,15 +1,10 @@
-"""What became of a run: evidence of its nodes, incidents, and the scheduler's word."""
+"""The outcome of a run: evidence of its nodes, incidents, and the scheduler's word."""
 
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from lockstep_ledger.merge.precedence import (
-    CONSEQUENCES,
-    NAMED_CLASSES,
-    SCHEDULER,
-    STRONG_OUTCOMES,
-)
+from lockstep_ledger.merge.precedence import CONSEQUENCES, NAMED_CLASSES, SCHEDULER, STRONG_OUTCOMES
 from lockstep_ledger.merge.runs import Run
 from lockstep_ledger.merge.spans import Span
 from lockstep_outcomes.classify import classify

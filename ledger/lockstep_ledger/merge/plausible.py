@@ -1,11 +1,11 @@
-"""What cannot be true of a job, whatever else is known of it; such an event is refused."""
+"""Refusals of events that cannot be true of a job, whatever else is known of it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from lockstep_records.events.event import Event
 
-MAX_GPUS_OF_NODE = 1024
+MAX_NODE_GPUS = 1024
 """More than any machine has, for what a machine says of itself."""
 MAX_AGE_SECONDS = 400 * 86_400.0
 """How long an event may have waited on its node."""
@@ -61,10 +61,10 @@ def _excess(event: Event) -> str | None:
         if age_seconds > MAX_AGE_SECONDS:
             return f"is {age_seconds / 86_400.0:.0f} days old; set the clock of the node"
         gpus = 0.0 if event.kind.startswith("job_") else event.number("num_gpus") or 0.0
-        if gpus > MAX_GPUS_OF_NODE:
-            return f"states {gpus:.0f} GPUs of one node; {MAX_GPUS_OF_NODE} are possible"
+        if gpus > MAX_NODE_GPUS:
+            return f"states {gpus:.0f} GPUs of one node; {MAX_NODE_GPUS} are possible"
     if event.kind == "goodput":
-        ranks = event.number("num_ranks") or event.number("num_gpus") or MAX_GPUS_OF_NODE
+        ranks = event.number("num_ranks") or event.number("num_gpus") or MAX_NODE_GPUS
         seconds, most = sum(event.numbers("rank_seconds").values()), ranks * MAX_AGE_SECONDS
         if seconds > most:
             return f"states {seconds:.6g} rank_seconds; {ranks:.0f} ranks can have {most:.6g}"

@@ -1,4 +1,4 @@
-"""Whose word holds, and in which order events count; all of the merge that is a table.
+"""Tables of the merge: which source decides a field, and the order in which events count.
 
 ========================================== ===================== =====================
 field                                      first                 then
@@ -19,7 +19,7 @@ from lockstep_records.events.event import Event
 
 SCHEDULER = ""
 """The node of a scheduler's word on the whole job."""
-FROM_PAGES = "pages"
+PAGES_SOURCE = "pages"
 """Source of an end that an agent takes from the pages of ranks, whose launcher says nothing."""
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends of a run is over."""

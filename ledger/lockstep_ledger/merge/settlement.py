@@ -1,4 +1,4 @@
-"""How long a job waits for what is missing, and when its newest run is settled."""
+"""Waits of a job for what is missing, and the time at which its newest run is settled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -11,16 +11,16 @@ from itertools import takewhile
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.merge.plausible import most_seconds
-from lockstep_ledger.merge.precedence import FROM_PAGES, SCHEDULER, order_of
+from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, order_of
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
 from lockstep_outcomes.progress.ettr import PROGRESS_STATES
 from lockstep_records.events.event import Event
 
-_OF_NODES = frozenset({
+_NODE_KINDS = frozenset({
     "job_started", "attempt_started", "attempt_ended", "job_finished", "goodput"
 })  # fmt: skip
-_OF_SCHEDULERS = frozenset({"job_started", "job_finished", "job_requeued"})
-_OF_PARTS = {"resources_allocated": "job_started", "resources_released": "job_finished"}
+_SCHEDULER_KINDS = frozenset({"job_started", "job_finished", "job_requeued"})
+_PART_KINDS = {"resources_allocated": "job_started", "resources_released": "job_finished"}
 _STARTS = frozenset({"job_started", "attempt_started"})
 _MAX_REASON, _MAX_RANK = 500, 1 << 31
 _NUM_CHECKPOINTS = 8
@@ -44,8 +44,8 @@ class Source:
     def sweeps(self, event: Event) -> bool:
         """Whether the place of an event among the others matters."""
         if self.name == SCHEDULER:
-            return event.kind in _OF_SCHEDULERS
-        return event.kind in (_OF_PARTS if self.name.startswith(PART_PREFIX) else _OF_NODES)
+            return event.kind in _SCHEDULER_KINDS
+        return event.kind in (_PART_KINDS if self.name.startswith(PART_PREFIX) else _NODE_KINDS)
 
     def is_late(self, event: Event) -> bool:
         """Whether an event that is swept belongs before others that are there.
@@ -80,7 +80,7 @@ class Source:
         if not self.sweeps(event):
             self._note_event(event)
             return
-        kind = _OF_PARTS.get(event.kind, event.kind)
+        kind = _PART_KINDS.get(event.kind, event.kind)
         span = self.spans[-1] if self.spans else None
         is_open = span is not None and span.end is None
         is_restart = (
@@ -159,7 +159,9 @@ def sweep(
     """
     newest = tuple(prefix[-1].last) if prefix else ()
     ordered = sorted(events, key=order_of)
-    ordered = [e for e in ordered if not prefix or order_of(e) > newest or e.kind not in _OF_NODES]
+    ordered = [
+        e for e in ordered if not prefix or order_of(e) > newest or e.kind not in _NODE_KINDS
+    ]
     source, rows = _sweep(_resume(name, prefix), ordered, frame)
     if not source.is_of(frame):
         # The newest word on the GPUs of a span holds for all of it.
@@ -199,7 +201,7 @@ def _close(span: Span, event: Event) -> None:
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
         cause_node=event.text("cause_node") or event.node or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
-        is_implied=event.text("source") == FROM_PAGES,
+        is_implied=event.text("source") == PAGES_SOURCE,
         exit_code=event.count("exit_code"),
     )
 

@@ -1,4 +1,4 @@
-"""What the writer keeps of a job between transactions, in memory and in the store."""
+"""State of a job that the writer keeps between transactions, in memory and in the store."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence

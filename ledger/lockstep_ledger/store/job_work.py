@@ -26,8 +26,8 @@ from lockstep_outcomes.evidence import NodeEvent
 from lockstep_records.events.event import Event
 
 _MAX_INCIDENTS = 200
-_OF_JOB = select(events).where(events.c.job == bindparam("number"))
-_OF_NODE = _OF_JOB.where(
+_JOB_EVENTS = select(events).where(events.c.job == bindparam("number"))
+_NODE_EVENTS = _JOB_EVENTS.where(
     events.c.node == bindparam("node_name"), events.c.time >= bindparam("since")
 )
 _EVER = -1e300
@@ -112,7 +112,7 @@ class JobWork:
         names: set[str] = set()
 
         def taken() -> Iterator[Event]:
-            for row in self._connection.execute(_OF_JOB, {"number": facts.number}):
+            for row in self._connection.execute(_JOB_EVENTS, {"number": facts.number}):
                 event = event_of_row(row, facts)
                 facts.take(event)
                 names.update(_sources_of(event))
@@ -196,7 +196,7 @@ class JobWork:
             return self._of_scheduler[name]
         node = SCHEDULER if is_of_scheduler else name
         values = {"number": self._state.number, "node_name": node, "since": since}
-        rows = self._connection.execute(_OF_NODE, values)
+        rows = self._connection.execute(_NODE_EVENTS, values)
         found = [event_of_row(row, self._state.facts) for row in rows]
         if not is_of_scheduler:
             return found
@@ -286,11 +286,11 @@ def event_of_row(row: Row[Any], facts: JobFacts) -> Event:
 
 
 _ALL = select(marks).where(marks.c.job == bindparam("job"))
-_OF_ATTEMPTS = _ALL.where(marks.c.attempt.in_(bindparam("attempts", expanding=True)))
-_CHECKPOINTS = _OF_ATTEMPTS.where(
+_ATTEMPT_MARKS = _ALL.where(marks.c.attempt.in_(bindparam("attempts", expanding=True)))
+_CHECKPOINTS = _ATTEMPT_MARKS.where(
     marks.c.what == "checkpoint", marks.c.number.in_(bindparam("steps", expanding=True))
 )
-_OTHERS = _OF_ATTEMPTS.where(marks.c.what.in_(bindparam("kinds", expanding=True)))
+_OTHERS = _ATTEMPT_MARKS.where(marks.c.what.in_(bindparam("kinds", expanding=True)))
 _DURABLE = select(func.count(), func.min(marks.c.time), func.max(marks.c.time)).where(
     marks.c.job == bindparam("job"),
     marks.c.what == "checkpoint",

@@ -13,8 +13,8 @@ from lockstep_ledger.store.tables import aliases, jobs
 ID_PREFIX = "id:"
 """Of an alias that is an id which the job had before it was joined."""
 _JOBS = select(jobs.c.cluster, jobs.c.job_id, jobs.c.number, jobs.c.facts, jobs.c.state)
-_BY_ID = _JOBS.where(jobs.c.job_id.in_(bindparam("names", expanding=True)))
-_BY_NUMBER = _JOBS.where(jobs.c.number == bindparam("number"))
+_ID_QUERY = _JOBS.where(jobs.c.job_id.in_(bindparam("names", expanding=True)))
+_NUMBER_QUERY = _JOBS.where(jobs.c.number == bindparam("number"))
 _ALIASES = select(aliases).where(aliases.c.alias.in_(bindparam("names", expanding=True)))
 Key = tuple[str, str]
 """Cluster, and id or alias."""
@@ -48,7 +48,7 @@ class KnownJobs:
     def read(self, connection: Connection, keys: Collection[Key]) -> None:
         """Reads the jobs of ids that are not in memory."""
         missing = {key for key in keys if self.get(key) is None}
-        for row in rows_by_name(connection, _BY_ID, {job_id for _, job_id in missing}):
+        for row in rows_by_name(connection, _ID_QUERY, {job_id for _, job_id in missing}):
             self._load(connection, row)
         earlier = {
             (c, f"{ID_PREFIX}{job_id}") for c, job_id in missing if not self.get((c, job_id))
@@ -75,7 +75,7 @@ class KnownJobs:
     def find_number(self, connection: Connection, number: int) -> JobState:
         """A job of the store."""
         if number not in self._states:
-            self._load(connection, connection.execute(_BY_NUMBER, {"number": number}).one())
+            self._load(connection, connection.execute(_NUMBER_QUERY, {"number": number}).one())
         return self._states[number]
 
     def add(self, key: Key, state: JobState) -> None:

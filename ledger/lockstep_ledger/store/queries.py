@@ -1,4 +1,4 @@
-"""What people and programs ask the store: pages of jobs, and everything of one job."""
+"""Queries of people and programs: pages of jobs, and everything of one job."""
 
 import json
 from collections.abc import Mapping

@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, select, text
+import msgspec
+from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_ledger.store import inbox
+from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import WRITER_LOCK, connect_arguments
 from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.retention import Retention, Upkeep
-from lockstep_ledger.store.tables import counter_bases
+from lockstep_ledger.store.tables import counter_bases, inbox
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
+from lockstep_records.events.event import Event
 
 _log = logging.getLogger(__name__)
 _BATCH, _MAX_BATCHES = 20, 20
@@ -134,9 +136,9 @@ class SharedWriter:
         with self._asking():
             if self._writer is not None:
                 # What a node has sent before to another ledger comes first.
-                self._empty_inbox()
+                self._remove_from_inbox()
                 self._writer.write(submissions)
-            elif self.inbox_size < inbox.MAX_DELIVERIES:
+            elif self.inbox_size < MAX_INBOX_DELIVERIES:
                 write_isolated(self._put, submissions)
             else:
                 raise LeadLostError(f"{self.inbox_size} deliveries wait for a leader")
@@ -150,13 +152,13 @@ class SharedWriter:
         with self._asking():
             if time.monotonic() - self._written_seconds > _PROBE_SECONDS:
                 with self._engine.begin() as connection:
-                    inbox.probe(connection)
+                    probe_inbox(connection)
                 self._written_seconds = time.monotonic()
             if self._writer is None:
                 self._take_lead()
             with self._engine.connect() as connection:
-                self.inbox_size = inbox.count(connection)
-            self._empty_inbox()
+                self.inbox_size = count_inbox(connection)
+            self._remove_from_inbox()
             if self._writer is None or self._upkeep is None:
                 return 0
             num_settled = self._writer.settle_due()
@@ -202,18 +204,18 @@ class SharedWriter:
 
     def _put(self, submissions: Sequence[Submission]) -> None:
         with self._engine.begin() as connection:
-            inbox.put(connection, submissions, time.time())
+            put_in_inbox(connection, submissions, time.time())
 
-    def _empty_inbox(self) -> None:
+    def _remove_from_inbox(self) -> None:
         """Stores what others took; what is stored twice, after a kill between, counts once."""
         for _ in range(_MAX_BATCHES if self._is_shareable or self.inbox_size else 0):
             with self._engine.connect() as connection:
-                waiting = inbox.read(connection, _BATCH)
+                waiting = read_inbox(connection, _BATCH)
             if not waiting or self._writer is None:
                 break
             self._writer.write(list(waiting.values()))
             with self._engine.begin() as connection:
-                inbox.remove(connection, list(waiting))
+                remove_from_inbox(connection, list(waiting))
             self._begin_seconds = time.monotonic()
 
     def _cut_lost(self) -> None:
@@ -224,3 +226,50 @@ class SharedWriter:
                 _log.error("answer=lost seconds=%.0f", self.waiting_seconds)
                 with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
+
+
+MAX_INBOX_DELIVERIES = 20_000
+"""Some minutes of a large cluster. More is refused, and stays with the senders."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Event]).decode
+
+
+def put_in_inbox(
+    connection: Connection, submissions: Sequence[Submission], now_seconds: float
+) -> None:
+    """Leaves checked events for the leader, who alone can tell which of them are duplicates."""
+    rows = [
+        {"client": submission.client[:200], "events": _encode(submission.events).decode()}
+        for submission in submissions
+        if submission.events
+    ]
+    if rows:
+        connection.execute(insert(inbox), rows)
+    for submission in submissions:
+        letters.keep(connection, submission.refused, submission.client, now_seconds)
+        submission.stored = len(submission.events)
+
+
+def count_inbox(connection: Connection) -> int:
+    """How many deliveries wait."""
+    return connection.execute(select(func.count()).select_from(inbox)).scalar() or 0
+
+
+def read_inbox(connection: Connection, limit: int) -> dict[int, Submission]:
+    """The oldest deliveries, by number."""
+    query = select(inbox).order_by(inbox.c.number).limit(limit)
+    return {
+        row.number: Submission(_decode(row.events), [], row.client)
+        for row in connection.execute(query)
+    }
+
+
+def remove_from_inbox(connection: Connection, numbers: Sequence[int]) -> None:
+    """Removes deliveries whose events are stored."""
+    connection.execute(delete(inbox).where(inbox.c.number.in_(numbers)))
+
+
+def probe_inbox(connection: Connection) -> None:
+    """Writes and leaves nothing: fails where the store takes no events, as on a full disk."""
+    query = insert(inbox).values(client="", events="[]").returning(inbox.c.number)
+    remove_from_inbox(connection, [connection.execute(query).scalar_one()])

@@ -1,5 +1,8 @@
 """The tables of the store."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import sqlalchemy as sa
 
 metadata = sa.MetaData()
@@ -9,18 +12,34 @@ ASIDE_TIME = 1e15
 _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _NAME = sa.String(200)
 
+
+def _required(**types: Any) -> Iterator[sa.Column[Any]]:
+    """Columns that are never NULL, by name."""
+    return (sa.Column(name, kind, nullable=False) for name, kind in types.items())
+
+
+def _optional(**types: Any) -> Iterator[sa.Column[Any]]:
+    """Columns that may be NULL, by name."""
+    return (sa.Column(name, kind) for name, kind in types.items())
+
+
+def _key(**types: Any) -> Iterator[sa.Column[Any]]:
+    """Columns of a primary key whose values the ledger gives."""
+    columns = types.items()
+    return (sa.Column(name, kind, primary_key=True, autoincrement=False) for name, kind in columns)
+
+
+def _numbered() -> sa.Column[Any]:
+    """A primary key that the database counts up."""
+    return sa.Column("number", _NUMBER, primary_key=True, autoincrement=True)
+
+
 events = sa.Table(
     "events",
     metadata,
-    sa.Column("sequence", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("id", sa.String(100), nullable=False),
-    sa.Column("job", _NUMBER, nullable=False),
-    sa.Column("kind", sa.String(64), nullable=False),
-    sa.Column("node", _NAME, nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("time", sa.Double, nullable=False),
-    sa.Column("received", sa.Double, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
+    *_key(sequence=_NUMBER),
+    *_required(id=sa.String(100), job=_NUMBER, kind=sa.String(64), node=_NAME, attempt=sa.Integer),
+    *_required(time=sa.Double, received=sa.Double, body=sa.Text),
     sa.UniqueConstraint("id", name="events_id"),
     sa.Index("events_of_job", "job", "sequence"),
     sa.Index("events_of_node", "job", "node", "time"),
@@ -36,35 +55,21 @@ events = sa.Table(
 jobs = sa.Table(
     "jobs",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("cluster", _NAME, nullable=False),
-    sa.Column("job_id", _NAME, nullable=False),
-    sa.Column("project", _NAME, nullable=False),
-    sa.Column("queue", _NAME, nullable=False),
-    sa.Column("job_class", _NAME, nullable=False),
-    sa.Column("user", _NAME, nullable=False),
-    sa.Column("name", _NAME, nullable=False),
-    sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("outcome", sa.String(16)),
-    sa.Column("failure_class", sa.String(16)),
-    sa.Column("cause", sa.String(64)),
-    sa.Column("cause_node", _NAME),
-    sa.Column("submitted", sa.Double),
-    sa.Column("started", sa.Double),
-    sa.Column("ended", sa.Double),
-    sa.Column("updated", sa.Double, nullable=False),
-    sa.Column("gpu_seconds", sa.Double, nullable=False),
-    sa.Column("costs", sa.JSON, nullable=False),
-    sa.Column("settle_at", sa.Double),
-    sa.Column("counted", sa.Boolean, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
+    *_key(number=_NUMBER),
+    *_required(cluster=_NAME, job_id=_NAME, project=_NAME, queue=_NAME, job_class=_NAME),
+    *_required(user=_NAME, name=_NAME, status=sa.String(16)),
+    *_optional(outcome=sa.String(16), failure_class=sa.String(16), cause=sa.String(64)),
+    *_optional(cause_node=_NAME, submitted=sa.Double, started=sa.Double, ended=sa.Double),
+    *_required(updated=sa.Double, gpu_seconds=sa.Double, costs=sa.JSON),
+    *_optional(settle_at=sa.Double),
+    *_required(counted=sa.Boolean, state=sa.Text),
     # Of 32 bits without a sign, as the kernel has them.
-    sa.Column("owner", sa.BigInteger),
+    *_optional(owner=sa.BigInteger),
     # The writer's own: ``state`` is the record for readers.
-    sa.Column("facts", sa.Text, nullable=False),
-    sa.Column("run_begin", sa.Double),
+    *_required(facts=sa.Text),
+    *_optional(run_begin=sa.Double),
     # Digest of the newest card by which the costs hold.
-    sa.Column("rate_card", sa.String(16), nullable=False),
+    *_required(rate_card=sa.String(16)),
     sa.UniqueConstraint("cluster", "job_id", name="jobs_id"),
     sa.Index("jobs_by_status", "status", "number"),
     sa.Index("jobs_by_outcome", "outcome", "number"),
@@ -77,29 +82,23 @@ jobs = sa.Table(
 spans = sa.Table(
     "spans",
     metadata,
-    sa.Column("job", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("node", _NAME, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("state", sa.Text, nullable=False),
+    *_key(job=_NUMBER, node=_NAME, number=sa.Integer),
+    *_required(state=sa.Text),
 )
 """From a start to an end of a node; of the scheduler where the node is empty."""
 
 marks = sa.Table(
     "marks",
     metadata,
-    sa.Column("job", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("what", sa.String(24), primary_key=True),
-    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("time", sa.Double, nullable=False),
+    *_key(job=_NUMBER, what=sa.String(24), attempt=sa.Integer, number=_NUMBER),
+    *_required(time=sa.Double),
 )
 """What counts once however many nodes report it, with the earliest time of a report."""
 
 aliases = sa.Table(
     "aliases",
     metadata,
-    sa.Column("cluster", _NAME, primary_key=True),
-    sa.Column("alias", sa.String(450), primary_key=True),
+    *_key(cluster=_NAME, alias=sa.String(450)),
     sa.Column("job", _NUMBER, nullable=False, index=True),
 )
 """Names of a job besides its id; ``id:`` begins an id that it had before it was joined."""
@@ -107,14 +106,9 @@ aliases = sa.Table(
 amendments = sa.Table(
     "amendments",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("time", sa.Double, nullable=False),
-    sa.Column("job", _NUMBER, nullable=False),
-    sa.Column("field", sa.String(100), nullable=False),
-    sa.Column("before", sa.Text, nullable=False),
-    sa.Column("after", sa.Text, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sa.Column("event_id", sa.String(100), nullable=False),
+    _numbered(),
+    *_required(time=sa.Double, job=_NUMBER, field=sa.String(100), before=sa.Text, after=sa.Text),
+    *_required(why=sa.Text, event_id=sa.String(100)),
     sa.Index("amendments_of_job", "job", "number"),
     sa.Index("amendments_by_time", "time"),
 )
@@ -123,39 +117,27 @@ amendments = sa.Table(
 counters = sa.Table(
     "counters",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("name", sa.String(100), nullable=False),
-    sa.Column("labels", sa.Text, nullable=False),
-    sa.Column("value", sa.Double, nullable=False),
-    sa.Column("created", sa.Double, nullable=False),
+    *_key(number=_NUMBER),
+    *_required(name=sa.String(100), labels=sa.Text, value=sa.Double, created=sa.Double),
     sa.UniqueConstraint("name", "labels", name="counters_series"),
 )
 
 slo_events = sa.Table(
     "slo_events",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("time", sa.Double, nullable=False),
-    sa.Column("cluster", _NAME, nullable=False),
-    sa.Column("job_class", _NAME, nullable=False),
-    sa.Column("slo", sa.String(40), nullable=False),
-    sa.Column("good", sa.Double, nullable=False),
-    sa.Column("total", sa.Double, nullable=False),
+    _numbered(),
+    *_required(time=sa.Double, cluster=_NAME, job_class=_NAME, slo=sa.String(40), good=sa.Double),
+    *_required(total=sa.Double),
     sa.Index("slo_events_by_time", "time", "cluster", "job_class", "slo", "good", "total"),
 )
 
 dead_letters = sa.Table(
     "dead_letters",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("received", sa.Double, nullable=False),
-    sa.Column("refusal", sa.String(16), nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("event_id", _NAME),
-    sa.Column("job_id", _NAME),
-    sa.Column("node", _NAME),
-    sa.Column("client", _NAME, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
+    _numbered(),
+    *_required(received=sa.Double, refusal=sa.String(16), reason=sa.Text),
+    *_optional(event_id=_NAME, job_id=_NAME, node=_NAME),
+    *_required(client=_NAME, body=sa.Text),
     sa.UniqueConstraint("event_id", "refusal", name="dead_letters_once"),
     sa.Index("dead_letters_by_refusal", "refusal", "number"),
 )
@@ -163,38 +145,31 @@ dead_letters = sa.Table(
 inbox = sa.Table(
     "inbox",
     metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("client", _NAME, nullable=False),
-    sa.Column("events", sa.Text, nullable=False),
+    _numbered(),
+    *_required(client=_NAME, events=sa.Text),
 )
 """Deliveries that a ledger took without leading; the leader stores their events."""
 
 slo_rollups = sa.Table(
     "slo_rollups",
     metadata,
-    sa.Column("seconds", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("time", sa.Double, primary_key=True),
-    sa.Column("cluster", _NAME, primary_key=True),
-    sa.Column("job_class", _NAME, primary_key=True),
-    sa.Column("slo", sa.String(40), primary_key=True),
-    sa.Column("good", sa.Double, nullable=False),
-    sa.Column("total", sa.Double, nullable=False),
+    *_key(seconds=sa.Integer, time=sa.Double, cluster=_NAME, job_class=_NAME, slo=sa.String(40)),
+    *_required(good=sa.Double, total=sa.Double),
 )
 """Sums of older rows of ``slo_events``, a row a bucket of so many seconds that begins at a time."""
 
 job_upkeep = sa.Table(
     "job_upkeep",
     metadata,
-    sa.Column("job", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("thinned", sa.Double),
-    sa.Column("anonymised", sa.Double),
+    *_key(job=_NUMBER),
+    *_optional(thinned=sa.Double, anonymised=sa.Double),
 )
 """Up to which ``updated`` of a job its events are thinned and its names are gone."""
 
 counter_bases = sa.Table(
     "counter_bases",
     metadata,
-    sa.Column("counter", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("base", sa.Double, nullable=False),
+    *_key(counter=_NUMBER),
+    *_required(base=sa.Double),
 )
 """What a counter held when its store was restored: it is served as what it has grown by since."""

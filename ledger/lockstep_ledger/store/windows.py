@@ -1,4 +1,4 @@
-"""What a scrape counts in the store: objectives by window, jobs by status, promises, letters."""
+"""Counts that a scrape takes from the store: windows, jobs by status, promises, letters."""
 
 import logging
 import threading

@@ -23,11 +23,7 @@ from lockstep_ledger.store import queries
 from lockstep_ledger.web.grants import Tokens
 from lockstep_outcomes.prices.price import Pricing
 
-CHOICES = {
-    "outcome": OUTCOMES,
-    "failure_class": FAILURE_CLASSES,
-    "status": STATUSES,
-}
+CHOICES = {"outcome": OUTCOMES, "failure_class": FAILURE_CLASSES, "status": STATUSES}
 _PAGING = frozenset({"limit", "after", "since"})
 _DEFAULT_LIMIT = 50
 _MAX_NUMBER = 2**62

@@ -15,10 +15,10 @@ from lockstep_records.file_access.token_files import TokenLine, read_token_lines
 WRITER_SCOPES = ("agent", "launcher", "scheduler")
 _MAX_OWNER = 2**32 - 2
 _DESCRIBING = frozenset({"job_submitted", "job_started"})
-_OF_SCHEDULERS = frozenset(
+_SCHEDULER_KINDS = frozenset(
     {"job_submitted", "job_preempted", "job_requeued", "resources_allocated", "resources_released"}
 )
-_REFUSED_KINDS = {"agent": _OF_SCHEDULERS, "launcher": _OF_SCHEDULERS | {"node_event"}}
+_REFUSED_KINDS = {"agent": _SCHEDULER_KINDS, "launcher": _SCHEDULER_KINDS | {"node_event"}}
 _SCHEDULER_KINDS = EDGE_KINDS | {"node_event"}
 
 

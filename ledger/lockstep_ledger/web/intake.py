@@ -8,12 +8,7 @@ from dataclasses import dataclass, field, replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from lockstep_ledger.ingest.document import (
-    Delivery,
-    DeliveryError,
-    RefusedEvent,
-    read_delivery,
-)
+from lockstep_ledger.ingest.document import Delivery, DeliveryError, RefusedEvent, read_delivery
 from lockstep_ledger.ingest.feeds import Feeds
 from lockstep_ledger.store.transaction import Submission, letter_of
 from lockstep_ledger.web.grants import Grant, Tokens

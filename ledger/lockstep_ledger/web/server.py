@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_OF_A_CLIENT = 256
+MAX_CLIENT_CONNECTIONS = 256
 HEAD_SECONDS = 10.0
 """For the handshake of TLS and the first line and headers of a request."""
 BODY_SECONDS = 30.0
@@ -57,7 +57,7 @@ class Connections:
 
     def add(self, client: str, opened: socket.socket) -> Connection | None:
         """Admits a connection that was opened; None where all others are being answered."""
-        if len(self._open.get(client, ())) >= MAX_OF_A_CLIENT:
+        if len(self._open.get(client, ())) >= MAX_CLIENT_CONNECTIONS:
             oldest = next((idle for idle in self._idle if idle.client == client), None)
         elif self._count >= self.max_open:
             oldest = next(iter(self._idle), None)

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import select, update
 
-from lockstep_catalogue.ledger import AMENDED, ATTEMPTS_STARTED, JOBS_FINISHED
 from lockstep_ledger.command import ledger
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
-from lockstep_ledger.store.tables import counters, dead_letters, jobs, marks, slo_events, spans
+from lockstep_ledger.store.tables import dead_letters, jobs
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.windows import count_windows
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import Event
@@ -22,7 +20,6 @@ from lockstep_records.events.event import Event
 from ..model.stored import differences
 from ..stories import BEGIN, Story, checked, delivery
 from .open_writer import NOW, opened
-from .test_ledger_store import job_stories
 
 
 def test_a_letter_holds_the_whole_event_and_is_delivered_again(tmp_path: Path) -> None:
@@ -101,34 +98,3 @@ def test_a_time_of_sending_that_is_none_is_refused_in_a_sentence() -> None:
     message = {**json.loads(delivery([])), "sent": "now"}
     with pytest.raises(DeliveryError, match="sent 'now' must be the time of sending"):
         read_delivery(json.dumps(message).encode(), BEGIN)
-
-
-def test_a_store_of_before_is_derived_from_its_events_and_no_counter_falls(dsn: str) -> None:
-    with opened(dsn) as writer:
-        writer.write([Submission([e for s in job_stories(12, seed=4) for e in checked(s)])])
-        windows = count_windows(writer._engine, NOW).slo
-        with writer._engine.begin() as connection:
-            for table in (spans, marks, slo_events):
-                connection.execute(delete(table))
-            connection.execute(update(jobs).values(facts="", state="{}", run_begin=None))
-            # As the earlier merge counted: too many attempts, and too few ends.
-            for name, change in ((ATTEMPTS_STARTED.name, 5), (JOBS_FINISHED.name, -1)):
-                own = (counters.c.name == name) & (counters.c.value > 0)
-                values = {"value": counters.c.value + change}
-                connection.execute(update(counters).where(own).values(values))
-            saved = {
-                (row.name, tuple(json.loads(row.labels))): row.value
-                for row in connection.execute(select(counters))
-            }
-    with opened(dsn) as writer:
-        after = writer.counters.snapshot()
-        assert all(after[series].value >= value for series, value in saved.items())
-        assert differences(writer._engine) == []
-        again = count_windows(writer._engine, NOW).slo
-        assert {key: pytest.approx(pair) for key, pair in windows.items()} == again
-        amended = sum(row.value for (name, _), row in after.items() if name == AMENDED.name)
-        groups = sum(1 for (name, _), value in saved.items() if name == ATTEMPTS_STARTED.name
-                     and value > 0)  # fmt: skip
-        assert amended >= 5 * groups
-        with writer._engine.connect() as connection:
-            assert connection.execute(text("SELECT count(*) FROM spans")).scalar()

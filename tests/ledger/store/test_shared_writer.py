@@ -13,9 +13,9 @@ from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
-from lockstep_ledger.store import inbox, shared_writer
+from lockstep_ledger.store import shared_writer
 from lockstep_ledger.store.database import open_store, store_url
-from lockstep_ledger.store.shared_writer import SharedWriter
+from lockstep_ledger.store.shared_writer import SharedWriter, count_inbox
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
@@ -71,7 +71,7 @@ def assert_whole(dsn: str, stories: list[Story]) -> None:
     with engine.connect() as connection:
         ids = sorted(connection.execute(select(events.c.id)).scalars())
         names = sorted(connection.execute(select(jobs.c.job_id)).scalars())
-        assert inbox.count(connection) == 0
+        assert count_inbox(connection) == 0
     assert ids == sorted(event["id"] for story in stories for event in story.events)
     assert names == sorted(story.job_id for story in stories)
     assert differences(engine) == []

@@ -8,7 +8,7 @@ from lockstep_ledger.web.server import (
     ANSWER_SECONDS,
     BODY_SECONDS,
     HEAD_SECONDS,
-    MAX_OF_A_CLIENT,
+    MAX_CLIENT_CONNECTIONS,
     Connection,
     Connections,
 )
@@ -50,10 +50,10 @@ def test_the_connection_that_has_been_idle_for_longest_is_closed_first() -> None
 def test_one_address_loses_its_own_connections_first() -> None:
     pair = Pair(10_000)
     pair.open("other", "b")
-    for number in range(MAX_OF_A_CLIENT + 2):
+    for number in range(MAX_CLIENT_CONNECTIONS + 2):
         pair.open(str(number))
     assert pair.closed == ["0", "1"]
-    assert len(pair.all) == MAX_OF_A_CLIENT + 1
+    assert len(pair.all) == MAX_CLIENT_CONNECTIONS + 1
 
 
 @pytest.mark.parametrize("seconds", [HEAD_SECONDS, BODY_SECONDS, ANSWER_SECONDS])

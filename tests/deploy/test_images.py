@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,6 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "deploy" / "container"
 IMAGES = sorted(FOLDER.glob("*.Containerfile"))
 _VENV = f"{sys.executable} -m venv"
-# As the agent asks: the answer names pod and device.
-_ASK = """
-import sys
-from pathlib import Path
-from lockstep_agent.sources.pod_resources import list_allocations
-[found] = list_allocations(Path(sys.argv[1]))
-print(found.namespace, found.pod, found.container, found.device)
-"""
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda path: path.stem)
@@ -92,46 +83,3 @@ def test_the_bill_of_materials_lists_what_the_lock_has(environment: Path) -> Non
     held = locked("agent")
     own = {"lockstep-train", "pip", "setuptools"}
     assert all(held[name] == version for name, version in parts.items() if name not in own)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(1200)
-def test_what_the_agents_image_installs_finds_the_pod_of_a_device(
-    environment: Path, tmp_path: Path
-) -> None:
-    grpc = pytest.importorskip("grpc")
-    from lockstep_agent.sources.pod_resources import message_classes  # noqa: PLC0415  # needs protobuf
-
-    classes = message_classes()
-    devices = classes["Devices"](resource_name="nvidia.com/gpu", device_ids=["GPU-1"])
-    container = classes["Container"](name="trainer", devices=[devices])
-    pod = classes["Pod"](name="llm-0", namespace="vision", containers=[container])
-    response = classes["Response"](pod_resources=[pod])
-    handler = grpc.unary_unary_rpc_method_handler(
-        lambda *_: response,
-        request_deserializer=classes["Request"].FromString,
-        response_serializer=classes["Response"].SerializeToString,
-    )
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
-    server.add_generic_rpc_handlers((service,))
-    socket = tmp_path / "kubelet.sock"
-    server.add_insecure_port(f"unix://{socket}")
-    server.start()
-    try:
-        done = subprocess.run(
-            [environment / "bin" / "python", "-I", "-c", _ASK, socket],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    finally:
-        server.stop(None).wait()
-    assert done.stdout.split() == ["vision", "llm-0", "trainer", "GPU-1"]
-    command: list[str | Path] = [
-        environment / "bin" / "lockstep",
-        "agent",
-        "--once",
-        "--dir",
-        tmp_path,
-    ]
-    once = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert "lockstep_agent_info" in once.stdout

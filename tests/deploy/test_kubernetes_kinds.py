@@ -4,10 +4,8 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from lockstep_cli.deploy.command import deploy
@@ -15,7 +13,7 @@ from lockstep_cli.deploy.kubernetes import read_settings
 
 from .conftest import eventually
 from .test_kubernetes_lab import GPUS, OWN, items, nodes_with_agents, values_of
-from .test_kubernetes_objects import LAB, built, write
+from .test_kubernetes_objects import LAB, write
 
 README = Path(__file__).parents[2] / "README.md"
 _KINDS = (
@@ -23,36 +21,7 @@ _KINDS = (
     "daemonsets,deployments,jobs,certificates.cert-manager.io,issuers.cert-manager.io,"
     "podmonitors,servicemonitors,prometheusrules,alertmanagerconfigs"
 )
-_SECURITY = "securitycontextconstraints.security.openshift.io"
-# As OpenShift has them: the widest constraint, and the role by which an account may use it.
-_PRIVILEGED: list[dict[str, Any]] = [
-    {
-        "apiVersion": "security.openshift.io/v1",
-        "kind": "SecurityContextConstraints",
-        "metadata": {"name": "privileged"},
-        **dict.fromkeys(
-            ("allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID",
-             "allowHostPorts", "allowPrivilegedContainer"), True,
-        ),
-        "allowedCapabilities": ["*"],
-        "defaultAddCapabilities": None,
-        "requiredDropCapabilities": None,
-        "priority": None,
-        "readOnlyRootFilesystem": False,
-        "volumes": ["*"],
-        **{name: {"type": "RunAsAny"}
-           for name in ("fsGroup", "runAsUser", "seLinuxContext", "supplementalGroups")},
-    },
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "system:openshift:scc:privileged"},
-        "rules": [{"apiGroups": ["security.openshift.io"], "resourceNames": ["privileged"],
-                   "resources": ["securitycontextconstraints"], "verbs": ["use"]}],
-    },
-]  # fmt: skip
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.server,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
@@ -61,30 +30,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(name="of_cert_manager", scope="module")
-def _of_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    values = tmp_path_factory.mktemp("values") / "values.yaml"
-    values.write_text("components: [cert-manager]\n")
-    return values
-
-
-def test_a_kind_that_is_missing_is_said_at_the_installation(
-    kubectl: Callable[..., str], of_cert_manager: Path
-) -> None:
-    folder = write(of_cert_manager)
-    refusal = kubectl("apply", "--server-side", "-k", folder, fails=True)
-    assert 'no matches for kind "Issuer" in version "cert-manager.io/v1"' in refusal
-    assert "ensure CRDs are installed first" in refusal
-    kubectl("delete", "--wait", "namespace", "lockstep")
-    kubectl("delete", "clusterrole,clusterrolebinding", "lockstep-ledger-feed")
-    kubectl("create", "namespace", "lockstep")
-    release = ("lockstep", folder, "--namespace=lockstep", f"--values={of_cert_manager}")
-    refusal = kubectl("helm", "install", *release, fails=True)
-    assert 'no matches for kind "Certificate" in version "cert-manager.io/v1"' in refusal
-    assert items(kubectl, "daemonsets,deployments,jobs", "-n=lockstep") == []
-    kubectl("delete", "--wait", "namespace", "lockstep")
-
-
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("component", "words"),
     [
@@ -125,6 +71,8 @@ def _kinds(kubectl: Callable[..., str]) -> None:
     eventually(are_served)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.usefixtures("kinds")
 @pytest.mark.parametrize("name", ["cert-manager", "openshift", "operator"])
 def test_a_variant_with_kinds_of_others_goes_in_by_every_way_and_leaves_nothing(
@@ -156,49 +104,7 @@ def test_a_variant_with_kinds_of_others_goes_in_by_every_way_and_leaves_nothing(
     }
 
 
-@pytest.mark.usefixtures("kinds")
-def test_openshift_gives_the_privileged_constraint_to_the_agent_and_to_nobody_else(
-    kubectl: Callable[..., str],
-) -> None:
-    kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(_PRIVILEGED))
-    folder = write(values_of("openshift"))
-    for way in (("apply", "--server-side", "-k"), ("apply", "-k")):
-        kubectl(*way, folder)
-        eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
-    may = ("auth", "can-i", "use", f"{_SECURITY}/privileged", "--namespace=lockstep")
-    accounts = [
-        each["metadata"]["name"] for each in items(kubectl, "serviceaccounts", "-n=lockstep")
-    ]
-    assert "lockstep-agent" in accounts
-    for name in accounts:
-        account = f"--as=system:serviceaccount:lockstep:{name}"
-        kubectl(*may, account, fails=name != "lockstep-agent")
-    kubectl("delete", "--wait", "-k", folder)
-
-
-def test_on_openshift_all_but_the_agents_fit_the_constraint_of_every_account() -> None:
-    # restricted-v2 takes users and groups of the namespace's own range, and no path of the node.
-    pods = [
-        (name, each["spec"]["template"]["spec"])
-        for (kind, name), each in built(write(values_of("openshift"))).items()
-        if kind in {"Deployment", "Job"}
-    ]
-    assert {name for name, _ in pods} == {
-        "lockstep-ledger",
-        "lockstep-ledger-feed",
-        "lockstep-access",
-    }
-    for _, pod in pods:
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-        assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
-        contexts = [pod["securityContext"], *(c["securityContext"] for c in pod["containers"])]
-        for context in contexts:
-            assert not {"runAsUser", "runAsGroup", "fsGroup"} & context.keys()
-        for container in contexts[1:]:
-            assert container["capabilities"] == {"drop": ["ALL"]}
-            assert container["allowPrivilegeEscalation"] is False
-
-
+@pytest.mark.cluster
 def test_three_commands_of_the_readme_lead_from_nothing_to_a_watched_job(
     kubectl: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -18,10 +18,13 @@ from .conftest import eventually
 from .test_kubernetes_objects import EXAMPLES, LAB, TREE, write
 
 # Variants without kinds that this control plane lacks.
-PLAIN = ["default", "gke", "plain-postgres", "talos"]
+RELEASE = (pytest.mark.exhaustive, pytest.mark.release)
+PLAIN = [
+    pytest.param("default", marks=pytest.mark.cluster),
+    *(pytest.param(name, marks=RELEASE) for name in ("gke", "plain-postgres", "talos")),
+]
 OWN = {"kube-root-ca.crt", "default"}
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.server,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
@@ -93,6 +96,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_nothing(
     kubectl("delete", "--wait", "namespace", "lockstep")
 
 
+@pytest.mark.cluster
 def test_a_missing_runtime_class_makes_no_pod_and_the_class_makes_all(
     kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -109,6 +113,7 @@ def test_a_missing_runtime_class_makes_no_pod_and_the_class_makes_all(
     kubectl("delete", "runtimeclass", "nvidia")
 
 
+@pytest.mark.cluster
 def test_the_job_fills_its_secret_by_its_own_role_and_may_do_nothing_else(
     kubectl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +146,7 @@ def test_the_job_fills_its_secret_by_its_own_role_and_may_do_nothing_else(
     kubectl("delete", "--wait", "-k", write(values_of("default")))
 
 
+@pytest.mark.cluster
 def test_training_pods_are_admitted_where_podsecurity_is_restricted(
     kubectl: Callable[..., str],
 ) -> None:

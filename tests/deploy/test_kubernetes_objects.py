@@ -111,30 +111,6 @@ def test_every_variant_fits_the_schemas_and_the_bounds_of_a_cluster(values: Path
     )
 
 
-def test_every_node_has_one_agent_whichever_label_names_its_gpus() -> None:
-    found = built(write(TREE / "ci" / "default-values.yaml"))
-    terms = {}
-    for name in ("lockstep-agent", "lockstep-agent-gpu"):
-        spec = found["DaemonSet", name]["spec"]["template"]["spec"]
-        required = spec["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        terms[name] = [
-            {(each["key"], each["operator"]) for each in term["matchExpressions"]}
-            for term in required["nodeSelectorTerms"]
-        ]
-        assert spec["tolerations"] == [{"operator": "Exists"}]
-        assert "runtimeClassName" not in spec
-    [none] = terms["lockstep-agent"]
-    gpus = {pair for term in terms["lockstep-agent-gpu"] for pair in term}
-    assert all(len(term) == 1 for term in terms["lockstep-agent-gpu"])
-    assert {(key, "DoesNotExist") for key, _ in gpus} == none
-    selectors = [
-        json.dumps(found["DaemonSet", name]["spec"]["selector"], sort_keys=True) for name in terms
-    ]
-    assert len(set(selectors)) == len(selectors)
-
-
 def test_ledger_feed_and_access_are_restricted_as_podsecurity_says() -> None:
     found = built(write(TREE / "ci" / "default-values.yaml"))
     names = {("Deployment", "lockstep-ledger"), ("Deployment", "lockstep-ledger-feed")}
@@ -198,14 +174,6 @@ def test_a_second_run_of_the_job_changes_nothing_and_fills_what_was_deleted() ->
     del held["writers"]
     assert missing_keys(held, "research") == {"writers": first["writers"]}
     assert not missing_keys({}, "research", tokens_only=True).keys() & {"tls.key", "ca.crt"}
-
-
-def test_the_certificate_is_of_every_name_that_clients_call(tmp_path: Path) -> None:
-    path = tmp_path / "tls.crt"
-    path.write_text(missing_keys({}, "research")["tls.crt"])
-    text = run("openssl", "x509", "-in", path, "-noout", "-text")
-    for name in ("lockstep", "lockstep-ledger.research.svc"):
-        assert f"DNS:{name}" in text
 
 
 @pytest.mark.parametrize(

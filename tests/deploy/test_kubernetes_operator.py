@@ -22,7 +22,8 @@ from .test_kubernetes_lab import values_of
 from .test_kubernetes_objects import LAB, Loader, write
 
 pytestmark = [
-    pytest.mark.cluster,
+    pytest.mark.exhaustive,
+    pytest.mark.release,
     pytest.mark.server,
     pytest.mark.timeout(300),
     pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""The files in deploy/ that start the agent: they fit their schemas, and the command itself."""
+"""The files in deploy/ that start agent, ledger and feed fit their schemas and the commands."""
 
 import json
 import re
@@ -16,14 +16,19 @@ import yaml
 from writers.spec_files import render_scrapes
 
 from lockstep_agent.command import agent
-from lockstep_agent.web.responses import OPEN_TO_ALL
+from lockstep_agent.web.responses import OPEN_TO_ALL as AGENT_PAGES
 from lockstep_catalogue.limits import DECLARED
+from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
+from lockstep_ledger.commands.serve import serve
+from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED
+from lockstep_ledger.web.access import OPEN_TO_ALL as LEDGER_PAGES
 from lockstep_records.text.durations import parse_duration
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 SCHEMAS = REPOSITORY / "tests" / "fixtures" / "kubernetes-schemas"
 UNIT = DEPLOY / "systemd" / "lockstep-agent.service"
+LEDGER_UNIT = (DEPLOY / "systemd" / "lockstep-ledger.service").read_text(encoding="utf-8")
 SUPPORTED = ("1.28", "1.31", "1.34")
 WORST_EXPOSURE = 2.5
 
@@ -47,17 +52,71 @@ def _pod() -> dict[str, Any]:
     return spec
 
 
+def documents(name: str) -> dict[str, Any]:
+    """Objects of a file of the base, by kind."""
+    text = (DEPLOY / "kubernetes" / "base" / f"{name}.yaml").read_text(encoding="utf-8")
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+def container_of(name: str, kind: str) -> dict[str, Any]:
+    [found] = documents(name)[kind]["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
 @pytest.mark.parametrize("version", SUPPORTED)
-@pytest.mark.parametrize("kind", ["ServiceAccount", "DaemonSet"])
-def test_the_manifests_fit_the_schemas_of_kubernetes(kind: str, version: str) -> None:
-    kubernetes_validate.validate(manifest(kind), version, strict=True)
+@pytest.mark.parametrize("name", ["agent", "ledger", "feed"])
+def test_the_manifests_fit_the_schemas_of_kubernetes(name: str, version: str) -> None:
+    for document in documents(name).values():
+        kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_the_schemas_find_a_misspelt_key() -> None:
-    wrong = manifest("DaemonSet")
-    wrong["spec"]["template"]["spec"]["hostNetwrk"] = True
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, SUPPORTED[0], strict=True)
+@pytest.mark.parametrize(
+    ("name", "kind", "pages"),
+    [("agent", "DaemonSet", AGENT_PAGES), ("ledger", "Deployment", LEDGER_PAGES)],
+)
+def test_the_probes_ask_pages_that_need_no_token(
+    name: str, kind: str, pages: frozenset[str]
+) -> None:
+    container = container_of(name, kind)
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in pages
+
+
+def test_ledger_and_feed_use_options_that_their_commands_have() -> None:
+    image = (DEPLOY / "container" / "ledger.Containerfile").read_text(encoding="utf-8")
+    started = LEDGER_UNIT.partition("ExecStart=")[2] + image.partition("CMD")[2]
+    words = [*container_of("ledger", "Deployment")["args"], *re.findall(r"--[a-z-]+", started)]
+    for command, given in (
+        (serve, words),
+        (follow_kubernetes, container_of("feed", "Deployment")["args"]),
+    ):
+        assert options_of(given) <= {name for each in command.params for name in each.opts}
+
+
+def test_the_ledger_has_one_writer_and_its_unit_writes_its_store_alone() -> None:
+    spec = documents("ledger")["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+    lines = LEDGER_UNIT.splitlines()
+    assert {"ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes"} <= set(lines)
+    store = re.search(r"LOCKSTEP_LEDGER_DSN=/var/lib/([a-z-]+)/", LEDGER_UNIT)
+    assert store is not None
+    assert f"StateDirectory={store[1]}" in lines
+
+
+def test_the_feed_may_read_the_kinds_that_it_follows_and_write_nothing_but_its_lease() -> None:
+    rules = documents("feed")["ClusterRole"]["rules"]
+    granted = {
+        f"{resource}.{group}".rstrip(".")
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    on_demand = {"deployments.apps", "replicasets.apps", "statefulsets.apps", "pods"}
+    assert granted == FOLLOWED | on_demand
+    assert all(rule["verbs"] == ["list", "watch"] for rule in rules)
+    [own] = documents("feed")["Role"]["rules"]
+    assert own["resources"] == ["leases"]
 
 
 def closed(schema: Any) -> Any:
@@ -76,8 +135,6 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
     monitor = manifest("PodMonitor")
     spec = schema["properties"]["spec"]
     jsonschema.validate(monitor["spec"], spec)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(monitor["spec"] | {"podMetricEndpoints": []}, spec)
     pods = manifest("DaemonSet")["spec"]["template"]
     [container] = pods["spec"]["containers"]
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
@@ -117,12 +174,6 @@ def test_the_pod_has_only_the_documented_privileges(pod: dict[str, Any]) -> None
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_the_probes_ask_pages_that_need_no_token(pod: dict[str, Any]) -> None:
-    [container] = pod["containers"]
-    for probe in ("readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["path"] in OPEN_TO_ALL
-
-
 def options_of(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words if word.startswith("--")}
 
@@ -144,17 +195,6 @@ def test_the_settings_of_the_unit_are_taken_by_the_agent(tmp_path: Path) -> None
     command += ["--config", str(DEPLOY / "systemd" / "agent.toml"), "--dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.startswith("# HELP ")
-
-
-def test_the_container_starts_what_the_manifest_starts_and_names_no_registry(
-    pod: dict[str, Any],
-) -> None:
-    text = (DEPLOY / "container" / "agent.Containerfile").read_text()
-    assert 'ENTRYPOINT ["lockstep", "agent"]' in text
-    [container] = pod["containers"]
-    for image in (container["image"], *re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)):
-        assert "." not in image.partition(":")[0]
-        assert "/" not in image
 
 
 def directives() -> dict[str, list[str]]:

@@ -27,19 +27,6 @@ def id_of_another_namespace(c: Cluster) -> None:
 
 
 @situation(
-    "The same name in two namespaces, without a label: two jobs.",
-    ExpectedJob("i02-same", "succeeded", num_gpus=1, gpu_seconds=2, namespace="own"),
-    ExpectedJob("i02-same", "failed", num_gpus=2, gpu_seconds=6, namespace="second"),
-)
-def id_by_name_in_two_namespaces(c: Cluster) -> None:
-    c.apply(job("i02-same", 1, run=2))
-    other = job("i02-same", 2, run=3, lab={"exit-code": 1})
-    c.apply(in_second(c, other))
-    c.wait_pods("i02-same", 1, "Succeeded")
-    c.wait_pods("i02-same", 1, "Failed")
-
-
-@situation(
     "Submitted again by its name after it failed: the next run of the same job.",
     ExpectedJob("i03-again", "succeeded", attempts=2, gpu_seconds=8),
 )
@@ -101,17 +88,3 @@ def launcher_has_the_word(c: Cluster) -> None:
     c.wait_pods("i10-object", 1)
     c.report_from_launcher("i10-launcher", "not_converged")
     c.wait_condition("Job", "i10-object", "Complete")
-
-
-@situation(
-    "The label is taken from a running job: one job, under one of both ids, and no third.",
-    ExpectedJob("i12", "succeeded", attempts=1, pods="i12-object"),
-)
-def id_label_is_removed(c: Cluster) -> None:
-    c.apply(job("i12-object", 1, labels={OPT_IN: "i12-label"}))
-    (only,) = c.wait_pods("i12-object", 1)
-    c.wait_recorded("i12-label")
-    c.patch("Job", "i12-object", {"metadata": {"labels": {OPT_IN: None}}})
-    c.wait(3)
-    c.end_pod(only["metadata"]["name"])
-    c.wait_condition("Job", "i12-object", "Complete")

@@ -125,26 +125,6 @@ def kind_volcano(c: Cluster) -> None:
 
 
 @situation(
-    "A LeaderWorkerSet makes StatefulSets and pods: one job, ended when it is deleted.",
-    ExpectedJob("k08-lws", "cancelled", num_gpus=4),
-    absent=("k08-lws-0",),
-)
-def kind_leaderworkerset(c: Cluster) -> None:
-    top = c.apply(custom("LeaderWorkerSet", "k08-lws", {"replicas": 1}))
-    spec = {
-        "replicas": 2,
-        "serviceName": "k08-lws",
-        "selector": {"matchLabels": {"app": "k08-lws"}},
-        "template": pod("any", 2, labels={"app": "k08-lws"}, restart="Always"),
-    }
-    c.apply(manifest("apps/v1", "StatefulSet", "k08-lws-0", spec), owner=top)
-    c.wait_pods("k08-lws", 2)
-    c.wait(2)
-    c.delete("LeaderWorkerSet", "k08-lws")
-    c.wait_pods("k08-lws", 0)
-
-
-@situation(
     "A launcher in a pod of a TrainJob knows the uid of its JobSet alone: one job, of both.",
     ExpectedJob("k11-train", "not_converged", num_gpus=2, owned_by_launcher=True),
     absent=("k11-launcher",),

@@ -116,22 +116,6 @@ def server_answers_410(c: Cluster) -> None:
 
 
 @outage(
-    "The feed starts while there is no server: it waits and then takes what runs.",
-    ExpectedJob("r05-later", is_open=True, num_gpus=2, queue_wait_seconds=waited("r05-later")),
-    lab_wide=True,
-)
-def feed_before_server(c: Cluster) -> None:
-    c.stop("feed")
-    c.apply(job("r05-later", 2))
-    c.wait_pods("r05-later", 1)
-    c.stop("apiserver")
-    c.start("feed")
-    c.wait(3)
-    c.start("apiserver")
-    c.wait_recorded("r05-later")
-
-
-@outage(
     "The feed's clock is two minutes behind: begins, ends and waits are the server's.",
     ExpectedJob("r06-behind", "succeeded", gpu_seconds=6, queue_wait_seconds=waited("r06-behind"),
                 started=lambda d: d.first_start("r06-behind"),
@@ -213,20 +197,3 @@ def kind_is_forbidden(c: Cluster) -> None:
     c.wait_recorded("r12-seen", is_open=False)
     c.wait(5)
     c.allow("rayjobs.ray.io")
-
-
-@outage(
-    "The right to a kind is taken while its job runs and given back: the job did not end.",
-    ExpectedJob("r13-unseen", is_open=True, attempts=1),
-)
-def right_is_taken_for_a_while(c: Cluster) -> None:
-    owner = c.apply(custom("JAXJob", "r13-unseen"))
-    c.apply(pod("r13-unseen-worker-0", 2), owner=owner)
-    c.wait_pods("r13-unseen", 1)
-    c.wait_recorded("r13-unseen")
-    c.forbid("jaxjobs.kubeflow.org")
-    c.kill("feed")
-    c.start("feed")
-    c.wait(5)
-    c.allow("jaxjobs.kubeflow.org")
-    c.wait(3)

@@ -185,19 +185,6 @@ def time_init_container(c: Cluster) -> None:
 
 
 @situation(
-    "One of two pods waits for a node: it is not billed while the other runs.",
-    ExpectedJob("g18-half", "cancelled", gpu_seconds=lambda d: d.gpu_seconds("g18-half")),
-)
-def time_half_scheduled(c: Cluster) -> None:
-    c.add_node("g18-node", 4)
-    c.apply(job("g18-half", 4, pods=2, node="g18-node"))
-    c.wait_pods("g18-half", 1)
-    c.wait(5)
-    c.delete("Job", "g18-half")
-    c.wait_gone("Job", "g18-half")
-
-
-@situation(
     "JobSet restarted all its Jobs once: two attempts of one job.",
     ExpectedJob("a04-set", "succeeded", attempts=2),
 )
@@ -212,22 +199,3 @@ def attempts_of_jobset(c: Cluster) -> None:
     c.wait_condition("Job", "a04-set-workers-0", "Complete")
     done = condition("Completed", reason="AllJobsCompleted")
     c.patch("JobSet", "a04-set", {"status": {"restarts": 1, "conditions": [done]}}, status=True)
-
-
-@situation(
-    "A PyTorchJob whose operator replaced a failed worker: two attempts.",
-    ExpectedJob("a05-torch", "succeeded", attempts=2),
-)
-def attempts_of_kubeflow(c: Cluster) -> None:
-    owner = c.apply(custom("PyTorchJob", "a05-torch", {"runPolicy": {"backoffLimit": 3}}))
-    c.apply(pod("a05-torch-worker-0", 2, lab={"run-seconds": 2, "exit-code": 1}), owner=owner)
-    c.wait_pods("a05-torch", 1, "Failed")
-    restarting = condition("Restarting", reason="PyTorchJobRestarting")
-    status = {"conditions": [restarting], "replicaStatuses": {"Worker": {"failed": 1}}}
-    c.patch("PyTorchJob", "a05-torch", {"status": status}, status=True)
-    c.delete("Pod", "a05-torch-worker-0")
-    c.wait_gone("Pod", "a05-torch-worker-0")
-    c.apply(pod("a05-torch-worker-0", 2, lab={"run-seconds": 2}), owner=owner)
-    c.wait_pods("a05-torch", 1, "Succeeded")
-    done = condition("Succeeded", reason="PyTorchJobSucceeded")
-    c.patch("PyTorchJob", "a05-torch", {"status": {"conditions": [done]}}, status=True)

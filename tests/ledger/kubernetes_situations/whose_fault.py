@@ -96,18 +96,6 @@ BY_JOB = [
 
 
 @situation(
-    "A drain evicts the only pod of a single-pod job by the API: nobody's fault.",
-    ExpectedJob("f03-drain", "preempted", cause="preemption"),
-)
-def fault_evicted_by_api(c: Cluster) -> None:
-    c.apply(job("f03-drain", 2))
-    (only,) = c.wait_pods("f03-drain", 1)
-    c.wait(2)
-    c.evict(only["metadata"]["name"])
-    c.wait_condition("Job", "f03-drain", "Failed")
-
-
-@situation(
     "A pod of a higher class takes the node: the scheduler preempted the job.",
     ExpectedJob("f04-victim", "preempted", cause="preemption"),
     ExpectedJob("f04-urgent", is_open=True, num_gpus=4),
@@ -204,16 +192,3 @@ def fault_deleted(c: Cluster) -> None:
     c.wait(2)
     c.delete("Job", "f20-deleted")
     c.wait_gone("Job", "f20-deleted")
-
-
-@situation(
-    "A PyTorchJob that its operator calls failed, whose pod was evicted by taint: infra.",
-    ExpectedJob("f23-operator", "failed", "infra", "node_failure"),
-)
-def fault_of_an_operator_kind(c: Cluster) -> None:
-    owner = c.apply(custom("PyTorchJob", "f23-operator"))
-    lab = {"run-seconds": 2, "exit-code": 143, "disruption": "DeletionByTaintManager"}
-    c.apply(pod("f23-operator-master-0", 2, lab=lab), owner=owner)
-    c.wait_pods("f23-operator", 1, "Failed")
-    failed = condition("Failed", reason="PyTorchJobFailed", message="a replica failed")
-    c.patch("PyTorchJob", "f23-operator", {"status": {"conditions": [failed]}}, status=True)

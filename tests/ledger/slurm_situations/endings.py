@@ -40,12 +40,6 @@ SITUATIONS = (
         ),
     ),
     Situation(
-        "a segmentation fault",
-        "Accounting says FAILED 0:11 of a batch script that a signal ends.",
-        (submit("a", "sleep 1; kill -SEGV $$", "--gpus=1"), wait("a")),
-        (ExpectedJob("failed", "unknown", "segfault", gpu_seconds=(1,), closed=True),),
-    ),
-    Situation(
         "scancel of a running job",
         "The owner changes his mind: cancelled, and nobody failed, though ranks die of SIGTERM.",
         (submit("a", "srun " + ENDLESS, "--gpus=2"), *TRAINING, slurm("scancel {a}"), wait("a")),
@@ -120,21 +114,6 @@ SITUATIONS = (
         (ExpectedJob("failed", "unknown", gpu_seconds=(2,), closed=True),),
     ),
     Situation(
-        "one of two nodes fails in user code",
-        "The rank of node 2 raises; the nodes' ends are one end of one job.",
-        (
-            srun(
-                "a",
-                "{train} --seconds 3 --exit 1 --failing-rank 1",
-                "-N2",
-                "-n2",
-                "--gpus-per-node=1",
-            ),
-            wait("a"),
-        ),
-        (ExpectedJob("failed", gpu_seconds=(2,), closed=True, disagreement=False),),
-    ),
-    Situation(
         "the report's first line of a cancel",
         "Who opens the report of a cancelled job reads so first, not that nobody was slow.",
         (submit("a", "srun " + ENDLESS, "--gpus=1"), *TRAINING, slurm("scancel {a}"), wait("a")),
@@ -149,22 +128,6 @@ SITUATIONS = (
         "TIMEOUT.",
         (submit("a", "srun " + ENDLESS, "--gpus=2", "--time=1"), wait("a")),
         (ExpectedJob("time_limit", gpu_seconds=(2,), closed=True, disagreement=False),),
-    ),
-    Situation(
-        "a warning before the time limit",
-        "--signal asks the batch shell 30 s ahead; it saves and exits 75, Slurm says FAILED "
-        "75:0: it gave way.",
-        (
-            submit(
-                "a",
-                "trap 'exit 75' USR1; sleep 600 & wait",
-                "--gpus=1",
-                "--time=1",
-                "--signal=B:USR1@30",
-            ),
-            wait("a"),
-        ),
-        (ExpectedJob("preempted", gpu_seconds=(1,)),),
     ),
     Situation(
         "ranks that save on the warning",
@@ -195,17 +158,6 @@ SITUATIONS = (
                 "failed", "user", "host_oom", gpu_seconds=(1,), closed=True, disagreement=False
             ),
         ),
-        cgroup=True,
-    ),
-    Situation(
-        "out of memory in a child that the script survives",
-        "A loader's child is killed, the script exits 0: Slurm still says OUT_OF_MEMORY, and "
-        "our word is told beside it.",
-        (
-            submit("a", "python3 -c 'x = bytearray(600 << 20)'; exit 0", "--mem=300", "--gpus=1"),
-            wait("a"),
-        ),
-        (ExpectedJob(gpu_seconds=(1,), closed=True),),
         cgroup=True,
     ),
     Situation(

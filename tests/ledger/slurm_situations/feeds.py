@@ -1,14 +1,12 @@
 """Polls, outages of feed, ledger and daemons, and what a site does not have."""
 
-from .accounting import Row, utc
+from .accounting import utc
 from .scenario import (
     TRAINING,
     ExpectedJob,
     ExpectedText,
     Situation,
-    account,
     accounting_sql,
-    feed,
     on_node,
     pause,
     poll,
@@ -63,44 +61,11 @@ SITUATIONS = (
         (ExpectedJob(attempts=1), ExpectedText("", contains=("{a}",), status=None)),
     ),
     Situation(
-        "a runaway job",
-        "slurmctld lost the job and accounting says RUNNING for ever: the record stays open; it"
-        " is not ended by us.",
-        (account(Row(920001, DAY, DAY + 10, 0, "RUNNING")), feed("--since", "2026-11-01"), poll()),
-        (ExpectedJob(attempts=1, queue_wait_seconds=10.0, closed=False, job_id="920001"),),
-    ),
-    Situation(
         "a second poll sends nothing twice",
         "Between two polls nothing happened: no event is sent again, no dead letter, no second "
         "count.",
         (SHORT, wait("a"), poll(), poll(), poll()),
         (ENDED, ExpectedText("{lockstep} ledger dead-letters", lacks=("{a}",), status=None)),
-    ),
-    Situation(
-        "accounting arrives late",
-        "A row enters accounting with times before the last poll, as slurmdbd's backlog brings "
-        "it: it is not passed over.",
-        (
-            poll(),
-            poll(),
-            account(Row(920010, DAY, DAY + 10, DAY + 110, "COMPLETED")),
-            accounting_sql(
-                "update lab_job_table set time_submit = unix_timestamp() - 120, time_eligible ="
-                " unix_timestamp() - 120, time_start = unix_timestamp() - 110, time_end = "
-                "unix_timestamp() - 10 where id_job = 920010"
-            ),
-            poll(),
-        ),
-        (
-            ExpectedJob(
-                "succeeded",
-                attempts=1,
-                gpu_seconds=800.0,
-                queue_wait_seconds=10.0,
-                closed=True,
-                job_id="920010",
-            ),
-        ),
     ),
     Situation(
         "the feed is behind",
@@ -111,20 +76,6 @@ SITUATIONS = (
             ExpectedText(METRICS, contains=("feed",)),
             ExpectedText("{lockstep} alerts list", contains=("Feed",), status=None),
         ),
-    ),
-    Situation(
-        "clock of the head node ahead of the database",
-        "An end in the future of the ledger's clock is not refused for ever: the job ends once.",
-        (
-            SHORT,
-            wait("a"),
-            accounting_sql(
-                "update lab_job_table set time_end = unix_timestamp() + 4 where id_job = {a}"
-            ),
-            pause(5),
-            poll(),
-        ),
-        (ExpectedJob("succeeded", attempts=1, closed=True),),
     ),
     Situation(
         "a job is requeued after it had completed",
@@ -192,24 +143,6 @@ SITUATIONS = (
         (ExpectedJob("succeeded", attempts=1, closed=True),),
     ),
     Situation(
-        "many jobs end while the feed is away",
-        "Sixteen tasks of an array were heard running; each has its end after the return.",
-        (
-            submit("a", str(UNTIL_LET_GO.arguments[1]), "--array=1-16", "--gpus=1"),
-            running("a"),
-            poll(),
-            stop("feed"),
-            LET_GO,
-            wait("a"),
-            start("feed"),
-            poll(),
-        ),
-        tuple(
-            ExpectedJob("succeeded", gpu_seconds=(1,), closed=True, job_id=f"{{a}}_{task}")
-            for task in range(1, 17)
-        ),
-    ),
-    Situation(
         "a requeue while the feed is away",
         "Both runs ended meanwhile; each row of --duplicates is a run.",
         (
@@ -254,32 +187,6 @@ SITUATIONS = (
                 status=2,
             ),
         ),
-    ),
-    Situation(
-        "a partition is renamed",
-        "Waiting jobs move with scontrol; what ran keeps the old name, and the series of both "
-        "are there.",
-        (
-            submit("a", "sleep 1", "--gpus=1", "-p", "batch"),
-            wait("a"),
-            poll(),
-            slurm("scontrol create partitionname=gpu-large nodes=ALL"),
-            submit("b", "sleep 1", "--gpus=1", "-p", "gpu-large"),
-            wait("b"),
-            poll(),
-            slurm("scontrol delete partitionname=gpu-large"),
-        ),
-        (
-            ExpectedJob("succeeded", queue="batch"),
-            ExpectedJob("succeeded", queue="gpu-large", job_id="{b}"),
-        ),
-        exclusive=True,
-    ),
-    Situation(
-        "the feed is told a partition that is gone",
-        "A filter that matches nothing is said in words: the name, and those that exist.",
-        (feed("--partition", "no-such"), submit("a", "sleep 1", "--gpus=1"), wait("a"), poll()),
-        (ExpectedText("", contains=("no-such",), lacks=("Traceback",), status=None),),
     ),
     Situation(
         "hidepid=2",

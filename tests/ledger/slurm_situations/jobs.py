@@ -34,13 +34,6 @@ SITUATIONS = (
         (ExpectedJob("succeeded", gpu_seconds=(4,), closed=True, watched_on=BOTH),),
     ),
     Situation(
-        "python inside sbatch",
-        "A script without srun has the allocation's variables all the same, so its page is the "
-        "job's and not local-PID.",
-        (submit("a", "{train} --seconds 4", "--gpus=1"), wait("a")),
-        (ExpectedJob("succeeded", gpu_seconds=(1,), closed=True, watched_on=("{n1}",)),),
-    ),
-    Situation(
         "torchrun inside sbatch",
         "torchrun sets its own run id; inside an allocation Slurm's id is the one that sacct "
         "knows.",

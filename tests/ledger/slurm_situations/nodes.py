@@ -8,7 +8,6 @@ from .scenario import (
     Situation,
     on_node,
     pause,
-    poll,
     slurm,
     srun,
     submit,
@@ -122,24 +121,5 @@ SITUATIONS = (
             ExpectedJob("succeeded", attempts=1),
         ),
         conf=HEALTH,
-    ),
-    Situation(
-        "targets from sinfo",
-        "file_sd has the two nodes, and a drained one still: it is measured on.",
-        (slurm("scontrol update nodename={n2} state=drain reason=test"), poll()),
-        (
-            ExpectedText("{deploy}/file-sd {out} && cat {out}", contains=("{n1}", "{n2}")),
-            ExpectedNode("{n2}", True, "test"),
-        ),
-        exclusive=True,
-    ),
-    Situation(
-        "environ refused",
-        "An agent without CAP_SYS_PTRACE may not read /proc/PID/environ: the cgroup's job id "
-        "stays.",
-        (submit("a", LONG, "--gpus=1", "-w", "{n1}", "--uid=nobody"), *TRAINING, wait("a")),
-        (ExpectedJob("succeeded", attempts=1, watched_on=("{n1}",)),),
-        exclusive=True,
-        cgroup=True,
     ),
 )

@@ -101,20 +101,6 @@ SITUATIONS = (
         ),
         (_ended(910020, 10.0, "succeeded", attempts=3, gpu_seconds=16.0 * (100 + 60 + 300)),),
     ),
-    Situation(
-        "the same id in two years",
-        "slurmctld's ids begin anew after a lost state folder: the later job of the id is no "
-        "restart of the one that ended months before.",
-        (
-            account(
-                Row(910030, DAY - 8000000, DAY - 7999990, DAY - 7999000, "COMPLETED", name="old"),
-                Row(910030, DAY, DAY + 10, DAY + 110, "FAILED", exit_code=256, name="new"),
-            ),
-            feed(*FROM),
-            poll(),
-        ),
-        (_ended(910030, 10.0, "failed", "unknown", "exit"),),
-    ),
     _live(
         "America/New_York",
         "The unit of the feed inherits the head node's zone; records are not five hours off.",
@@ -128,13 +114,6 @@ SITUATIONS = (
         "same time twice.",
         _history("Europe/Berlin", Row(930001, AUTUMN, AUTUMN + 1800, AUTUMN + 5400)),
         (_ended(930001, 1800.0, "succeeded", gpu_seconds=8 * 3600.0),),
-        exclusive=True,
-    ),
-    Situation(
-        "the hour that is not there",
-        "From 01:30 CET to 03:30 CEST is one hour.",
-        _history("Europe/Berlin", Row(930003, SPRING, SPRING + 1800, SPRING + 5400)),
-        (_ended(930003, 1800.0, "succeeded", gpu_seconds=8 * 3600.0),),
         exclusive=True,
     ),
     Situation(
@@ -202,18 +181,6 @@ SITUATIONS = (
             ExpectedAbsence("{a}"),
             ExpectedJob("succeeded", job_id="{b}"),
         ),
-    ),
-    Situation(
-        "only some partitions",
-        "The feed is told the partition of the training jobs; those of the others are not fed.",
-        (
-            feed("--partition", "batch"),
-            submit("a", "sleep 1", "--gpus=1", "-p", "batch"),
-            submit("b", "sleep 1", "--gpus=1", "-p", "main"),
-            wait("a"),
-            wait("b"),
-        ),
-        (ExpectedJob("succeeded", queue="batch"), ExpectedAbsence("{b}")),
     ),
     Situation(
         "CPU jobs that import Lockstep",

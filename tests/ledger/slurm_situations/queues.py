@@ -30,12 +30,6 @@ SITUATIONS = (
         (ExpectedJob("succeeded", gpu_seconds=(1,), name="final"),),
     ),
     Situation(
-        "several partitions are asked for",
-        "sbatch -p batch,main: the queue is the one in which it ran, not the list.",
-        (submit("a", "sleep 2", "-p", "batch,main", "--gpus=1"), wait("a")),
-        (ExpectedJob("succeeded", queue="batch"),),
-    ),
-    Situation(
         "the QOS is the class",
         "A site says pretraining or debug by QOS.",
         (

@@ -8,7 +8,6 @@ from .scenario import (
     pause,
     running,
     slurm,
-    srun,
     start,
     stop,
     submit,
@@ -53,17 +52,6 @@ SITUATIONS = (
             wait("a"),
         ),
         (ExpectedJob("succeeded", gpu_seconds=(1, 1, 1), closed=True),),
-    ),
-    Situation(
-        "requeued and held",
-        "requeuehold leaves it in the queue: one run so far, and the job is open.",
-        (
-            submit("a", RESTARTED, "--requeue", "--gpus=1"),
-            *TRAINING,
-            slurm("scontrol requeuehold {a}"),
-            wait("a", "PENDING"),
-        ),
-        (ExpectedJob(gpu_seconds=(1,), closed=False, lost_run=0),),
     ),
     Situation(
         "requeued, held and cancelled",
@@ -171,23 +159,6 @@ SITUATIONS = (
         exclusive=True,
     ),
     Situation(
-        "a preempted srun",
-        "srun from a shell cannot be requeued; the ranks see SIGTERM, srun exits 143, and "
-        "preemption is the cause.",
-        (
-            srun("a", "{train} --seconds 600", "-N2", "-n2", "--gpus-per-node=8"),
-            *TRAINING,
-            submit("b", "sleep 2", "-p", "urgent", "-N2", "--gpus-per-node=8"),
-            wait("a"),
-            wait("b"),
-        ),
-        (
-            ExpectedJob("preempted", gpu_seconds=(16,), disagreement=False),
-            ExpectedJob("succeeded", job_id="{b}"),
-        ),
-        exclusive=True,
-    ),
-    Situation(
         "preempted with grace",
         "GraceTime: SIGTERM first; the ranks save and exit 75 within it. Slurm says FAILED 75:0"
         " and starts no job again that ends by itself in time: one run, which gave way.",
@@ -253,19 +224,5 @@ SITUATIONS = (
             wait("a"),
         ),
         (ExpectedJob("succeeded", gpu_seconds=(1,), closed=True, disagreement=False),),
-    ),
-    Situation(
-        "a node set down by the operator",
-        "scontrol update state=down is NODE_FAIL for its jobs, at once.",
-        (
-            submit("a", RESTARTED, "--requeue", "-w", "{n2}", "--gpus=1"),
-            *TRAINING,
-            slurm("scontrol update nodename={n2} state=down reason=memory"),
-            wait("a", "PENDING"),
-            slurm("scontrol update nodename={n2} state=resume"),
-            wait("a"),
-        ),
-        (ExpectedJob("succeeded", gpu_seconds=(1, 1), closed=True),),
-        exclusive=True,
     ),
 )

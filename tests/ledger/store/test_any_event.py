@@ -64,7 +64,7 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(documents=DOCUMENTS)
 def test_whatever_is_sent_the_ledger_settles_shows_and_counts(documents: list[Any]) -> None:
     read = read_delivery(

@@ -85,17 +85,6 @@ def test_a_number_beyond_all_floats_is_refused(number: str) -> None:
     assert [letter.refusal for letter in read.refused] == ["value"]
 
 
-@pytest.mark.parametrize("detail", [" ", "", "Xid²", "Xid" + "9" * 5000, "Xid٣", "\t\n"])
-def test_any_detail_of_a_node_event_leaves_the_job_settled(store: str, detail: str) -> None:
-    story = (
-        Story().start(num_nodes=2).add("node_event", sign="xid", detail=detail[:4000]).end("failed")
-    )
-    with opened(store) as writer:
-        writer.write([submission(story)])
-        assert writer.settle_due() == 1
-        assert document_of(writer)["outcome"] == "failed"
-
-
 def test_an_event_that_fails_is_found_and_all_others_are_stored(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,22 +197,6 @@ def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str, ended: i
         assert differences(writer._engine) == []
         assert record["costs"][""] == pytest.approx(record["gpu_seconds"] / 3600 * 2.0)
         assert record["lost_gpu_seconds"] <= 8 * 100
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 30.0])
-def test_restarts_add_no_grace_to_what_windows_count(store: str, seconds: float) -> None:
-    story = Story()
-    for attempt in range(40):
-        story.start(attempt=attempt, num_gpus=8, num_nodes=1).after(seconds)
-        totals = {"productive": 1e6}
-        story.add("goodput", attempt=attempt, rank_seconds=totals, num_ranks=8, num_gpus=8)
-        story.end(attempt=attempt)
-    with opened(store) as writer:
-        writer.write([submission(story)])
-        [(counted,)] = goodput_of(writer)
-        assert counted == pytest.approx(8 * (40 * seconds * 1.1 + 120))
-        assert document_of(writer)["gpu_seconds"] == 8 * 40 * seconds
-        assert differences(writer._engine) == []
 
 
 def test_a_node_states_neither_a_thousand_gpus_nor_events_of_years_ago(store: str) -> None:

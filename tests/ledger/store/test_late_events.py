@@ -108,30 +108,6 @@ def test_spans_before_a_late_event_are_not_read_again(
         assert differences(writer._engine) == []
 
 
-@pytest.mark.parametrize("kind", ["checkpoint_durable", "node_event", "job_resumed"])
-def test_what_has_no_place_among_reports_reads_nothing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    with opened(str(tmp_path / "ledger.db")) as writer:
-        write_job(writer, 2)
-        late = Story(now=BEGIN + 90).add(kind, "n1", step=5, sign="xid")
-        assert _Reads(monkeypatch).of(writer, late) == 0
-
-
-def test_a_late_word_of_the_scheduler_reads_its_own_words_once_for_all_parts(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    story = Story().add("job_started", None, num_gpus=64)
-    for number in range(64):
-        story.add("resources_allocated", None, part=f"p{number}", num_gpus=1)
-    late = Story(now=BEGIN - 1)
-    for number in range(64):
-        late.add("resources_allocated", None, part=f"p{number}", num_gpus=1)
-    with opened(str(tmp_path / "ledger.db")) as writer:
-        writer.write([Submission(checked(story))])
-        assert _Reads(monkeypatch).of(writer, late) == 1 + 64 + 64
-
-
 def test_a_start_beyond_the_most_spans_of_a_job_is_a_dead_letter(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

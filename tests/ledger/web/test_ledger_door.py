@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,7 +169,16 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+QUICK_ATTACKS = {"slow bodies", "headers without an end", "answers that nobody reads"}
+
+
+def _attack(name: str) -> Any:
+    """Three of them run each time, all before a release."""
+    marks = () if name in QUICK_ATTACKS else (pytest.mark.exhaustive, pytest.mark.release)
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("attack", [_attack(name) for name in ATTACKS])
 def test_a_neighbour_is_answered_in_time_under(attack: str, ledger: LedgerProcess) -> None:
     with ATTACKS[attack](ledger.port):
         assert is_in_time(lambda: neighbour(ledger.port))

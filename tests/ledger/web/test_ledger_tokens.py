@@ -50,15 +50,16 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scope", REFUSED_KINDS)
-def test_a_scope_sends_the_kinds_that_it_knows_of(scope: str, kind: str) -> None:
-    [event] = checked(Story().add(kind, **REQUIRED.get(kind, {})))
-    objection = Grant(scope=scope).objection(event)
-    if kind in REFUSED_KINDS[scope]:
-        assert objection == f"kind {kind!r} is not sent by a token of scope {scope}"
-    else:
-        assert objection == ""
+def test_a_scope_sends_the_kinds_that_it_knows_of(scope: str) -> None:
+    refused = set()
+    for kind in KINDS:
+        [event] = checked(Story().add(kind, **REQUIRED.get(kind, {})))
+        if objection := Grant(scope=scope).objection(event):
+            refused.add(kind)
+            assert repr(kind) in objection
+            assert scope in objection
+    assert refused == REFUSED_KINDS[scope]
 
 
 def test_a_writer_is_held_to_its_clusters_and_projects() -> None:

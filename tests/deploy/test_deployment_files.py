@@ -21,7 +21,7 @@ from lockstep_catalogue.limits import DECLARED
 from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
 from lockstep_ledger.commands.serve import serve
 from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED
-from lockstep_ledger.web.access import OPEN_TO_ALL as LEDGER_PAGES
+from lockstep_ledger.web.middleware import OPEN_TO_ALL as LEDGER_PAGES
 from lockstep_records.text.durations import parse_duration
 
 REPOSITORY = Path(__file__).parents[2]

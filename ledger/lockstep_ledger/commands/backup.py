@@ -1,13 +1,30 @@
-"""Back up and restore a store; a backup needs no pause of the ledger."""
+"""Copies a store into a file and back; the file is an SQLite store, whatever the store is."""
 
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 import click
+import sqlalchemy as sa
 
 from lockstep_cli.options import bad_input
 from lockstep_ledger.options import FILE, store_option
-from lockstep_ledger.store import backup as copies
-from lockstep_ledger.store import database
+from lockstep_ledger.store.database import (
+    OTHER_VERSION,
+    StoreError,
+    disposing,
+    explained,
+    list_revisions,
+    migrate,
+    new_engine,
+    open_store,
+    store_url,
+    writer_lock,
+)
+from lockstep_ledger.store.tables import counter_bases, counters
 
 
 @click.command()
@@ -17,9 +34,9 @@ def backup(*, path: Path, store: str) -> None:
     """Write the store into FILE, also while the ledger runs; FILE is an SQLite store."""
     with (
         bad_input(OSError),
-        database.disposing(database.open_store(store, read_only=True)) as engine,
+        disposing(open_store(store, read_only=True)) as engine,
     ):
-        copies.back_up(engine, path)
+        back_up(engine, path)
     click.echo(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB", err=True)
 
 
@@ -29,5 +46,95 @@ def backup(*, path: Path, store: str) -> None:
 def restore(*, path: Path, store: str) -> None:
     """Fill an empty store from FILE; counters are served from 0 on, as after any reset."""
     with bad_input(OSError):
-        copies.restore(path, store)
+        restore_store(path, store)
     click.echo("the store is restored; start the ledger", err=True)
+
+
+_ROWS = 5000
+_VERSIONS = "alembic_version"
+
+
+def back_up(engine: sa.Engine, path: Path) -> None:
+    """Writes a store into a file, which is there when all of it is.
+
+    Raises:
+        StoreError: the file cannot be written there.
+    """
+    if path.exists():
+        raise StoreError(f"file {path} is there already; choose another name")
+    if not path.parent.is_dir():
+        raise StoreError(f"folder {path.parent} does not exist; create it first")
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, explained(engine):
+        temporary = Path(folder, "copy.db")
+        with disposing(new_engine(store_url(str(temporary)))) as target:
+            _copy(engine, target)
+        with closing(sqlite3.connect(temporary)) as copied:
+            copied.execute("PRAGMA journal_mode=DELETE")
+            [finding] = copied.execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            raise StoreError(f"the copy in {path.parent} is damaged ({finding}); check the disk")
+        temporary.chmod(0o600)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def restore_store(path: Path, dsn: str) -> None:
+    """Fills an empty store from a file of ``back_up``.
+
+    Its counters are served from 0 on: increase() takes every fall for a fall to 0.
+
+    Raises:
+        StoreError: the file holds no ledger of this version, or the store is not empty.
+    """
+    url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
+    with (
+        disposing(sa.create_engine(url)) as source,
+        disposing(new_engine(store_url(dsn))) as target,
+    ):
+        current, newest = list_revisions(source)
+        if not current:
+            raise StoreError(f"file {path} holds no ledger; give one of lockstep ledger backup")
+        if current != newest:
+            raise StoreError(OTHER_VERSION)
+        with writer_lock(target), explained(target):
+            if list_revisions(target)[0]:
+                raise StoreError("the store is a ledger's; restore into a new file or database")
+            _copy(source, target)
+            with target.begin() as connection:
+                connection.execute(sa.delete(counter_bases))
+                query = sa.select(counters.c.number, counters.c.value)
+                connection.execute(sa.insert(counter_bases).from_select(["counter", "base"], query))
+
+
+def _copy(source: sa.Engine, target: sa.Engine) -> None:
+    """Copies all tables as they are at one moment."""
+    if source.dialect.name == target.dialect.name == "sqlite":
+        with (
+            closing(source.raw_connection()) as reading,
+            closing(target.raw_connection()) as writing,
+        ):
+            assert reading.driver_connection is not None
+            reading.driver_connection.backup(writing.driver_connection)
+        return
+    migrate(target, is_locked=True)
+    level = "REPEATABLE READ" if source.dialect.name == "postgresql" else "SERIALIZABLE"
+    snapshot = source.execution_options(isolation_level=level)
+    with snapshot.connect() as reading, target.begin() as writing:
+        _copy_rows(reading, writing)
+
+
+def _copy_rows(reading: sa.Connection, writing: sa.Connection) -> None:
+    tables = sa.MetaData()
+    tables.reflect(bind=writing)
+    for table in tables.sorted_tables:
+        if table.name == _VERSIONS:
+            continue
+        rows = reading.execution_options(yield_per=_ROWS).execute(sa.select(table))
+        for part in rows.mappings().partitions():
+            writing.execute(sa.insert(table), [dict(row) for row in part])
+        for column in table.c:
+            if column.server_default is not None and column.autoincrement is True:
+                # What is numbered next has to be beyond what is copied.
+                sequence = sa.func.pg_get_serial_sequence(table.name, column.name)
+                writing.execute(sa.select(sa.func.setval(sequence, sa.func.max(column))))

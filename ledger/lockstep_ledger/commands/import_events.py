@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
 from lockstep_cli.options import bad_input, timezone_option
-from lockstep_ledger.importers.mlperf import read_mlperf
 from lockstep_ledger.importers.sacct import read_sacct
+from lockstep_ledger.importers.scheduler_events import read_mlperf
 from lockstep_ledger.ingest.document import VERSION, DeliveryError, read_delivery
 from lockstep_ledger.options import FILE, LABEL_VALUE, store_option
 from lockstep_ledger.store import dead_letters as letters

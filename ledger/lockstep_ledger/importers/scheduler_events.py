@@ -1,9 +1,15 @@
-"""Events of a scheduler's word on a whole job, with ids that follow from what they say."""
+"""Events of jobs that a scheduler's or a log's text tells, with stable ids; MLPerf's logs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import evidence_of_log
+from lockstep_outcomes.joblogs.model import JobLog
+from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import Event, stable_id
 
 SCHEDULER_NODE = ""
@@ -50,3 +56,75 @@ class JobEvents:
             node=self.node,
             fields={name: value for name, value in (fields or {}).items() if value is not None},
         )
+
+
+_MAX_JOB_ID = 120
+
+
+def read_mlperf(path: Path) -> Iterator[Event]:
+    """Events of the run that a log, or a folder of logs, records; any job's log is read.
+
+    Raises:
+        OSError: the log cannot be read.
+        ValueError: it holds no line with a time.
+    """
+    log = read_log(path)
+    incident = judge_log(log)
+    begin = log.first_sign
+    if begin is None:
+        raise ValueError(f"{path} holds no line with a time, by which the job would be placed")
+    name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+    # Start and end from one source: two logs of a name are two jobs only if their times differ.
+    events = JobEvents(source="mlperf", job_id=name[-_MAX_JOB_ID:].lstrip("_.-"))
+    shape = {"world_size": log.world_size, "num_gpus": log.world_size, "source": "mlperf"}
+    yield events.event("job_started", begin, begin, shape)
+    if log.training_start is not None or incident.outcome not in {"failed", "unknown"}:
+        ranks: dict[str, object] = {"ranks": [], "num_gpus": log.world_size}
+        yield events.event("attempt_started", begin, begin, ranks)
+    if (totals := _goodput(log, incident)) is not None:
+        yield events.event("goodput", _end(log, incident), begin, totals)
+    if incident.outcome != "running":
+        fields = _end_fields(log, incident)
+        yield events.event("job_finished", _end(log, incident), begin, fields)
+
+
+def _end_fields(log: JobLog, incident: Incident) -> dict[str, object]:
+    judged = classify(evidence_of_log(log, incident))
+    return {
+        "outcome": judged.outcome,
+        "failure_class": judged.failure_class,
+        "cause": judged.cause,
+        # The reader of logs has read more than the table is given, and says it at greater length.
+        "reason": incident.reason,
+        "cause_ranks": list(incident.ranks),
+        "cause_node": incident.group,
+        "last_step": log.last_step,
+    }
+
+
+def _end(log: JobLog, incident: Incident) -> float:
+    """When the run ended; a timestamp of the start that is printed late does not count."""
+    times = (incident.ended, log.last_sign, log.run_stop, log.first_sign)
+    return max(time for time in times if time is not None)
+
+
+def _goodput(log: JobLog, incident: Incident) -> dict[str, object] | None:
+    """GPU-seconds of start-up, of training, and of what came after; None without a world size."""
+    if not log.world_size:
+        return None
+    end, begin = _end(log, incident), log.first_sign or 0.0
+    training = end if log.training_start is None else log.training_start
+    stop = log.run_stop if log.run_stop is not None else log.last_progress
+    stop = min(end, max(training, training if stop is None else stop))
+    # A run that ended before it logged training never trained: all of it was start-up.
+    seconds = {
+        "startup": max(0.0, training - begin),
+        "productive": stop - training,
+        "other": end - stop,
+    }
+    return {
+        "rank_seconds": {state: value * log.world_size for state, value in seconds.items()},
+        "num_ranks": log.world_size,
+        "num_gpus": log.world_size,
+        "last_step": log.last_step,
+    }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_ledger.importers.mlperf import read_mlperf
+from lockstep_ledger.importers.scheduler_events import read_mlperf
 from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import Event, check_event
 

@@ -9,14 +9,13 @@ from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.objectives.alerts import alerts_of_objectives
+from lockstep_alerts.objectives.limits import ObjectiveWindows, read_windows
 from lockstep_alerts.objectives.objective import Objective, read_objective
-from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
-from lockstep_alerts.reading.entry import Entry, Fields, SpecError
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.overlay import EXTENDS, extended
 from lockstep_alerts.reading.quantities import read_quantities
-from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
 from lockstep_catalogue.labels import JOB_ID

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from writers.spec_files import with_native_histograms
 
-from lockstep_alerts.writers.rule_files import native
+from lockstep_alerts.writers.formats import native
 from lockstep_catalogue import ledger
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.promql import histogram_quantile

@@ -17,9 +17,15 @@ from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config, read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.writers import Target, operator, render_for
-from lockstep_alerts.writers.formats import MAX_RULES_PER_GROUP, remark_on
-from lockstep_alerts.writers.rule_files import RuleFile, native, rule_files, with_native_histograms
+from lockstep_alerts.writers import Target, formats, render_for
+from lockstep_alerts.writers.formats import (
+    MAX_RULES_PER_GROUP,
+    RuleFile,
+    native,
+    remark_on,
+    rule_files,
+    with_native_histograms,
+)
 from lockstep_catalogue import METRICS, ledger
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.promql import histogram_quantile
@@ -87,9 +93,9 @@ def test_an_object_that_would_be_too_large_is_parted_between_groups(
 ) -> None:
     every_group = tuple(group for file in FILES for group in file.groups)
     limit = 1000 + max(len(to_yaml({"groups": [group]})) for group in every_group)
-    monkeypatch.setattr(operator, "MAX_OBJECT_BYTES", limit)
+    monkeypatch.setattr(formats, "MAX_OBJECT_BYTES", limit)
     one_file = [RuleFile(stem="lockstep", groups=every_group)]
-    texts = operator.rule_objects(one_file, operator.PROMETHEUS_RULE, "n", {})
+    texts = formats.rule_objects(one_file, formats.PROMETHEUS_RULE, "n", {})
     assert 1 < len(texts) < len(every_group)
     assert all(len(text.encode()) < limit for text in texts.values())
     documents = [yaml.safe_load(text) for text in texts.values()]
@@ -97,9 +103,9 @@ def test_an_object_that_would_be_too_large_is_parted_between_groups(
     assert len(set(names)) == len(names)
     groups = [group["name"] for document in documents for group in document["spec"]["groups"]]
     assert groups == [group["name"] for group in every_group]
-    monkeypatch.setattr(operator, "MAX_OBJECT_BYTES", 1000)
+    monkeypatch.setattr(formats, "MAX_OBJECT_BYTES", 1000)
     with pytest.raises(SpecError, match=r"group .*: is larger than the 1000 bytes of an object"):
-        operator.rule_objects(FILES, operator.PROMETHEUS_RULE, "n", {})
+        formats.rule_objects(FILES, formats.PROMETHEUS_RULE, "n", {})
 
 
 def test_the_alertmanager_object_takes_secrets_from_kubernetes(tmp_path: Path) -> None:

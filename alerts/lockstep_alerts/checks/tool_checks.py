@@ -1,24 +1,27 @@
-"""Runs promtool and amtool over the generated files: lint, rule tests, configuration, routes."""
+"""Checks of generated files by promtool and amtool, and the commands that run them."""
 
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
+from rich.console import Console
 
 from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.checks.rule_lint import findings
 from lockstep_alerts.output.groups import severity_of
-from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
-from lockstep_alerts.routing.route_cases import route_cases
+from lockstep_alerts.output.write import GENERATED, ROUTES_FILE, to_yaml
+from lockstep_alerts.routing.tree import route_cases
 
 TESTS = "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")
@@ -184,3 +187,70 @@ def every_check(folder: Path, promtools: dict[str, str], amtool: str) -> Iterato
     yield route_check(folder, amtool)
     with tempfile.TemporaryDirectory() as scratch:
         yield from rule_tests(folder, promtools, Path(scratch))
+
+
+_FOLDER = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=GENERATED,
+    show_default=True,
+    help="Folder with the generated files.",
+)
+_PROMTOOL = click.option(
+    "--promtool",
+    "promtools",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    help="A promtool to use besides promtool and promtool3 on PATH; repeatable.",
+)
+
+
+@click.command()
+@_FOLDER
+@_PROMTOOL
+@click.pass_context
+def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
+    """Lint the generated rules and check Alertmanager's configuration; exit 1 on a finding."""
+    ctx.exit(_report(folder, static_checks(folder, *find_tools(promtools))))
+
+
+@click.command()
+@_FOLDER
+@_PROMTOOL
+@click.pass_context
+def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
+    """Run the rule tests of the folder, the lint, and a test of every route; exit 1 on a finding.
+
+    Rule tests are written in a checkout, and take about a second for each alert.
+    """
+    if not any(folder.glob(TESTS)):
+        click.echo(
+            f"--dir {folder}: has no {TESTS}, so no rule is tested on series; in a "
+            f"checkout python -m tests.alerts.cases.write --out {folder} writes them, by the same "
+            "--spec",
+            err=True,
+        )
+    ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))
+
+
+def _report(folder: Path, checks: Iterable[Check]) -> int:
+    """Prints a line for each check; the exit status."""
+    failed = False
+    console = Console(stderr=True)
+    begin = time.monotonic()
+    with console.status("") as status:
+
+        def progress(title: str, num_done: int, num_runs: int) -> None:
+            status.update(f"{title}: {num_done} of {num_runs} runs")
+
+        for finding in chain([lint(folder)], run_checks(checks, progress)):
+            seconds = time.monotonic() - begin
+            click.echo(
+                f"{'passed' if finding.passed else 'FAILED'}  {finding.title}  {seconds:.1f}s"
+            )
+            if not finding.passed:
+                click.echo(finding.output)
+            failed = failed or not finding.passed
+            begin = time.monotonic()
+    return 1 if failed else 0

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Sequence
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.objectives.budget import BudgetSpent
-from lockstep_alerts.objectives.burn import Burn
-from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
+from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.recorded import OBJECTIVE
 

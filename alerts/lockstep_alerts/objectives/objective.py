@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lockstep_alerts.objectives.counter import Counter, read_counter
-from lockstep_alerts.objectives.limits import BurnLimit, Limit, feasible_burn_rate
-from lockstep_alerts.objectives.windows import ObjectiveWindows
+from lockstep_alerts.objectives.limits import BurnLimit, Limit, ObjectiveWindows, feasible_burn_rate
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.rules.slices import BASELINE_SLOS
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO

@@ -1,19 +1,41 @@
-"""Turns alerts into the groups of a Prometheus rule file."""
+"""Groups of a Prometheus rule file: recorded series and alerts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.evidence import naming_pod
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.model import Delivery
+from lockstep_alerts.rules import goodput, objective_series, slices, steps
+from lockstep_alerts.rules.parameters import Expression
 from lockstep_alerts.spec import Spec
 from lockstep_catalogue.alert_boards import ALERT_BOARDS, AlertBoard
 from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
+from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
+
+_EXPRESSIONS: dict[Recorded, Expression] = {
+    **steps.EXPRESSIONS,
+    **goodput.EXPRESSIONS,
+    **slices.EXPRESSIONS,
+    **objective_series.EXPRESSIONS,
+}
+
+
+def recorded_expressions(series: Iterable[Recorded], spec: Spec) -> dict[Recorded, str]:
+    """The PromQL of the series, in their order; without those that the spec leaves empty."""
+    found = {}
+    by_spec = declared_by_spec(spec.objectives, spec.windows)
+    for each in series:
+        expression = by_spec.get(each, _EXPRESSIONS.get(each))
+        if expression is not None:
+            found[each] = expression if isinstance(expression, str) else expression(spec.parameters)
+    return found
+
 
 # Where an alert of a site's own spec is answered.
 _DEFAULT_BOARD = AlertBoard("lockstep-job", "Progress", JOB_LABELS)

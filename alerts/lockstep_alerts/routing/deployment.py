@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lockstep_alerts.reading.entry import Entry, Fields, SpecError
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.quantities import read_quantities
-from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.routing.receivers import USES, Receiver, read_policy, read_receiver
 from lockstep_alerts.routing.time_windows import (
     Maintenance,

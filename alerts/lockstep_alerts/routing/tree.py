@@ -1,4 +1,7 @@
-"""Alertmanager's configuration: routes by severity and job, receivers, inhibition, times."""
+"""The tree of routes, and the receiver that each alert must reach by it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from lockstep_alerts.reading.model import Delivery, group_wait_seconds
 from lockstep_alerts.routing.deployment import Deployment, webhooks
@@ -115,3 +118,32 @@ def alertmanager_config(
     if windows := deployment.time_windows:
         config["time_intervals"] = [each.content() for each in windows]
     return config
+
+
+_SEVERITY_RECEIVERS = {"critical": PAGER, "warning": TICKETS, "info": NOBODY, "none": NOBODY}
+_CLUSTER = f"{CLUSTER.name}=c1"
+_JOB = f"{JOB_ID.name}=j1"
+
+
+class RouteCase(NamedTuple):
+    """Labels of an alert, and the receiver that they must reach."""
+
+    labels: tuple[str, ...]
+    receiver: str
+
+
+def route_cases(
+    severities: Iterable[tuple[str, str]], receivers: frozenset[str]
+) -> list[RouteCase]:
+    """One case for each alert without and with a job."""
+    watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
+    by_name = {WATCHDOG: watchdog, MAINTENANCE: NOBODY}
+    named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
+    return [
+        RouteCase(
+            labels=(f"alertname={name}", f"severity={severity}", _CLUSTER, *job),
+            receiver=by_name.get(name, _SEVERITY_RECEIVERS[severity]),
+        )
+        for name, severity in named.items()
+        for job in ((), (_JOB,))
+    ]

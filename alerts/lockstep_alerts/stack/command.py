@@ -11,7 +11,7 @@ from lockstep_alerts.reading.options import DURATION, interval_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
-from lockstep_alerts.stack.processes import Running, is_alive, is_ready
+from lockstep_alerts.stack.servers import Running, is_alive, is_ready
 
 _DIR = click.option(
     "--dir",

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,82 @@ import click
 import msgspec
 
 from lockstep_alerts.shipped import runbooks_path
-from lockstep_alerts.stack import webhook
+
+RECEIVERS = ("pager", "tickets")
+_NEVER = "0001-01-01T00:00:00Z"  # Go's zero time, by which Alertmanager says "has not ended"
+_ANNOTATIONS = ("description", "runbook_url", "dashboard_url")
+
+
+class WebhookError(ValueError):
+    """The body is not what Alertmanager sends; the text names the field."""
+
+
+class PagedAlert(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One alert of a page; ``ends_at`` is None while it fires."""
+
+    status: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: str
+    ends_at: str | None
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    """What Alertmanager sends."""
+
+    status: str
+    group_labels: dict[str, str]
+    alerts: tuple[PagedAlert, ...]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One notification; ``time`` is when it arrived, RFC 3339."""
+
+    time: str
+    receiver: str
+    status: str
+    group_labels: Mapping[str, str]
+    alerts: tuple[PagedAlert, ...]
+
+
+def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
+    """The page in a webhook's body.
+
+    Raises:
+        WebhookError: the body is not JSON, or a field is missing or of another type.
+    """
+    try:
+        sent = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WebhookError(f"body is not what Alertmanager sends: {error}") from error
+    return Page(
+        time=now.isoformat(timespec="milliseconds"),
+        receiver=receiver,
+        status=sent.status,
+        group_labels=sent.group_labels,
+        alerts=tuple(
+            msgspec.structs.replace(alert, ends_at=None) if alert.ends_at == _NEVER else alert
+            for alert in sent.alerts
+        ),
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def describe_alerts(page: Page) -> str:
+    """The page as lines of text."""
+    word = "PAGE" if page.receiver == "pager" else "TICKET"
+    group = " ".join(f"{name}={value}" for name, value in page.group_labels.items())
+    lines = [f"{page.time} {word} {page.status} {group}"]
+    for alert in page.alerts:
+        name = alert.labels.get("alertname", "alert without a name")
+        lines.append(f"  {alert.status} {name}: {alert.annotations.get('summary', 'no summary')}")
+        notes = (alert.annotations.get(field) for field in _ANNOTATIONS)
+        lines += [f"    {note}" for note in notes if note]
+    return "\n".join(map(_printable, lines))
+
 
 PAGES_FILE = "pages.jsonl"
 _PAGE = Path(__file__).with_suffix(".html")
@@ -32,7 +107,7 @@ class PageBook:
         self._path = folder / PAGES_FILE
         self._lock = threading.Lock()
 
-    def add(self, page: webhook.Page) -> None:
+    def add(self, page: Page) -> None:
         """Appends a page.
 
         Raises:
@@ -87,15 +162,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         receiver = self.path.removeprefix("/")
-        if receiver not in webhook.RECEIVERS:
-            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(webhook.RECEIVERS)}")
+        if receiver not in RECEIVERS:
+            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(RECEIVERS)}")
             return
         body = self._body()
         if body is None:
             return
         try:
-            page = webhook.read_webhook(body, receiver, self.server.clock())
-        except webhook.WebhookError as error:
+            page = read_webhook(body, receiver, self.server.clock())
+        except WebhookError as error:
             self._answer(HTTPStatus.BAD_REQUEST, str(error))
             return
         try:
@@ -104,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             # Alertmanager tries again after a 5xx: the page is late, not lost.
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot keep the page: {error.strerror}")
             return
-        click.echo(webhook.describe_alerts(page))
+        click.echo(describe_alerts(page))
         self._answer(HTTPStatus.OK, "")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class

@@ -1,20 +1,180 @@
-"""Files for each kind of ruler."""
+"""Files for each kind of ruler: rule files, objects of operators, namespaces of Mimir."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
+from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.writers.alertmanager_object import FILE_NAME, alertmanager_object
-from lockstep_alerts.writers.operator import PROMETHEUS_RULE, VM_RULE, rule_objects
-from lockstep_alerts.writers.rule_files import (
-    RULES_SUFFIX,
-    RuleFile,
-    drop_words,
-    rule_files,
-    with_native_histograms,
+from lockstep_catalogue import METRICS
+from lockstep_catalogue.metric import Kind
+from lockstep_catalogue.promql import LE
+from lockstep_prometheus.promql import (
+    AggregateExpr,
+    Call,
+    Expr,
+    Selector,
+    VectorSelector,
+    nodes,
+    rewrite,
+    selectors,
 )
+
+RULES_SUFFIX = ".rules.yaml"
+_HISTOGRAMS = {metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM}
+
+Group = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleFile:
+    """One rule file: its name without suffix, and its groups in order."""
+
+    stem: str
+    groups: tuple[Group, ...]
+
+
+def rule_files(files: Mapping[str, str]) -> Iterator[RuleFile]:
+    """The rule files among rendered files."""
+    for name, text in files.items():
+        if name.endswith(RULES_SUFFIX):
+            groups = yaml.safe_load(text)["groups"]
+            yield RuleFile(stem=name.removesuffix(RULES_SUFFIX), groups=tuple(groups))
+
+
+def drop_words(file: RuleFile, words: tuple[str, ...]) -> RuleFile:
+    """The file for a ruler that refuses these words, such as ``keep_firing_for``.
+
+    An alert without ``keep_firing_for`` resolves as soon as its condition does. It is not written
+    into the expression: over a window a condition that held for a moment would reach ``for``.
+    """
+
+    def plain(fields: Group) -> Group:
+        return {name: value for name, value in fields.items() if name not in words}
+
+    groups = tuple(
+        plain({**group, "rules": [plain(rule) for rule in group["rules"]]}) for group in file.groups
+    )
+    return RuleFile(stem=file.stem, groups=groups)
+
+
+def with_native_histograms(file: RuleFile) -> RuleFile:
+    """The file for a Prometheus that stores histograms as native ones with custom buckets."""
+    groups = tuple(
+        {**group, "rules": [{**rule, "expr": native(rule["expr"])} for rule in group["rules"]]}
+        for group in file.groups
+    )
+    return RuleFile(stem=file.stem, groups=groups)
+
+
+def native(expression: str) -> str:
+    """An expression over classic buckets as one over native histograms: no buckets, no bounds.
+
+    Raises:
+        SpecError: it selects single buckets, which a native histogram has none of.
+    """
+    reads = list(selectors(expression))
+    if any(_part(each.name)[1] == "bucket" and _has_bound(each) for each in reads):
+        raise SpecError(
+            f"{expression}: selects buckets by their bound, which --histograms native has none of; "
+            "leave the option out, or count something else"
+        )
+    return rewrite(expression, _as_native)
+
+
+def _part(name: str) -> tuple[str, str]:
+    """A histogram and ``bucket``, ``sum`` or ``count``, of the name of one of its series."""
+    base, _, part = name.rpartition("_")
+    return (base, part) if base in _HISTOGRAMS else (name, "")
+
+
+def _has_bound(selector: Selector) -> bool:
+    return any(label == LE.name for label, _, _ in selector.matchers)
+
+
+def _as_native(node: Expr) -> str | None:
+    """What a node is over native histograms; None of what stays.
+
+    A native histogram is one series: its sum and its count are functions of it.
+    """
+    match node:
+        case VectorSelector():
+            name, part = _part(node.name or "")
+            return str(node).replace(node.name or "", name, 1) if part == "bucket" else None
+        case Call() if node.func.name == "rate":
+            [selector] = (each for each in nodes(node) if isinstance(each, VectorSelector))
+            name, part = _part(selector.name or "")
+            if part in ("sum", "count"):
+                return f"histogram_{part}({str(node).replace(f'{name}_{part}', name, 1)})"
+        case AggregateExpr() if node.modifier and LE.name in node.modifier.labels:
+            labels = ", ".join(label for label in node.modifier.labels if label != LE.name)
+            parameter = "" if node.param is None else f"{node.param}, "
+            return f"{node.op} by ({labels}) ({parameter}{node.expr})"
+    return None
+
+
+MAX_OBJECT_BYTES = 512 * 1024
+"""The operator refuses more: half of what a ConfigMap may hold."""
+
+
+PROMETHEUS_RULE, VM_RULE = "PrometheusRule", "VMRule"
+_API_VERSIONS = {
+    PROMETHEUS_RULE: "monitoring.coreos.com/v1",
+    VM_RULE: "operator.victoriametrics.com/v1beta1",
+}
+
+
+def rule_objects(
+    files: list[RuleFile], kind: str, namespace: str, labels: dict[str, str]
+) -> dict[str, str]:
+    """Text of the objects by the name of their file; each stays under the operator's limit.
+
+    Raises:
+        SpecError: one group alone is larger than the limit.
+    """
+    texts = {}
+    for file in files:
+        parts = list(_parts(file, kind, namespace, labels))
+        for number, text in enumerate(parts, 1):
+            suffix = f"-{number}" if len(parts) > 1 else ""
+            texts[f"{file.stem}{suffix}.{kind.lower()}.yaml"] = text
+    return texts
+
+
+def _parts(file: RuleFile, kind: str, namespace: str, labels: dict[str, str]) -> Iterator[str]:
+    def text(groups: list[Group], number: int) -> str:
+        name = f"{file.stem}-{number}" if number > 1 else file.stem
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        return to_yaml(
+            {
+                "apiVersion": _API_VERSIONS[kind],
+                "kind": kind,
+                "metadata": metadata,
+                "spec": {"groups": groups},
+            }
+        )
+
+    number = 1
+    held: list[Group] = []
+    for group in file.groups:
+        if held and _too_large(text([*held, group], number)):
+            yield text(held, number)
+            number, held = number + 1, []
+        held.append(group)
+        if _too_large(text(held, number)):
+            raise SpecError(
+                f"group {group['name']}: is larger than the {MAX_OBJECT_BYTES} bytes of an object; "
+                "shorten its descriptions"
+            )
+    yield text(held, number)
+
+
+def _too_large(text: str) -> bool:
+    return len(text.encode()) >= MAX_OBJECT_BYTES
+
 
 _MIMIR_SUFFIX = ".mimir.yaml"
 MAX_RULES_PER_GROUP = 20

@@ -3,12 +3,9 @@
 import math
 from collections.abc import Mapping
 
-from lockstep_alerts.objectives.budget import BudgetSpent
-from lockstep_alerts.objectives.burn import Burn
-from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
+from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, SLO, SLO_EVENT, SLO_EVENTS, SLO_WINDOWS, WINDOW

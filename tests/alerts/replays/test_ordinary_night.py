@@ -20,8 +20,19 @@ from lockstep_alerts.routing.overnight import OVERNIGHT
 from lockstep_alerts.routing.time_windows import OfficeHours, TimeWindow
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.stack.processes import Server, end, is_ready, start, stop, wait_for
-from lockstep_alerts.stack.servers import READY_PATHS, StackOptions, down, read_state, up
+from lockstep_alerts.stack.servers import (
+    READY_PATHS,
+    Server,
+    StackOptions,
+    down,
+    end,
+    is_ready,
+    read_state,
+    start,
+    stop,
+    up,
+    wait_for,
+)
 from lockstep_catalogue import agent, training
 
 from ..cases.synthetic import (

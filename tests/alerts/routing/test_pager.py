@@ -9,8 +9,14 @@ import httpx
 import pytest
 
 from lockstep_alerts.shipped import runbooks_path
-from lockstep_alerts.stack.pager import PAGES_FILE, PageBook, PagerServer
-from lockstep_alerts.stack.webhook import WebhookError, describe_alerts, read_webhook
+from lockstep_alerts.stack.pager import (
+    PAGES_FILE,
+    PageBook,
+    PagerServer,
+    WebhookError,
+    describe_alerts,
+    read_webhook,
+)
 
 NOW = datetime(2026, 11, 20, 19, 0, tzinfo=UTC)
 BODY = {

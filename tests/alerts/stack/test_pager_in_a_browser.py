@@ -12,8 +12,7 @@ import pytest
 from page_checks import THEMES, WIDTHS, check_page, links, open_page, serious
 
 from lockstep_alerts.shipped import runbooks_path
-from lockstep_alerts.stack.pager import PageBook, PagerServer
-from lockstep_alerts.stack.webhook import read_webhook
+from lockstep_alerts.stack.pager import PageBook, PagerServer, read_webhook
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 

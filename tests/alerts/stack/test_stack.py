@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lockstep_alerts.stack.processes import is_alive, wait_for
-from lockstep_alerts.stack.servers import read_state
+from lockstep_alerts.stack.servers import is_alive, read_state, wait_for
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
 

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_alerts.stack.command import stack as stack_group
-from lockstep_alerts.stack.processes import Running, stop
-from lockstep_alerts.stack.servers import STATE_FILE
+from lockstep_alerts.stack.servers import STATE_FILE, Running, stop
 
 LOCKSTEP = (sys.executable, "-c", "from lockstep_cli.main import main; main()")
 

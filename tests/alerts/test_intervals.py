@@ -1,7 +1,6 @@
 """The shipped alerts at every scrape interval that is supported: promtool runs their cases."""
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from lockstep_catalogue import limits
 from lockstep_catalogue.windows import ScrapeWindows
 
 from .cases.promtool import cases_file, rules_and_tests
-from .cases.synthetic import Course, Stretch, growing, steady
 
 RULES_FILE = JOBS.rules_file
 INTERVALS = (5, 10, 15, 30, 60)
@@ -92,47 +90,6 @@ def test_every_alert_fires_by_its_deadline_at_other_intervals(seconds: int, tmp_
     write_files(tmp_path, rules_and_tests(spec_at(seconds)))
     done = rule_tests(tmp_path, *AREAS)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.promtool
-def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) -> None:
-    spec = spec_at(30)
-    files = rules_and_tests(replace(spec, condition_alerts=spec.condition_alerts[:1]))
-    narrow = files[RULES_FILE].replace("[2m]", "[20s]")
-    assert narrow != files[RULES_FILE]
-    write_files(tmp_path, {**files, RULES_FILE: narrow})
-    done = rule_tests(tmp_path, JOBS)
-    assert done.returncode == 1
-    assert 'alertname=\\"TrainStragglerRank\\"' in done.stdout + done.stderr
-    assert "got: nil" in done.stdout + done.stderr
-
-
-def values(text: str) -> list[float]:
-    """What promtool reads: ``a+bxn`` is n + 1 values, ``_xn`` n times none."""
-    read: list[float] = []
-    for word in text.split():
-        start, _, times = word.partition("x")
-        if start == "_":
-            read += [float("nan")] * int(times)
-            continue
-        first, _, growth = start.partition("+")
-        read += [float(first) + float(growth) * i for i in range(int(times) + 1)]
-    return read
-
-
-@pytest.mark.parametrize("seconds", [1, 5, 7, 15, 60])
-def test_a_course_has_its_own_value_at_every_scrape(seconds: int) -> None:
-    course = growing(Stretch(61, 1), Stretch(2, 0), Stretch(100, 3))
-
-    def expected(at: int) -> float:
-        return min(at, 61) + max(0, at - 63) * 3
-
-    assert values(course.promtool(seconds)) == [expected(at) for at in range(0, 164, seconds)]
-
-
-def test_a_course_that_is_born_late_is_absent_before() -> None:
-    assert steady(4, 60, unborn_seconds=16).promtool(15) == "_x2 4+0x3"
-    assert Course(1, ()).promtool(15) == ""
 
 
 def test_windows_hold_four_scrapes_and_never_less_than_the_condition_needs() -> None:

@@ -13,7 +13,7 @@ from writers.spec_files import render_runbooks
 
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue import FOREIGN, METRICS, RECORDED
+from lockstep_prometheus.promql import selectors
 
 PAGES = sorted(runbooks_path().glob("*.md"))
 QUERY = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,14 +21,6 @@ INLINE = re.compile(r"`([^`\n]*\b(?:lockstep_[a-z]+_|slo:)[^`\n]*)`")
 COMMAND = re.compile(r"(?:^ {4,}|`)lockstep ([a-z]+)((?: [a-z-]+)*)", re.MULTILINE)
 OTHER_PAGE = re.compile(r"\]\(Train[A-Za-z]+\.md\)")
 DIAGNOSIS = re.compile(r"^## Diagnosis\n(.*?)^## ", re.MULTILINE | re.DOTALL)
-SERIES = re.compile(
-    r"[a-z_]+:[a-z_]+:[a-z0-9_]+|\b(?:lockstep|kube|prometheus)_[a-z0-9_]+|\bALERTS\b"
-)
-SAMPLES = {
-    *(name for metric in METRICS for name in metric.sample_names),
-    *(series.name for series in RECORDED),
-    *(series.name for series in FOREIGN),
-}
 COMMANDS = {entry.name: entry for entry in entry_points(group="lockstep.commands")}
 
 
@@ -38,7 +30,7 @@ def queries(page: Path) -> list[str]:
 
 
 def unknown_series(query: str) -> set[str]:
-    return set(SERIES.findall(query)) - SAMPLES
+    return {each.name for each in selectors(query) if each.series is None}
 
 
 def unknown_commands(text: str) -> list[str]:
@@ -81,15 +73,6 @@ def find_faults(page: Path) -> Iterator[str]:
 
 def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist() -> None:
     assert [fault for page in PAGES for fault in find_faults(page)] == []
-
-
-def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:
-    wrong = METRICS[0].name + "x"
-    assert unknown_series(f"rate({wrong}[5m]) > {METRICS[0].name}") == {wrong}
-    assert unknown_commands("       lockstep ledger lettres\n\n       lockstep report JOB\n") == [
-        "ledger lettres"
-    ]
-    assert unknown_commands("       lockstep reprot JOB\n") == ["reprot"]
 
 
 def test_what_keeps_an_alert_quiet_follows_from_the_graph() -> None:

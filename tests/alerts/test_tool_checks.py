@@ -102,7 +102,7 @@ def test_rules_without_rule_tests_are_checked_all_the_same_and_it_says_so(folder
 def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     outcome = run(tmp_path, "test")
     assert outcome.exit_code == 2
-    assert "has no lockstep*.rules.yaml; generate it" in outcome.output
+    assert "has no lockstep-*.rules.yaml; generate it" in outcome.output
 
 
 def test_a_missing_tool_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

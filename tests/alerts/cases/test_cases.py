@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.output.write import render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
@@ -29,15 +28,6 @@ alerts:
   - alert: TrainStragglerRank
     above_ratio: 0.4
 """
-
-
-class Unproven(Condition):
-    """A condition without cases."""
-
-
-def test_a_condition_without_cases_is_refused_by_its_name() -> None:
-    with pytest.raises(LookupError, match=r"Unproven: has no cases; add .*@proves\(Unproven\)"):
-        find_cases(Unproven(), TIMING)
 
 
 def test_every_kind_of_condition_has_cases_of_both_kinds() -> None:
@@ -68,9 +58,8 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize("scrape", ["5s", "60s"])
-def test_an_agent_is_missed_by_every_inventory_in_every_case(tmp_path: Path, scrape: str) -> None:
-    spec = read_spec(spec_path(), Duration(scrape))
+def test_an_agent_is_missed_by_every_inventory_in_every_case(tmp_path: Path) -> None:
+    spec = read_spec(spec_path(), Duration("60s"))
     [alert] = (each for each in spec.alerts if each.name == "TrainAgentDown")
     write_files(tmp_path, render(spec, Delivery()))
     tests = {

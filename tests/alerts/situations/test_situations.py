@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from .expand import Paging, run, situations
+from lockstep_catalogue import METRICS
+
+from .expand import Paging, end_of, run, situations
+from .fleet import build
 from .shipped import shipped
 
 INTERVALS = (5, 15, 60)
@@ -55,3 +58,23 @@ def test_every_situation_at_every_interval(
     if scrape not in situation.get("scrape_seconds", INTERVALS):
         pytest.skip("the situation says at which intervals it holds")
     assert not run(situation, scrape, paging[scrape], tmp_path)
+
+
+def test_every_situation_builds_and_half_of_them_are_healthy() -> None:
+    assert len({situation["name"] for situation in SITUATIONS}) == len(SITUATIONS)
+    assert sum(situation["day"] == "healthy" for situation in SITUATIONS) >= len(SITUATIONS) / 2
+    for situation in SITUATIONS:
+        assert situation["day"] in {"healthy", "bad"}
+        assert build(situation, 60, end_of(situation, 60))
+
+
+def test_every_series_is_in_the_catalogue_with_its_labels() -> None:
+    declared = {name: metric for metric in METRICS for name in metric.sample_names}
+    target = {"__name__", "job", "instance", "cluster", "node", "le"}
+    for situation in SITUATIONS:
+        for series in build(situation, 60, 60):
+            name = series.labels["__name__"]
+            if name.startswith("lockstep_"):
+                labels = {label.name for label in declared[name].labels}
+                assert labels <= series.labels.keys(), (situation["name"], name)
+                assert series.labels.keys() - target <= labels, (situation["name"], name)

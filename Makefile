@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package
+.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,8 @@ define INSTALL
 	@$(BIN)/python -m pip install --quiet --editable '.[$(1)]'
 	@touch $@
 endef
+# Those that are here of the supported ones; another one is PYTHONS=/path/to/python3.13.
+PYTHONS ?= $(shell command -v python3.11 python3.12 python3.13)
 SOURCES := pyproject.toml build_native.py $(wildcard instrumentation/native/*)
 
 $(READY): $(SOURCES)
@@ -210,6 +212,12 @@ bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200
 	$(BIN)/python -u bench/ledger/kill_soak.py $(if $(STORE),--store '$(STORE)')
 	$(BIN)/python -u bench/ledger/away.py
 	$(BIN)/python -u bench/ledger/scale.py
+
+wheels: $(READY) ## Build a wheel for each machine and each supported Python in PYTHONS (with its headers) in dist/
+	for python in $(PYTHONS); do for machine in x86_64 aarch64; do \
+		$$python -m venv dist/build && dist/build/bin/pip install -q hatchling && \
+		LOCKSTEP_WHEEL_MACHINE=$$machine dist/build/bin/python -m hatchling build -t wheel -d dist || exit 1; \
+		rm -rf dist/build; done; done
 
 package: $(READY) ## Build a Debian package and an RPM of the agent in dist/
 	bash deploy/package/build.sh $(BIN)/python

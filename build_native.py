@@ -1,9 +1,12 @@
-"""Compiles instrumentation/native into lockstep._native where the wheel is built, if it can be.
+"""Compiles instrumentation/native into lockstep._native where the wheel is built.
 
-Without a compiler or Python's headers the wheel is pure Python, and the plain recorder writes rows.
+A checkout without a compiler or Python's headers gets a pure wheel, in which the plain recorder
+writes rows. ``make wheels`` names a machine in LOCKSTEP_WHEEL_MACHINE: then the wheel is of that
+machine, by the distribution's cross compiler where it is another one, and a problem is an error.
 """
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -14,6 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+MACHINES = ("x86_64", "aarch64")
 _SOURCES = "instrumentation/native"
 _FLAGS = ("-O3", "-fPIC", "-shared", "-fno-strict-aliasing", "-fvisibility=hidden")
 
@@ -22,22 +26,30 @@ class BuildNative(BuildHookInterface[Any]):
     """The build hook of hatchling that ``[tool.hatch.build.targets.wheel.hooks.custom]`` names."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Makes the wheel specific to this Python and machine; editable ones compile in place."""
+        """Makes the wheel specific to this Python and a machine; editable ones compile in place."""
         root = Path(self.root)
-        name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+        wanted = os.environ.get("LOCKSTEP_WHEEL_MACHINE", "")
+        if wanted and wanted not in MACHINES:
+            raise ValueError(f"LOCKSTEP_WHEEL_MACHINE {wanted!r} is none of {', '.join(MACHINES)}")
+        machine = wanted or platform.machine()
+        suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+        name = f"_native{suffix.replace(platform.machine(), machine)}"
         in_place = root / "instrumentation" / "lockstep"
         self._folder = in_place if version == "editable" else Path(tempfile.mkdtemp())
         library = self._folder / name
         # A running process has it mapped: a new file, not new content in the old one.
         library.unlink(missing_ok=True)
-        problem = compile_to(library, root / _SOURCES)
+        problem = compile_to(library, root / _SOURCES, machine)
+        if problem and wanted:
+            raise RuntimeError(f"lockstep._native cannot be compiled for {machine}: {problem}")
         if problem:
             self.app.display_warning(f"lockstep._native is left out: {problem}")
             return
         if version == "editable":
             return
+        python = f"cp{sysconfig.get_config_var('py_version_nodot')}"
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"{python}-{python}-linux_{machine}"
         build_data["force_include"][str(library)] = f"lockstep/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -47,19 +59,21 @@ class BuildNative(BuildHookInterface[Any]):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def compile_to(library: Path, sources: Path, *extra_flags: str) -> str:
+def compile_to(library: Path, sources: Path, machine: str) -> str:
     """Compiles all C files of a folder into one module; returns the problem, or an empty text.
 
+    Python's headers are those of this Python for both machines: their sizes of types are the same.
     Warnings are left off: a compiler of another year must not break a user's installation.
     """
     headers = sysconfig.get_path("include")
     if not (Path(headers) / "Python.h").exists():
         return f"Python.h is not in {headers}"
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    own = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    compiler = shlex.split(own) if machine == platform.machine() else [f"{machine}-linux-gnu-gcc"]
     files = sorted(str(path) for path in sources.glob("*.c"))
     try:
         subprocess.run(
-            [*compiler, *_FLAGS, *extra_flags, f"-I{headers}", "-o", str(library), *files],
+            [*compiler, *_FLAGS, f"-I{headers}", "-o", str(library), *files],
             check=True,
             capture_output=True,
             text=True,

@@ -2,12 +2,15 @@
 
 import math
 import os
+import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -265,3 +268,24 @@ def test_both_recorders_end_a_wait_that_cannot_be_counted(
         fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)
         assert fixture.callbacks.failures == 1
         assert fixture.recorder.phase == CODE["forward"]
+
+
+@pytest.mark.parametrize(("machine", "elf_machine"), [("x86_64", 0x3E), ("aarch64", 0xB7)])
+def test_a_wheel_has_the_recorder_of_its_machine(
+    tmp_path: Path, machine: str, elf_machine: int
+) -> None:
+    if machine != platform.machine() and shutil.which(f"{machine}-linux-gnu-gcc") is None:
+        pytest.skip(f"there is no cross compiler for {machine}")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        env={**os.environ, "LOCKSTEP_WHEEL_MACHINE": machine},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        check=True,
+    )
+    [wheel] = tmp_path.glob(f"*-linux_{machine}.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [library] = [name for name in files.namelist() if name.startswith("lockstep/_native.")]
+        header = files.read(library)[:20]
+    assert machine in library
+    assert (header[:4], int.from_bytes(header[18:20], "little")) == (b"\x7fELF", elf_machine)

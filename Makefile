@@ -213,7 +213,7 @@ bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200
 	$(BIN)/python -u bench/ledger/away.py
 	$(BIN)/python -u bench/ledger/scale.py
 
-wheels: $(READY) ## Build a wheel for each machine and each supported Python in PYTHONS (with its headers) in dist/
+wheels: ## Build a wheel for each machine and each supported Python in PYTHONS (with its headers) in dist/
 	for python in $(PYTHONS); do for machine in x86_64 aarch64; do \
 		$$python -m venv dist/build && dist/build/bin/pip install -q hatchling && \
 		LOCKSTEP_WHEEL_MACHINE=$$machine dist/build/bin/python -m hatchling build -t wheel -d dist || exit 1; \

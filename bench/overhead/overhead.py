@@ -1,4 +1,4 @@
-"""What watching costs a step, compared with other tools, in one run: ``make bench-overhead``.
+"""The cost of watching a step, compared with other tools, in one run: ``make bench-overhead``.
 
 Each competitor runs the same loop in a process of its own, bare and watched in turn; competitors
 take turns too, round after round, and their pairs are pooled.

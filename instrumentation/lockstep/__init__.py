@@ -1,4 +1,4 @@
-"""What a torch training loop imports: attach, monitors, checkpoints and JSON logs.
+"""The library that a torch training loop imports: attach, monitors, checkpoints and JSON logs.
 
 import lockstep
 

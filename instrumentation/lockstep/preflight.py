@@ -43,10 +43,10 @@ class ProbeSize:
     reduce_bytes: int
 
 
-_ON_CPU = ProbeSize(
+_CPU_PROBE = ProbeSize(
     dtype=torch.float32, matrix_rows=1024, copy_bytes=256 * _MEBIBYTE, reduce_bytes=16 * _MEBIBYTE
 )
-_ON_GPU = ProbeSize(
+_GPU_PROBE = ProbeSize(
     dtype=torch.bfloat16,
     matrix_rows=8192,
     copy_bytes=1024 * _MEBIBYTE,
@@ -61,10 +61,10 @@ def measure(seconds: float) -> list[Figure]:
     for index in range(num_gpus):
         device = torch.device("cuda", index)
         figures += _measure_device(
-            device, torch.cuda.get_device_name(device), index, _ON_GPU, seconds
+            device, torch.cuda.get_device_name(device), index, _GPU_PROBE, seconds
         )
     if num_gpus == 0:
-        figures += _measure_device(torch.device("cpu"), _processor(), None, _ON_CPU, seconds)
+        figures += _measure_device(torch.device("cpu"), _processor(), None, _CPU_PROBE, seconds)
     return [*figures, _all_reduce(num_gpus, seconds)]
 
 
@@ -120,7 +120,7 @@ def _all_reduce(num_gpus: int, seconds: float) -> Figure:
         store = f"file://{folder}/store"
         spawn(_reduce, (world_size, on_gpus, seconds, store, result), nprocs=world_size)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         reduce_seconds = float(result.read_text())
-    size = (_ON_GPU if on_gpus else _ON_CPU).reduce_bytes
+    size = (_GPU_PROBE if on_gpus else _CPU_PROBE).reduce_bytes
     # Bus bandwidth as nccl-tests defines it: it does not depend on the number of ranks.
     bus_bytes = 2 * (world_size - 1) / world_size * size
     device = torch.cuda.get_device_name(0) if on_gpus else f"gloo on {_processor()}"
@@ -139,7 +139,7 @@ def _reduce(  # noqa: PLR0917  # spawn hands over by position
     backend = "nccl" if on_gpus else "gloo"
     dist.init_process_group(backend, init_method=store, rank=rank, world_size=world_size)
     device = torch.device("cuda", rank) if on_gpus else torch.device("cpu")
-    size = _ON_GPU if on_gpus else _ON_CPU
+    size = _GPU_PROBE if on_gpus else _CPU_PROBE
     values = torch.zeros(size.reduce_bytes // 4, device=device)
     durations: list[float] = []
     for _ in range(_num_rounds(values, device, seconds)):

@@ -1,4 +1,4 @@
-"""What the oldest supported torch lacks, for the tests that need it."""
+"""Parts that the oldest supported torch lacks, for the tests that need them."""
 
 import pytest
 import torch

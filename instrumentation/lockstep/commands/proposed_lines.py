@@ -10,7 +10,7 @@ _BATCH = re.compile(r"(get|next|fetch|load|sample|draw|make)_?\w*batch|(get|next
 _SAVE = re.compile(r"(pickle|joblib)\.dump|numpy\.savez?|.*\bsave_?(checkpoint|ckpt|model|weights)")
 _SPAWNS = re.compile(r"multiprocessing\.(spawn|Process)|TorchTrainer$")
 _SCHEDULE = re.compile(r"torch\.distributed\.pipelining\b.*\.Schedule\w+$")
-_ON_TRAINER = {
+_TRAINER_LINES = {
     "transformers": "{0}.add_callback(LockstepCallback({0}))",
     "lightning": "{0}.callbacks.append(LockstepCallback())",
 }
@@ -44,9 +44,13 @@ class ProposedLines:
             return
         for statement, name, value in script.assignments:
             package, _, kind = script.origin(value).replace("trl", "transformers").partition(".")
-            if package in _ON_TRAINER and kind.endswith("Trainer") and isinstance(value, ast.Call):
+            if (
+                package in _TRAINER_LINES
+                and kind.endswith("Trainer")
+                and isinstance(value, ast.Call)
+            ):
                 self._import(f"from lockstep.integrations.{package} import LockstepCallback")
-                self._add(_ON_TRAINER[package].format(name), statement)
+                self._add(_TRAINER_LINES[package].format(name), statement)
                 self.notes.append(f"the loop is inside {package}: its callback sees the steps")
                 return
         self._edit_loop()

@@ -1,1 +1,1 @@
-"""Who this rank is: its job, attempt, position and scheduler, by environment and torch."""
+"""Identity of a rank: its job, attempt, position and scheduler, by environment and torch."""

@@ -1,4 +1,4 @@
-"""What Kubernetes says of the pod in which a rank runs, by the downward API.
+"""The statements of Kubernetes on the pod in which a rank runs, by the downward API.
 
 A volume at /etc/lockstep/pod with a file ``labels`` serves every kind of job; LOCKSTEP_OBJECT_NAME
 and LOCKSTEP_OBJECT_UID serve a kind that is not listed here (docs/pods.md).

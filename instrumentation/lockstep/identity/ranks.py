@@ -44,7 +44,7 @@ _LAUNCHERS = (
     _Launcher("MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
 # Where one of these stands alone, others run too, and only the process group will say which is who.
-_SIGNS_OF_OTHERS = ("LOCAL_RANK", "MASTER_ADDR", "PMIX_RANK")
+_LAUNCHER_SIGNS = ("LOCAL_RANK", "MASTER_ADDR", "PMIX_RANK")
 _LIGHTNING = ("NODE_RANK", "LOCAL_RANK")
 
 
@@ -76,7 +76,7 @@ def find_position(environment: Mapping[str, str] = os.environ) -> RankPosition |
         return _position_by(_LAUNCHERS[0], environment)
     if read_integer(environment, "WORLD_SIZE", 1) > 1:
         return None
-    return None if any(name in environment for name in _SIGNS_OF_OTHERS) else RankPosition()
+    return None if any(name in environment for name in _LAUNCHER_SIGNS) else RankPosition()
 
 
 def _position_in_group(environment: Mapping[str, str]) -> RankPosition:

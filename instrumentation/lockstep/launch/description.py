@@ -1,4 +1,4 @@
-"""What a job is, for its events: who, class, queue, nodes, GPUs, deadline and price."""
+"""Description of a job, for its events: who, class, queue, nodes, GPUs, deadline and price."""
 
 import getpass
 import os

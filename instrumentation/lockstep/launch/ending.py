@@ -1,4 +1,4 @@
-"""How the workers of a node ended, and what that makes of the attempt, by the outcome table."""
+"""The end of a node's workers, and the attempt's outcome that follows by the table."""
 
 import signal
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What a training loop holds, and what it does besides recording steps."""
+"""The monitor that a training loop holds, with all that it does besides recording steps."""

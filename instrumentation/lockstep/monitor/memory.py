@@ -11,7 +11,7 @@ from lockstep_records.page.layout import PERIODIC
 from lockstep_records.page.slots import Slots
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_ON_DEVICE = {
+_DEVICE_STATISTICS = {
     "device_allocated_bytes": "allocated_bytes.all.current",
     "device_reserved_bytes": "reserved_bytes.all.current",
     "device_peak_bytes": "allocated_bytes.all.peak",
@@ -48,7 +48,7 @@ class Memory:
 
     def read_device(self, stats: dict[str, int]) -> None:
         """Takes over ``torch.cuda.memory_stats()``; of its counters the page adds what is new."""
-        for name, key in _ON_DEVICE.items():
+        for name, key in _DEVICE_STATISTICS.items():
             if key in stats:
                 self._slots.know(name, stats[key])
         for name, key in (("allocator_retries", _RETRIES), ("out_of_memory", _FAILED)):
@@ -66,7 +66,7 @@ class Memory:
             self._slots.know("requested_bytes", requested_bytes)
 
 
-assert all(name in PERIODIC.presence for name in _ON_DEVICE)
+assert all(name in PERIODIC.presence for name in _DEVICE_STATISTICS)
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 # The wording of the allocators of CUDA, of the CPU (a plain RuntimeError) and of numpy.

@@ -1,4 +1,4 @@
-"""What the monitor does about once a second, in the first phase change after it is due.
+"""The monitor's work of about once a second, in the first phase change after it is due.
 
 It fills the page's periodic slot: pauses of the garbage collector, memory, checkpoints that other
 threads ended, and trouble around the monitor, which is logged once and counted.

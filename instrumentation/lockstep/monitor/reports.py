@@ -1,4 +1,4 @@
-"""What instrumentation reports now and then, and what the page's periodic slot keeps of it."""
+"""Reports of instrumentation now and then, as the page's periodic slot keeps them."""
 
 import logging
 import time

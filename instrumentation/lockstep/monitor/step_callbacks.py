@@ -1,4 +1,4 @@
-"""What the recorder asks of Python when one comparison of the hot path says that something is due.
+"""Callbacks of the recorder, each for one comparison of the hot path that something is due.
 
 About once a second it asks for what ``periodic`` does, and besides for each step that is unusual.
 """

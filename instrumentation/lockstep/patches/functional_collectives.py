@@ -15,7 +15,7 @@ import torch
 
 from lockstep.patches import waits
 from lockstep.patches.collectives import size_bytes_of
-from lockstep.patches.points import GROUP_BY_NAME, Wrapper, find_or_report
+from lockstep.patches.points import GROUP_RESOLVER, Wrapper, find_or_report
 from lockstep.recorder.phases import BACKWARD, FORWARD, NOT_WAITING
 
 KINDS = {
@@ -44,7 +44,7 @@ _OPERATIONS = {
     "all_gather": "tensor-all-gather",
     "reduce_scatter": "tensor-reduce-scatter",
 }
-_IN_LAYERS = frozenset({FORWARD, BACKWARD})
+_LAYER_PHASES = frozenset({FORWARD, BACKWARD})
 # A loop may launch collectives that it never waits for: the memory for them is bounded.
 _MAX_LAUNCHED = 4096
 
@@ -74,7 +74,7 @@ def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(tensor, *args, **kwargs)
         finally:
-            op = _OPERATIONS.get(kind or "") if interrupted in _IN_LAYERS else None
+            op = _OPERATIONS.get(kind or "") if interrupted in _LAYER_PHASES else None
             waits.end(interrupted, kind, size_bytes, op=op, ranks=ranks)
 
     return call
@@ -144,7 +144,7 @@ def _num_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
 
 @cache  # looking it up costs as much as a small collective
 def _group_by_name() -> Any:
-    return find_or_report(GROUP_BY_NAME)
+    return find_or_report(GROUP_RESOLVER)
 
 
 def _remember(kind: str, sent: Any, result: Any, ranks: int | None) -> None:

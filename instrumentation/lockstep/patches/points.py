@@ -95,7 +95,7 @@ GRAPH_TASK = InstrumentationPoint(
     purpose="tells whether the calling thread runs a backward: a GPU's has a thread of its own",
     without_it="waits of a backward on a GPU count as backward",
 )
-GROUP_BY_NAME = InstrumentationPoint(
+GROUP_RESOLVER = InstrumentationPoint(
     group="read",
     owner="torch.distributed.distributed_c10d",
     attribute="_resolve_process_group",
@@ -128,7 +128,7 @@ READ = (
     QUEUE_CALLBACK,
     BUCKET_STATISTICS,
     GRAPH_TASK,
-    GROUP_BY_NAME,
+    GROUP_RESOLVER,
     CHECKPOINT_LOGGER,
     WORKER_SERVER,
     START_WORKERS,

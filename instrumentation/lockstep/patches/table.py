@@ -19,7 +19,7 @@ from lockstep.patches.points import READ, InstrumentationPoint
 
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _FUNCTIONAL = "torch:ops._c10d_functional"
-_WITH_GRAPH = "torch:ops._c10d_functional_autograd"
+_AUTOGRAD_NAMESPACE = "torch:ops._c10d_functional_autograd"
 _WAIT_OPERATOR = f"{_FUNCTIONAL}.wait_tensor"
 _TENSOR_WAITS_LOST = "waits of tensor-parallel layers, experts and compiled code count as work"
 _STAGE_WAITS_LOST = "a pipeline stage's waits count as work"
@@ -80,7 +80,7 @@ FUNCTIONAL_LAUNCHES = tuple(
     for namespace, kinds, wrap in (
         (_FUNCTIONAL, functional_collectives.KINDS, functional_collectives.wrap_launch),
         (
-            _WITH_GRAPH,
+            _AUTOGRAD_NAMESPACE,
             functional_collectives.KINDS_WITH_GRAPH,
             functional_collectives.wrap_launch_with_graph,
         ),

@@ -1,4 +1,4 @@
-"""What every instrumentation point reports when its rank waits for others: begin and end.
+"""Begin and end of a rank's wait for others, which every instrumentation point reports.
 
 Threads that are not the loop's (a checkpoint in the background, a loader) wait on their own
 account and report nothing.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from lockstep.recorder.interface import LOSSES
-from lockstep.recorder.phases import CODE, FLAG, IN_STEP
+from lockstep.recorder.phases import CODE, FLAG, STEP_SLICE
 from lockstep.recorder.run_queue import MAX_RUN_QUEUES, RUN_QUEUE_EVERY_NS
 from lockstep_records.page import layout
 from lockstep_records.page.section import Field, Section
@@ -49,8 +49,8 @@ def _enum(values: dict[str, int]) -> Iterable[str]:
 def _body() -> str:
     """The header but for its fingerprint."""
     sizes = {
-        "first_step_phase": IN_STEP.start,
-        "step_phases": IN_STEP.stop - IN_STEP.start,
+        "first_step_phase": STEP_SLICE.start,
+        "step_phases": STEP_SLICE.stop - STEP_SLICE.start,
         "num_phases": len(CODE),
         "num_kinds": len(layout.COLLECTIVE_KINDS),
         "num_buckets": len(layout.STEP_BUCKETS),

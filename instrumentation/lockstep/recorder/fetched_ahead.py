@@ -1,4 +1,4 @@
-"""What loaders fetch ahead of the loop: a patch of torch notes it, the monitor writes it."""
+"""Batches that loaders fetch ahead of the loop: a patch notes them, the monitor writes them."""
 
 
 class _FetchedAhead:

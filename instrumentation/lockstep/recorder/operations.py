@@ -26,7 +26,7 @@ from lockstep_records.files.operations import (
 
 # A phase and the operation it is. Synchronising gradients bears the name that the published traces
 # give to it, whether the ranks reduce and scatter or reduce to all.
-_OF_PHASE = {
+_PHASE_OPERATIONS = {
     FORWARD: CODES["forward-compute"],
     BACKWARD: CODES["backward-compute"],
     SYNC: CODES["grads-sync"],
@@ -169,7 +169,7 @@ class OperationRecorder:
         ends = [start for start, _ in self._boundaries[1:]] + [now_ns]
         derived = []
         for boundary, ((start, phase), end) in enumerate(zip(self._boundaries, ends, strict=True)):
-            code = _OF_PHASE.get(phase)
+            code = _PHASE_OPERATIONS.get(phase)
             if code is None or code in reported or (phase == SYNC and self._has_collective):
                 continue
             sequence = self._sequence[code]

@@ -17,8 +17,8 @@ DONE = CODE["done"]
 FAILED = CODE["failed"]
 
 # Phases with seconds in a step row; the others count in the totals only.
-IN_STEP = slice(CODE[STEP_PHASES[0]], CODE[STEP_PHASES[-1]] + 1)
-assert tuple(PHASES[IN_STEP]) == STEP_PHASES
+STEP_SLICE = slice(CODE[STEP_PHASES[0]], CODE[STEP_PHASES[-1]] + 1)
+assert tuple(PHASES[STEP_SLICE]) == STEP_PHASES
 NUM_PHASES = len(PHASES)
 NOT_WAITING = -1  # instead of a phase: a block holds the phase, and its waits belong to it
 FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}

@@ -23,12 +23,12 @@ from lockstep.recorder.interface import (
 )
 from lockstep.recorder.phases import (
     FLAG,
-    IN_STEP,
     INIT,
     NOT_WAITING,
     NUM_PHASES,
     OTHER,
     RESTORE,
+    STEP_SLICE,
     SYNC,
     code_of,
 )
@@ -252,7 +252,7 @@ class PlainRecorder(StepRecorder):
                 self._page.now.add("phase_seconds", nanoseconds * _NS, phase)
         # They count in the totals only: the step begins after them.
         self._begun_ns += spent_ns[INIT] + spent_ns[RESTORE]
-        return [nanoseconds * _NS for nanoseconds in spent_ns[IN_STEP]]
+        return [nanoseconds * _NS for nanoseconds in spent_ns[STEP_SLICE]]
 
     def take_phases(self) -> None:
         self._end_phases()

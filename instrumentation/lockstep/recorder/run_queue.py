@@ -1,4 +1,4 @@
-"""How long the loop's threads had a core, and waited for one, by the kernel's statistics.
+"""Time that the loop's threads had a core, or waited for one, by the kernel's statistics.
 
 A rank whose core other processes take is late without being slow itself. The kernel counts for
 each thread the nanoseconds that it ran, and those that it was ready to run and had to wait. A

@@ -18,7 +18,7 @@ from lockstep_records.page.layout import PHASES, RING_OFFSET, ROW, SLOT
 from lockstep_records.page.reader import unpack
 from lockstep_records.page.writer import PageWriter
 
-SPAN_BY_PHASE = {"checkpoint": "checkpoint", "restore": "restore", "eval": "evaluation"}
+PHASE_SPANS = {"checkpoint": "checkpoint", "restore": "restore", "eval": "evaluation"}
 _INIT_SECONDS = SLOT.word("phase_seconds") + INIT
 _ROWS = SLOT.word("steps")
 _MEDIAN_STEPS = 63  # odd, so that the median is a step's own duration
@@ -75,7 +75,7 @@ class Traces:
     def phase_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
         """Writes the span of a block; monotonic nanoseconds. Only some phases have spans."""
         self._write_initialisation(began_ns)
-        name = SPAN_BY_PHASE.get(phase)
+        name = PHASE_SPANS.get(phase)
         if name is not None:
             self._write(name, began_ns, ended_ns, self._last_step(), failed=failed)
 

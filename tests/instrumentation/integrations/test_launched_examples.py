@@ -26,7 +26,7 @@ PACKAGES = {
     "torchtitan_metrics": "torchtitan",
 }
 # What needs a GPU runs by a script that replaces that need.
-ON_CPU = {"torchtitan_metrics": Path("bench/examples/torchtitan_on_cpu.py")}
+CPU_LAUNCHERS = {"torchtitan_metrics": Path("bench/examples/torchtitan_on_cpu.py")}
 
 
 def free_port() -> int:
@@ -93,7 +93,7 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]], root: Path, out: P
 def test_every_step_of_every_rank_has_its_phases(name: str, root: Path, tmp_path: Path) -> None:
     if find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed")
-    script = REPOSITORY / ON_CPU.get(name, Path("docs/examples", f"{name}.py"))
+    script = REPOSITORY / CPU_LAUNCHERS.get(name, Path("docs/examples", f"{name}.py"))
     if name == "torchft_loop":
         with lighthouse() as address:
             environment = {"TORCHFT_LIGHTHOUSE": address}

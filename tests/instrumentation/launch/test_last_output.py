@@ -1,4 +1,4 @@
-"""What a rank leaves behind when it fails: its error, its last output, its attempt."""
+"""A rank that fails leaves behind its error, its last output, its attempt."""
 
 import json
 import os

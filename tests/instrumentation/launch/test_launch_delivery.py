@@ -1,4 +1,4 @@
-"""What a launcher says of its job, and how it delivers events where no agent does."""
+"""A launcher describes its job, and delivers events where no agent does."""
 
 import json
 import threading

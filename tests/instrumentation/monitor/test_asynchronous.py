@@ -1,4 +1,4 @@
-"""What a loop says of shared parameters: rounds, staleness and age, in every state of a monitor."""
+"""Shared parameters, as the loop states them: rounds, staleness and age, in every state."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What ends a rank that ``multiprocessing`` started is on its page, for nobody else prints it."""
+"""The end of a rank that ``multiprocessing`` started is on its page: nobody else prints it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a rank's loop had of a core and waited for one is in its page: in rows, and as a total."""
+"""A page holds how long the loop had a core and waited for one: in rows, and as a total."""
 
 import multiprocessing
 import os

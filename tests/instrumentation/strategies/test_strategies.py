@@ -20,8 +20,8 @@ from lockstep_records.page.reader import read_page, read_rows
 from ..torch_versions import IS_TORCH_2_7, hangs_in_pipelines
 
 LOOP = Path(__file__).with_name("strategies_loop.py")
-ON_TWO = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
-ON_FOUR = ("hsdp", "1f1b-fsdp2")
+TWO_RANK_STRATEGIES = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
+FOUR_RANK_STRATEGIES = ("hsdp", "1f1b-fsdp2")
 # The others have the instrumentation points of fsdp2 and 1f1b.
 LARGE_MATRIX = {"gpipe", "interleaved", "hsdp"}
 PIPELINES = {"gpipe", "1f1b", "interleaved", "1f1b-fsdp2"}
@@ -35,7 +35,7 @@ def strategy(name: str, *values: Any) -> Any:
     )
 
 
-STRATEGIES = [strategy(name) for name in (*ON_TWO, *ON_FOUR)]
+STRATEGIES = [strategy(name) for name in (*TWO_RANK_STRATEGIES, *FOUR_RANK_STRATEGIES)]
 WARM_UP = 8
 DELAY_SECONDS = 0.1
 TOLERANCE_SECONDS = max(0.0003, 0.05 * DELAY_SECONDS)
@@ -125,7 +125,7 @@ def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Run]]:
     try:
         yield {
             name: run
-            for ranks, names in ((2, ON_TWO), (4, ON_FOUR))
+            for ranks, names in ((2, TWO_RANK_STRATEGIES), (4, FOUR_RANK_STRATEGIES))
             if (chosen := tuple(name for name in names if name in selected))
             for name, run in launch(root, ranks, chosen).items()
         }

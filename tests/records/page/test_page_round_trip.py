@@ -1,4 +1,4 @@
-"""What is written is read: identity, totals and rows; unknown values are absent."""
+"""Values that were written are read: identity, totals and rows; unknown values are absent."""
 
 import time
 from pathlib import Path

@@ -191,4 +191,4 @@ def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
     blocked = read_pages(path.parent)[0].blocked
     assert blocked is not None
     # Nobody knows since when the first value counts; the last one is of two steps.
-    assert blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1])
+    assert blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1], abs=1e-6)

@@ -188,7 +188,7 @@ class PageWriter:
         present: int = self._noted_words[_ROW_PRESENT]
         for bit, value in enumerate(optional):
             present |= (value is not None) << bit
-        first, last, row_loss, norm = (value or 0 for value in optional)
+        first, last, row_loss, norm = (0 if value is None else value for value in optional)
         number, row = self.words[_STEPS], self.noted
         # fmt: off
         _HEAD.pack_into(

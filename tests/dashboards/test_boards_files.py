@@ -1,8 +1,7 @@
-"""Boards as ConfigMaps and as a provisioning folder; a Prometheus that cannot be asked."""
+"""Boards as ConfigMaps and as a provisioning folder, and the values that their variables offer."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +18,6 @@ from lockstep_prometheus.client import Prometheus
 JOB = BOARDS["job.json"]
 
 SCOPE = Scope(end=1e9, range_seconds=900, scrape_seconds=15)
-ADDRESS = "http://somebody:secret@prometheus:9090"
 
 
 def test_each_board_is_a_configmap_that_the_sidecar_finds() -> None:
@@ -55,14 +53,10 @@ def test_other_formats_do_not_go_among_the_generated_boards() -> None:
     assert "needs a folder of its own" in done.output
 
 
-def server_that_answers(status: int, text: str) -> Prometheus:
-    transport = httpx.MockTransport(lambda _: httpx.Response(status, text=text))
-    return Prometheus(ADDRESS, transport=transport)
-
-
 def offering(*values: str) -> Prometheus:
-    body: dict[str, Any] = {"status": "success", "data": values}
-    return server_that_answers(200, json.dumps(body))
+    text = json.dumps({"status": "success", "data": values})
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=text))
+    return Prometheus("http://prometheus:9090", transport=transport)
 
 
 def test_a_board_opens_for_the_first_job_where_none_is_chosen() -> None:

@@ -15,13 +15,16 @@ from lockstep_dashboards.panel import Board
 
 from .board_answers import panels_of
 
-Read = list[tuple[int, str, str, list[str]]]
+Read = list[tuple[Any, ...]]
 
 
 def ours(board: Board) -> Read:
-    """Number, type, title and expressions of each panel, as they were generated."""
+    """What each panel says, as it was generated."""
     return [
-        (panel["id"], panel["type"], panel["title"], [x["expr"] for x in panel["targets"]])
+        (
+            *(panel["id"], panel["type"], panel["title"], [x["expr"] for x in panel["targets"]]),
+            (panel["fieldConfig"]["defaults"]["unit"], len(panel["fieldConfig"]["overrides"])),
+        )
         for panel in panels_of(render(board))
     ]
 
@@ -32,22 +35,22 @@ def theirs(dashboard: Any) -> Read:
     for item in dashboard.panels:
         panels += item.panels if isinstance(item, sdk.RowPanel) else [item]
     return [
-        (panel.id_val, panel.type_val, panel.title, [x.expr for x in panel.targets])
+        (
+            *(panel.id_val, panel.type_val, panel.title, [x.expr for x in panel.targets]),
+            (panel.field_config.defaults.unit, len(panel.field_config.overrides)),
+        )
         for panel in panels
     ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _plugins() -> None:
-    register_default_plugins()
-
-
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
 def test_the_sdk_reads_every_panel_and_every_query(board: Board) -> None:
-    read = sdk.Dashboard.from_json(render(board))
+    register_default_plugins()
+    rendered = render(board)
+    read = sdk.Dashboard.from_json(rendered)
     assert theirs(read) == ours(board)
     assert read.templating is not None
     assert [each.name for each in read.templating.list_val or []] == [
-        each["name"] for each in render(board)["templating"]["list"]
+        each["name"] for each in rendered["templating"]["list"]
     ]
     assert len(read.annotations.list_val or []) == len(board.annotations)

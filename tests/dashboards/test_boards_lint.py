@@ -15,7 +15,7 @@ from lockstep_prometheus.promql import Selector, selectors
 
 MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 25
-MAX_PANELS = 180
+MAX_PANELS = 200
 _ANNOTATIONS = ("Critical alerts", "Restarts")
 # A limit in words, such as "below 8 %", in what a description says is good.
 _LIMIT = re.compile(

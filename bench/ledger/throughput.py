@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ledger_process import LedgerProcess
 
 _CONNECTIONS = 50
-_STEPS_OF_A_JOB = 8
+_JOB_STEPS = 8
 _HEAD = "POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -33,7 +33,7 @@ def job_events(now: float, job: int, node: str, run: str = "") -> list[dict[str,
     stages: list[tuple[str, dict[str, Any]]] = [
         ("job_started", described),
         ("attempt_started", {"num_gpus": 8}),
-        *(("checkpoint_durable", {"step": step}) for step in range(_STEPS_OF_A_JOB)),
+        *(("checkpoint_durable", {"step": step}) for step in range(_JOB_STEPS)),
         ("goodput", {"rank_seconds": seconds, "num_gpus": 8, "num_ranks": 8}),
         ("attempt_ended", {"outcome": "succeeded"}),
         ("job_finished", {"outcome": "succeeded"}),

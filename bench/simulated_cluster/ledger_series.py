@@ -17,7 +17,7 @@ _STATES = {"productive": 0.86, "communication": 0.04, "straggler_wait": 0.02, "d
 _REST = 0.06
 """Share of GPU time in all states that are not named above, together."""
 _PRICE_PER_GPU_HOUR = 2.5
-_DEADLINE_SECONDS, _TOKENS_OF_JOBS = 3600.0, 1e9
+_DEADLINE_SECONDS, _JOB_TOKENS = 3600.0, 1e9
 _GOOD_RATIO = {"job_success": 0.97, "goodput": 0.86, "requeue": 0.96, "time_to_complete": 0.93}
 _OTHERS_GOOD_RATIO = 0.995
 _OPEN = {
@@ -96,7 +96,7 @@ def _values(metric: Metric, labels: dict[str, str], cluster: Cluster) -> Values:
         return _slo_events(labels, cluster)
     if metric in {ledger.JOB_DEADLINE, ledger.JOB_TOKENS}:
         deadline = float(cluster.times[-1]) + _DEADLINE_SECONDS
-        of_job = {ledger.JOB_DEADLINE: deadline, ledger.JOB_TOKENS: _TOKENS_OF_JOBS}
+        of_job = {ledger.JOB_DEADLINE: deadline, ledger.JOB_TOKENS: _JOB_TOKENS}
         return np.full_like(cluster.times, of_job[metric])
     if metric.unit is Unit.TIMESTAMP_SECONDS:
         return cluster.times.copy()

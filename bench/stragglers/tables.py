@@ -1,4 +1,4 @@
-"""What is printed: right verdicts by kind of trial, sums, and every wrong one in words."""
+"""Tables: right verdicts by kind of trial, sums, and every wrong one in words."""
 
 import statistics
 from collections import defaultdict

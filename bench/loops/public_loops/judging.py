@@ -13,7 +13,7 @@ from public_loops.plan import ENDS, LOOPS, SLOW_PHASE
 
 _MIN_TOLERANCE_STEPS, _TOLERANCE_RATIO = 5, 0.02
 # An episode that lost less names nobody.
-_MIN_SHARE_OF_COSTLIEST = 0.1
+_MIN_COST_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
     """Rank, phase or that its process stood still, and onset."""
     verdict, slow_rank = analysis.verdict, LOOPS[name].slow_rank
     steps = analysis.steps
-    least = _MIN_SHARE_OF_COSTLIEST * max((e.lost_seconds for e in analysis.episodes), default=0.0)
+    least = _MIN_COST_SHARE * max((e.lost_seconds for e in analysis.episodes), default=0.0)
     begins = [
         e.start_step
         for e in analysis.episodes

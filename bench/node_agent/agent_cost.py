@@ -33,7 +33,6 @@ from fake_cluster_node import (
     training,
 )
 from fake_cluster_ranks import RANKS
-from process_figures import processor_seconds, resident_bytes
 
 from lockstep_catalogue.limits import DECLARED
 from lockstep_records.text.durations import parse_duration
@@ -42,6 +41,8 @@ SCRAPERS = 10
 WARM_UP_SECONDS = 10.0
 SCRAPE_SECONDS = float(DECLARED.scrape_seconds)
 PEER_SCRAPES = 500
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LIMITS = {
     "first sample": "under 2 s",
     "series": "under 2,000",
@@ -61,6 +62,17 @@ class Program:
     url: str
     scrapes: int = PEER_SCRAPES
     environment: dict[str, str] = field(default_factory=dict)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(rest[11]) + int(rest[12])) / TICKS_A_SECOND
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def free_port() -> int:

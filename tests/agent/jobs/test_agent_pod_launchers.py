@@ -1,7 +1,6 @@
 """Two pods of one job on a node: the agent numbers their launchers, and the numbers stay."""
 
 import json
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,22 +77,6 @@ def test_a_file_cannot_name_its_launcher(kubelet: Kubelet, tmp_path: Path) -> No
         file.write(json.dumps(document) + "\n")
     spool = EventSpool((kubelet.pattern,), tmp_path / "spool.sqlite")
     assert launchers(spool) == {"start-0": None, "forged": None}
-
-
-def test_what_runs_as_the_agent_is_upgraded_keeps_its_node(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
-    folders = [begin(kubelet, uid) for uid in UIDS[:2]]
-    path = tmp_path / "spool.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE position (job TEXT PRIMARY KEY, inode INTEGER NOT NULL,"
-                         " byte INTEGER NOT NULL)")  # fmt: skip
-        rows = [(str(each), (each / FILE_NAME).stat().st_ino, 0) for each in folders]
-        database.executemany("INSERT INTO position VALUES (?, ?, ?)", rows)
-    database.close()
-    begin(kubelet, UIDS[2])
-    spool = EventSpool((kubelet.pattern,), path)
-    assert launchers(spool) == {"start-0": None, "start-1": None, "start-2": "2"}
 
 
 def test_pods_without_a_launcher_have_numbers_and_a_share_of_the_gpus(

@@ -8,14 +8,14 @@ import click
 from lockstep_alerts.checks.cost import refuse_too_costly
 from lockstep_alerts.checks.tool_checks import check, test
 from lockstep_alerts.explain import expected_false_alarms, explain
-from lockstep_alerts.output.write import GENERATED, differing, render, write_files
+from lockstep_alerts.output import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.writers import remark_on, render_for
-from lockstep_alerts.writers.options import read_target, target_options
+from lockstep_alerts.writers.formats import read_target, target_options
 
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()

@@ -15,7 +15,7 @@ from lockstep_alerts.alert import Alert
 from lockstep_alerts.checks.chance import false_alerts
 from lockstep_alerts.objectives.conditions import Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.output.groups import recorded_expressions
+from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing.inhibition import inhibitors

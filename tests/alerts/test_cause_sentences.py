@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.output.groups import UNKNOWN, alert_rule
+from lockstep_alerts.output import UNKNOWN, alert_rule
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

@@ -10,8 +10,7 @@ from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import JOBS
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.output.groups import UNKNOWN, alert_rule
-from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
+from lockstep_alerts.output import ROUTES_FILE, UNKNOWN, alert_rule, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_alerts.areas import JOBS
 from lockstep_alerts.command import alerts
-from lockstep_alerts.output.write import ROUTES_FILE, write_files
+from lockstep_alerts.output import ROUTES_FILE, write_files
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

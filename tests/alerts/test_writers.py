@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
-from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml
+from lockstep_alerts.output import ROUTES_FILE, render, to_yaml
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config, read_deployment

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from lockstep_alerts.output.groups import recorded_expressions
+from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lockstep_alerts.areas import OBJECTIVES
-from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.output import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep_alerts.areas import AREAS
-from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.output import rule_groups
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.limits import Size
 from lockstep_alerts.reading.model import Delivery

@@ -19,8 +19,7 @@ from rich.console import Console
 
 from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.checks.rule_lint import findings
-from lockstep_alerts.output.groups import severity_of
-from lockstep_alerts.output.write import GENERATED, ROUTES_FILE, to_yaml
+from lockstep_alerts.output import GENERATED, ROUTES_FILE, severity_of, to_yaml
 from lockstep_alerts.routing.tree import route_cases
 
 TESTS = "lockstep*.tests.yaml"

@@ -1,19 +1,10 @@
-"""PromQL of the phases of each rank's step, and of its lateness.
-
-In synchronous training all ranks leave a step together, so step times name nobody. A slow rank
-shows in its own work against the median of its group, and in its lateness: how much shorter than
-the others' its synchronisation is (straggler theory: docs/decisions/0002-lateness.md).
-
-A group is what does the same work and ends together: the ranks of one pipeline stage, or all ranks
-of a job without stages. All its ranks have the same step, so that the difference of their waiting,
-of every kind, is the difference of their own work. Stages differ by design, and are compared with
-themselves over time only. Ranks that train independently of each other have no lateness.
-"""
+"""PromQL of what running jobs record: steps, lateness, stalls, goodput."""
 
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_catalogue import agent, recorded, training
 from lockstep_catalogue.labels import (
     CLUSTER,
+    GOODPUT,
     JOB_CLASS,
     JOB_ID,
     NODE,
@@ -36,6 +27,8 @@ from lockstep_catalogue.promql import (
     rate,
     select,
 )
+from lockstep_catalogue.recorded import GOODPUT_BY_STATE, LATENESS_RATIO, STRAGGLER_WAIT
+from lockstep_catalogue.training import GOODPUT_SECONDS
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
 _RATE_SECONDS = 60
@@ -133,6 +126,31 @@ def _unobserved(rules: Parameters) -> str:
     )
 
 
+def _straggler_wait(_: Parameters) -> str:
+    # The last rank of a group is waited for by all others, for what it is late beyond the median.
+    # Steps follow each other without a gap, so that a share of the step is a share of the time.
+    late, on_group = select(LATENESS_RATIO), f"on ({names(*_GROUP)})"
+    waiting = f"({by('count', late, *_GROUP)} - 1)"
+    return by("sum", f"{by('max', late, *_GROUP)} * {on_group} {waiting}", *_JOB)
+
+
+def _goodput_by_state(rules: Parameters) -> str:
+    long, waiting = rules.windows.long, eq(GOODPUT, "communication")
+    spent = by("sum", rate(GOODPUT_SECONDS, long), *_JOB, GOODPUT)
+    waited = by("sum", rate(GOODPUT_SECONDS, long, waiting), *_JOB)
+    latest = f"avg_over_time({select(STRAGGLER_WAIT)}[{long}])"
+    # Waiting for a straggler is a part of what the pages call communication, never more than it.
+    straggler = f"({latest} <= {_JOB_JOIN} {waited} or {_JOB_JOIN} {waited} < {_JOB_JOIN} {latest})"
+    rest = f"{waited} - {_JOB_JOIN} {straggler}"
+    return (
+        "\nor\n".join(
+            f'label_replace({expression}, "{GOODPUT.name}", "{state}", "", "")'
+            for expression, state in ((straggler, "straggler_wait"), (rest, "communication"))
+        )
+        + f"\nor\n{spent}"
+    )
+
+
 EXPRESSIONS: Expressions = {
     recorded.JOB_GPUS: _job_gpus,
     recorded.JOB_QUIET: _job_quiet,
@@ -171,4 +189,6 @@ EXPRESSIONS: Expressions = {
     ),
     recorded.STANDING: _job_standing,
     recorded.UNOBSERVED: _unobserved,
+    STRAGGLER_WAIT: _straggler_wait,
+    GOODPUT_BY_STATE: _goodput_by_state,
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import httpx
 
-from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml, write_files
+from lockstep_alerts.output import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.scrapes import TARGETS_FILE, prometheus_config
 from lockstep_alerts.spec import Spec

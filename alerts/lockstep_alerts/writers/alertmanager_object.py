@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from lockstep_alerts.output.write import to_yaml
+from lockstep_alerts.output import to_yaml
 from lockstep_alerts.reading.entry import SpecError
 
 FILE_NAME = "lockstep.alertmanagerconfig.yaml"

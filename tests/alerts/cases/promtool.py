@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import AREAS, Area
-from lockstep_alerts.output.groups import UNKNOWN, rule_groups
-from lockstep_alerts.output.write import render, to_yaml
+from lockstep_alerts.output import UNKNOWN, render, rule_groups, to_yaml
 from lockstep_alerts.reading.model import Delivery, delivery_seconds
 from lockstep_alerts.spec import Spec
 from lockstep_catalogue.windows import ScrapeWindows, spelled

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.output.write import render, to_yaml, write_files
+from lockstep_alerts.output import render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

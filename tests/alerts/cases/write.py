@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_alerts.output.write import GENERATED, write_files
+from lockstep_alerts.output import GENERATED, write_files
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.shipped import spec_path

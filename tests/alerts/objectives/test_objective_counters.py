@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.areas import OBJECTIVES
-from lockstep_alerts.output.write import write_files
+from lockstep_alerts.output import write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue.ledger import CHECKPOINTS

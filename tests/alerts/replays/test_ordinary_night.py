@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.routing.deployment import Deployment, webhooks
 from lockstep_alerts.routing.overnight import OVERNIGHT

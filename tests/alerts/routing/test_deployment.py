@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
-from lockstep_alerts.output.write import ROUTES_FILE
+from lockstep_alerts.output import ROUTES_FILE
 
 WHOLE = """\
 alertmanager: "0.26"

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 
-from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.routing.overnight import OVERNIGHT, OVERNIGHT_FILE, local_seconds

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration, group_wait_seconds
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

@@ -1,1 +1,0 @@
-"""Generated files: groups of rules, and the recorded series in them."""

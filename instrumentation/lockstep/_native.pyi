@@ -4,7 +4,7 @@ from typing import Any
 
 from lockstep.patches.backward import Listener as PythonListener
 from lockstep.recorder.plain import PlainRecorder
-from lockstep.strategies.forward import Forward as PythonForward
+from lockstep.strategies.hooks import Forward as PythonForward
 
 class StepRecorder(PlainRecorder):
     def __init__(self, **arguments: Any) -> None: ...

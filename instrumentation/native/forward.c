@@ -1,5 +1,5 @@
 /* The beginning of a forward, and whether backwards are still seen where they are listened to;
- * lockstep/strategies/forward.py does the same in Python.
+ * lockstep/strategies/hooks.py does the same in Python.
  */
 #include "recorder.h"
 

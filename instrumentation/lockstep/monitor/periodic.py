@@ -4,23 +4,60 @@ It fills the page's periodic slot: pauses of the garbage collector, memory, chec
 threads ended, and trouble around the monitor, which is logged once and counted.
 """
 
+import gc
 import logging
 import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
-from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory, out_of_memory_in
 from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 from lockstep_records.text.durations import format_duration
+
+
+class Pauses:
+    """Counts from its creation until it is released or garbage itself."""
+
+    def __init__(self) -> None:
+        self.collections = self.nanoseconds = 0
+        self._began_ns = 0
+        reference = weakref.ref(self)  # gc.callbacks would keep it, and its page, for ever
+
+        def count_collection(phase: str, _info: dict[str, Any]) -> None:
+            pauses = reference()
+            if pauses is not None:
+                pauses.count(phase)
+
+        gc.callbacks.append(count_collection)
+        self._remove_callback = weakref.finalize(self, _remove, count_collection)
+
+    def count(self, phase: str) -> None:
+        """Counts the begin (``start``) or the end of a run."""
+        if phase == "start":
+            self._began_ns = time.monotonic_ns()
+        elif self._began_ns:
+            self.collections += 1
+            self.nanoseconds += time.monotonic_ns() - self._began_ns
+
+    def release(self) -> None:
+        """Stops counting."""
+        self._remove_callback()
+
+
+def _remove(callback: Any) -> None:
+    if callback in gc.callbacks:
+        gc.callbacks.remove(callback)
+
 
 log = logging.getLogger("lockstep")
 

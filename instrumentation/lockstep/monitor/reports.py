@@ -13,7 +13,7 @@ from lockstep.monitor.checkpoint_handles import (
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
-from lockstep.recorder.device_numbers import LateNumbers
+from lockstep.recorder.device import LateNumbers
 from lockstep.recorder.phases import FLAG
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter

@@ -14,8 +14,7 @@ from pathlib import Path
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
-from lockstep.recorder.device import find_device
-from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
+from lockstep.recorder.device import DeviceNumbers, device_numbers, find_device
 from lockstep.recorder.operations import OperationRecorder
 from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,

@@ -121,7 +121,7 @@ BREAKS: dict[str, tuple[str, Break]] = {
     "spans at their end": ("spans", at(f"{_TRACES}.close")),
     "the age of the process": ("process_age", at(f"{_PERIODIC}._process_seconds")),
     "the garbage collector": ("garbage_collection", at(f"{_PERIODIC}.Pauses")),
-    "the collector's end": ("garbage_collection", at("lockstep.monitor.gc_pauses.Pauses.release")),
+    "the collector's end": ("garbage_collection", at("lockstep.monitor.periodic.Pauses.release")),
     "memory": ("memory", at("lockstep.monitor.memory.Memory.sample")),
     "the check of the page": ("page_check", at(f"{_PERIODIC}.PeriodicStats._check_page")),
     "the lock of the page": ("page_check", at("lockstep_records.page.lock.PageLock.renew")),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.monitor.divergence import WINDOW, LossJudge
+from lockstep.monitor.anomalies import WINDOW, LossJudge
 from lockstep.monitor.memory import Memory
 from lockstep_outcomes.progress.goodput import goodput_ns
 from lockstep_records.page.layout import ROW_FLAGS

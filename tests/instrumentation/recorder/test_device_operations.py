@@ -10,7 +10,7 @@ from trainer_validation.operation_values import operation_values
 
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
-from lockstep.recorder.device_numbers import DeviceNumbers
+from lockstep.recorder.device import DeviceNumbers
 from lockstep_records.files.operations import (
     FROM_PHASES,
     ON_DEVICE,

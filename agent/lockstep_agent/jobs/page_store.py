@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep_agent.collector import AnyReading, Reading, is_servable
-from lockstep_agent.jobs.job_snapshot import JobSnapshot
-from lockstep_agent.jobs.listing import ListedJob, list_node, merge_folders
+from lockstep_agent.jobs.job_snapshot import JobSnapshot, ListedJob, list_node, merge_folders
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import agent
 from lockstep_records.files.jobs import Roots

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep_agent.collector import Exemplar
-from lockstep_agent.jobs.job_snapshot import JobSnapshot
-from lockstep_agent.jobs.listing import MAX_PAGES
+from lockstep_agent.jobs.job_snapshot import MAX_PAGES, JobSnapshot
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import FILE_NAME, Event, finish_time, parse_lines

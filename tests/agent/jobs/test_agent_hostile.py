@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.jobs.listing import MAX_JOBS
+from lockstep_agent.jobs.job_snapshot import MAX_JOBS
 from lockstep_agent.options import Options
 from lockstep_catalogue import agent as agent_metrics
 from lockstep_catalogue import gpu, training

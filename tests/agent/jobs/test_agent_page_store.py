@@ -51,7 +51,7 @@ def _reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return list_jobs(root)
 
     monkeypatch.setattr(PageReader, "read", counted_read)
-    monkeypatch.setattr("lockstep_agent.jobs.listing.list_jobs", counted_list)
+    monkeypatch.setattr("lockstep_agent.jobs.job_snapshot.list_jobs", counted_list)
     return reads
 
 

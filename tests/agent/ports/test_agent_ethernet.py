@@ -8,7 +8,7 @@ import pytest
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
-from lockstep_agent.sources.ethtool import (
+from lockstep_agent.sources.interfaces import (
     KernelEthtool,
     RecordedEthtool,
     fastest,

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier, present
-from lockstep_agent.sources.ethtool import open_ethtool
 from lockstep_agent.sources.interfaces import (
     BYTES_PER_MEGABIT,
     Interface,
     link_rate,
     list_bonds,
     list_interfaces,
+    open_ethtool,
 )
 from lockstep_agent.sources.sysfs import Due, OpenFiles
 from lockstep_catalogue import Metric, fabric

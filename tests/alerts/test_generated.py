@@ -1,9 +1,7 @@
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.alert import Alert
@@ -16,7 +14,7 @@ from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import recorded, training
 
-from .cases.promtool import cases_file, cases_of
+from .cases.promtool import cases_of, check_rules
 from .cases.synthetic import (
     HEALTHY,
     JOB,
@@ -32,7 +30,7 @@ from .cases.synthetic import (
     training_job,
 )
 
-RULES_FILE, TESTS_FILE = JOBS.rules_file, cases_file(JOBS)
+RULES_FILE = JOBS.rules_file
 SPEC = read_spec(spec_path())
 CONDITION_ALERTS = SPEC.condition_alerts
 ALERTS = SPEC.alerts
@@ -54,12 +52,6 @@ OWNED = {**JOB, "project": UNKNOWN, "queue": UNKNOWN, "class": UNKNOWN}
 GENERATED = Path(__file__).parents[2] / "alerts" / "generated"
 
 
-def run(*command: object) -> str:
-    done = subprocess.run([str(argument) for argument in command], capture_output=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    return done.stdout.decode()
-
-
 def promtool(folder: Path, series: list[Samples], test: Mapping[str, object]) -> None:
     """Runs a test of promtool on the shipped rules, with these series as input."""
     write_files(folder, {RULES_FILE: render(FAST_SPEC, Delivery())[RULES_FILE]})
@@ -69,8 +61,7 @@ def promtool(folder: Path, series: list[Samples], test: Mapping[str, object]) ->
         "evaluation_interval": "5s",
         "tests": [{"interval": "5s", "input_series": inputs, **test}],
     }
-    (folder / "t.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    run("promtool", "test", "rules", folder / "t.yaml")
+    check_rules(folder, document)
 
 
 def firing(alert: str) -> str:

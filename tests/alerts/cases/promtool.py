@@ -1,6 +1,9 @@
 """Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
 
+import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import AREAS, Area
@@ -95,6 +98,15 @@ def rule_tests(spec: Spec) -> dict[str, str]:
 def rules_and_tests(spec: Spec) -> dict[str, str]:
     """The same with the rules that they test, and the Alertmanager configuration."""
     return {**render(spec, Delivery()), **rule_tests(spec)}
+
+
+def check_rules(folder: Path, document: Mapping[str, object]) -> None:
+    """Fails with promtool's words where a test of the document, next to its rules, fails."""
+    path = folder / "promtool-tests.yaml"
+    path.write_text(to_yaml(document), encoding="utf-8")
+    command = ["promtool", "test", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _tests_of(area: Area, spec: Spec, symptoms: tuple[Alert, ...]) -> dict[str, object]:

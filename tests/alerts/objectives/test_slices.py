@@ -1,6 +1,5 @@
 """Slices and what follows from them, by hand: promtool evaluates the recorded series."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from lockstep_catalogue.recorded import (
     TIME_PERIOD,
 )
 
+from ..cases.promtool import check_rules
 from ..cases.synthetic import Course, Samples, Stretch, growing, samples, steady
 
 SPEC = read_spec(spec_path())
@@ -194,11 +194,7 @@ def promtool(
         "group_eval_order": names,
         "tests": [test],
     }
-    path = folder / "tests.yaml"
-    path.write_text(yaml.safe_dump(document))
-    command = ["promtool", "test", "rules", str(path)]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_rules(folder, document)
 
 
 @pytest.mark.promtool

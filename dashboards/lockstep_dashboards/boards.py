@@ -3,9 +3,9 @@
 from difflib import get_close_matches
 from pathlib import Path
 
+from lockstep_dashboards.foreign import read_board_file
 from lockstep_dashboards.layout import FOLDER, read_board
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.snapshot.foreign import read_board_file
 
 NAMES = ("executive", "on-call", "job", "node", "fabric", "monitor")
 BOARDS = {f"{name}.json": read_board(FOLDER / f"{name}.yaml") for name in NAMES}

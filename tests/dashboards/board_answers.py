@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstep_dashboards.foreign import read_dashboard
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
-from lockstep_dashboards.snapshot.foreign import read_dashboard
 
 from .fake_prometheus import FakePrometheus
 

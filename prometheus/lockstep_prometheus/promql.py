@@ -139,7 +139,7 @@ def _selector(node: VectorSelector, range_seconds: float, function: str) -> Sele
     matchers = tuple(
         (each.name, _OPERATORS[str(each.op)], each.value) for each in node.matchers.matchers
     )
-    names = [value for label, _, value in matchers if label == "__name__"]
+    names = [value for label, test, value in matchers if (label, test) == ("__name__", "=")]
     return Selector(node.name or "".join(names[:1]), matchers, range_seconds, function)
 
 

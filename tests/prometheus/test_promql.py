@@ -30,6 +30,8 @@ def test_a_selector_reaches_as_far_back_as_the_subqueries_around_it(
 def test_a_name_among_the_matchers_is_the_name() -> None:
     [selector] = selectors('{__name__="up", job!~"a|b"}')
     assert (selector.name, selector.matchers[1]) == ("up", ("job", "!~", "a|b"))
+    [selector] = selectors('{__name__=~"up|down"}')
+    assert selector.name == ""
 
 
 @pytest.mark.parametrize("text", ["rate(a)", "a[5", "sum by ("])

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from lockstep_prometheus.promql import selectors
+
 from .timelines import Course, notation, seconds, segments
 
 SITUATIONS = Path(__file__).parents[3] / "alerts" / "situations"
-SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<labels>.*)\})?")
-MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"')
 TESTS: dict[str, Callable[[str, str], bool]] = {
     "=": lambda value, text: value == text,
     "!=": lambda value, text: value != text,
@@ -64,13 +64,9 @@ class Series:
 
 def matchers(selector: str) -> list[tuple[str, str, str]]:
     """The matchers (label, operator, value) of a selector; its name is the label ``__name__``."""
-    match = SELECTOR.fullmatch(selector.strip())
-    if not match or not (match["name"] or match["labels"]):
-        raise ValueError(f"selector {selector!r}: write a name, or labels in braces, or both")
-    found = [("__name__", "=", match["name"])] if match["name"] else []
-    return found + [
-        (label, test, value) for label, test, value in MATCHER.findall(match["labels"] or "")
-    ]
+    [read] = selectors(selector)
+    others = [each for each in read.matchers if each[:2] != ("__name__", "=")]
+    return [("__name__", "=", read.name), *others] if read.name else others
 
 
 def matches(labels: Labels, tests: list[tuple[str, str, str]]) -> bool:

@@ -116,7 +116,8 @@ def main() -> None:
     logging.setLogRecordFactory(SafeLogRecord)
     try:
         status = group.main(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the caller may have closed it
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)

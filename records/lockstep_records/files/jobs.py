@@ -215,7 +215,7 @@ def find_job(id_or_path: str, root: Path | None = None) -> Path:
     root = root or find_root()
     if os.sep in id_or_path or id_or_path in {".", ".."}:
         # A link that the user names is the user's own; in a job's folder none is followed.
-        folder = Path(id_or_path).resolve()
+        folder = Path(os.path.realpath(id_or_path))  # unlike Path.resolve, takes a circle of links
         if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(

@@ -29,6 +29,8 @@ def export(*, what: str, path: Path, store: str) -> None:
     """Write all jobs or events to a Parquet file; GPU time has a column for each state."""
     if not path.parent.is_dir():
         raise click.UsageError(f"folder {path.parent} does not exist; create it first")
+    if path.exists() and not path.is_file():
+        raise click.UsageError(f"{path} is a device or a pipe; give the name of a file")
     with reading(store) as connection:
         num_rows = _write(connection, what, path)
     click.echo(f"{num_rows} {what} in {path}", err=True)

@@ -21,6 +21,7 @@ from lockstep_ledger.merge.effective_time import (
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
+from lockstep_outcomes.prices.calendar import KNOWN_YEARS
 from lockstep_outcomes.progress.ettr import JobGoodput, job_weighted_ratio, sum_goodput
 
 _WEEKS = 4
@@ -86,7 +87,7 @@ def parse_week(text: str) -> date:
     """
     refusal = ValueError(f"{text!r} is not a week; write a year and a week, such as 2026-W47")
     match = _WEEK.fullmatch(text)
-    if match is None:
+    if match is None or int(match[1]) not in KNOWN_YEARS:
         raise refusal
     try:
         return date.fromisocalendar(int(match[1]), int(match[2]), 1)

@@ -5,6 +5,8 @@ from datetime import date, datetime, time, timedelta, tzinfo
 
 _DAY = timedelta(days=1)
 _MOST_DAYS = 400
+# Of days and weeks that are asked for; arithmetic beyond them leaves the calendar.
+KNOWN_YEARS = range(1970, 9999)
 
 
 def parse_month(text: str) -> date:
@@ -14,9 +16,16 @@ def parse_month(text: str) -> date:
         ValueError: the text is not a month.
     """
     try:
-        return date.fromisoformat(f"{text}-01")
+        return _known_day(f"{text}-01")
     except ValueError as error:
         raise ValueError(f"{text!r:.80} is not a month; write year and month as 2026-10") from error
+
+
+def _known_day(text: str) -> date:
+    day = date.fromisoformat(text)
+    if day.year not in KNOWN_YEARS:
+        raise ValueError(f"{day} is before {KNOWN_YEARS[0]} or after {KNOWN_YEARS[-1]}")
+    return day
 
 
 def read_range(
@@ -32,8 +41,8 @@ def read_range(
             raise ValueError(f"month {month} and a range are both given; give one of them")
         return parse_month(month), last_day(parse_month(month))
     try:
-        begin = date.fromisoformat(first) if first else today.replace(day=1)
-        end = date.fromisoformat(last) if last else last_day(begin)
+        begin = _known_day(first) if first else today.replace(day=1)
+        end = _known_day(last) if last else last_day(begin)
     except ValueError as error:
         raise ValueError(
             f"{first or ''!r:.80} to {last or ''!r:.80} are not days; write them as 2026-10-05"

@@ -123,7 +123,8 @@ def read_rate_card(path: Path | None) -> RateCard:
         located = _LOCATION.fullmatch(str(error))
         message, field = (located[1], located[2]) if located else (str(error), "")
         line, value = values[field]
-        raise ValueError(f"{path}:{line}: {field.lstrip('.')}{value}: {message}") from error
+        where = f"{field.lstrip('.')}{value}".strip()
+        raise ValueError(": ".join(filter(None, (f"{path}:{line}", where, message)))) from error
     except (yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason:.200}); mend it there") from error

@@ -15,7 +15,7 @@ from lockstep_outcomes.progress.hang_events import HangRecord, record_of
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_outcomes.slurm import ended_state
 from lockstep_records.events.event import Event, read_events
-from lockstep_records.files.jobs import list_attempts
+from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.pages import NoStepsError, read_pages
@@ -79,7 +79,7 @@ def _read_newest(
             attempt = read_pages(folder)
         except NoStepsError as error:
             first_error = first_error or error
-            attempt = _make_empty_steps(folder, events), ()
+            attempt = _make_empty_steps(folder, events, error), ()
         if len(attempt[0].numbers):
             return attempt
         # The newest of them: of a job that never made a step its end is all there is to tell.
@@ -97,13 +97,16 @@ def _is_news(steps: Steps, events: tuple[Event, ...]) -> bool:
     return has_failed or bool(kinds & {"attempt_ended", "hang"})
 
 
-def _make_empty_steps(folder: Path, events: tuple[Event, ...]) -> Steps:
-    """An attempt whose ranks ended before they had a page, by its launcher's events."""
+def _make_empty_steps(folder: Path, events: tuple[Event, ...], error: NoStepsError) -> Steps:
+    """An attempt whose ranks left no page that can be read, by its launcher's events."""
     started = [event for event in events if event.kind == "job_started"]
     size = started[-1].fields.get("world_size") if started else None
-    world_size = size if isinstance(size, int) and size > 0 else 1
+    num_pages = len(list_pages(folder))
+    world_size = max(size if isinstance(size, int) else 0, num_pages, 1)
     nothing = np.empty(0, dtype=np.int64), np.empty((0, 0))
-    steps = timed_steps(folder.parent.name, [], *nothing, world_size=world_size)
+    # Ranks that ended before they had a page leave nothing out.
+    notes = (f"Left out: {error}.",) if num_pages else ()
+    steps = timed_steps(folder.parent.name, [], *nothing, world_size=world_size, notes=notes)
     return replace(steps, attempt=int(folder.name))
 
 

@@ -85,7 +85,8 @@ class PageSource:
         if self._node is not None:
             rows = [row for row in rows if row.node == self._node]
         if not rows:
-            raise ValueError(f"no rank of {self._title} has a page that can be read")
+            sentence = f"no rank of {self._title} has a page that can be read"
+            raise ValueError(": ".join((sentence, *notes[:1])))
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
         state = ""
         if self._job is not None:

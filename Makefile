@@ -144,7 +144,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	PYTHONPATH=docs $(BIN)/python -m writers pages
 
 trace: $(READY) ## Print where a metric is declared, set, recorded, alerted on and drawn (METRIC=name)
-	@PYTHONPATH=docs $(BIN)/python -m writers.trace $(METRIC)
+	@PYTHONPATH=docs $(BIN)/python -m writers.trace '$(METRIC)'
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
 	lockstep dashboards generate --check

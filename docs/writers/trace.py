@@ -43,7 +43,10 @@ if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in METRICS_NAMED:
         close = ", ".join(get_close_matches(name, METRICS_NAMED))
-        sys.exit(f"METRIC={name} is not in the catalogue; {close and f'near it: {close}'}")
+        is_recorded = name in {each.name for each in RECORDED}
+        refusal = "a recorded series, no metric" if is_recorded else "not in the catalogue"
+        near = f"near it: {close}" if close else "docs/metrics.md lists all metrics"
+        sys.exit(f"METRIC={name} is {refusal}; {near}")
     for heading, places in trace(METRICS_NAMED[name]):
         if places:
             sys.stdout.write(f"{heading}\n" + "".join(f"  {each}\n" for each in places))

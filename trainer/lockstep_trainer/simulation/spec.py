@@ -160,7 +160,7 @@ class Simulation:
     tokens: int = flag(4096, NOT_NEGATIVE, "Tokens per rank and step.")
     samples: int = flag(1, NOT_NEGATIVE, "Samples per rank and step.")
     rows: int = flag(
-        256, click.IntRange(1, MAX_ROWS), "Newest steps that a page holds; each takes 128 bytes."
+        256, click.IntRange(1, MAX_ROWS), "Newest steps that a page holds; each takes 256 bytes."
     )
     speed: str = flag(
         "wall-clock",

@@ -87,15 +87,15 @@ define PYTEST
 endef
 
 test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
-	$(call PYTEST,not exhaustive and not timing and not cluster,$(PARALLEL))
-	$(call PYTEST,timing and not exhaustive)
+	$(call PYTEST,not release and not timing and not cluster,$(PARALLEL))
+	$(call PYTEST,timing and not release)
 
 test-quick: $(READY) ## Run the tests that need no server and one process
-	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not exhaustive"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release"
 
 test-release: $(READY) $(SERVERS) ## Run what takes an hour or two: large matrices, all intervals, thousands of histories; before a release
-	$(call PYTEST,(exhaustive or release) and not timing,$(PARALLEL))
-	$(call PYTEST,exhaustive and timing)
+	$(call PYTEST,release and not timing,$(PARALLEL))
+	$(call PYTEST,release and timing)
 
 durations: $(READY) $(SERVERS) ## Record how long each file of tests takes, so that the longest starts first (tests/durations.json)
 	rm -f tests/durations.json && echo '{}' > tests/durations.json
@@ -116,7 +116,7 @@ $(TORCH_VENV)/.ready: $(SOURCES)
 # Warnings are no errors here: another torch deprecates other things than the one that is tested.
 test-torch: $(TORCH_VENV)/.ready ## Run the tests of the instrumentation on another torch (TORCH=2.7.1; 40 minutes at most)
 	PATH=$(abspath $(TORCH_VENV)/bin):$$PATH timeout 2400 $(TORCH_VENV)/bin/python -m pytest $(PARALLEL) \
-		-W default -m "not gpu and not exhaustive" tests/instrumentation
+		-W default -m "not gpu and not release" tests/instrumentation
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
 	PYTHONPATH=bench $(BIN)/python -u -m trainer_validation.parallel_matrix

@@ -82,7 +82,6 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
 
 
 @pytest.mark.promtool
-@pytest.mark.exhaustive
 @pytest.mark.release
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seconds", [5, 10, 30, 60])

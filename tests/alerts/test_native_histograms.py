@@ -54,7 +54,7 @@ def _value(url: str, expression: str, at: float) -> float | None:
 
 
 @pytest.mark.server
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(shutil.which("prometheus3") is None, reason="not on PATH: prometheus3")
 def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(

@@ -13,7 +13,7 @@ from lockstep_dashboards.boards import BOARDS
 
 from .test_boards_lint import MAX_OPENING_QUERIES
 
-pytestmark = [pytest.mark.server, pytest.mark.exhaustive, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server, pytest.mark.release, pytest.mark.timeout(300)]
 
 
 def test_no_panel_is_empty_none_errs_and_none_floods(

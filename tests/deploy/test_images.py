@@ -73,7 +73,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lockstep"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 def test_the_bill_of_materials_lists_what_the_lock_has(environment: Path) -> None:
     bill = json.loads((environment / "sbom.cdx.json").read_text())

@@ -71,7 +71,6 @@ def _kinds(kubectl: Callable[..., str]) -> None:
     eventually(are_served)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.release
 @pytest.mark.usefixtures("kinds")
 @pytest.mark.parametrize("name", ["cert-manager", "openshift", "operator"])

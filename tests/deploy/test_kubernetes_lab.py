@@ -18,7 +18,7 @@ from .conftest import eventually
 from .test_kubernetes_objects import EXAMPLES, LAB, TREE, write
 
 # Variants without kinds that this control plane lacks.
-RELEASE = (pytest.mark.exhaustive, pytest.mark.release)
+RELEASE = pytest.mark.release
 PLAIN = [
     pytest.param("default", marks=pytest.mark.cluster),
     *(pytest.param(name, marks=RELEASE) for name in ("gke", "plain-postgres", "talos")),

@@ -22,7 +22,6 @@ from .test_kubernetes_lab import values_of
 from .test_kubernetes_objects import LAB, Loader, write
 
 pytestmark = [
-    pytest.mark.exhaustive,
     pytest.mark.release,
     pytest.mark.server,
     pytest.mark.timeout(300),

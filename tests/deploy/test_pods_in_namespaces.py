@@ -22,7 +22,7 @@ _JOBS = {"vision": "llm", "speech": "bert"}
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.exhaustive,
+    pytest.mark.release,
     pytest.mark.server,
     pytest.mark.distributed,
     pytest.mark.timeout(300),

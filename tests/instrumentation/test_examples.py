@@ -37,7 +37,7 @@ def test_the_report_names_the_slow_rank_and_its_phase(cell: str) -> None:
     run_matrix(cell, timeout_seconds=300)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.distributed
 @pytest.mark.timeout(3600)
 def test_every_script_is_judged_right_under_every_launcher() -> None:

@@ -53,7 +53,7 @@ def test_the_most_telling_attacks_leave_a_neighbour_as_it_was(tmp_path: Path) ->
     assert not any(results.values())
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 def test_no_attack_of_the_table_harms_a_neighbour(tmp_path: Path) -> None:
     results = _harm(tmp_path, seconds=1190)

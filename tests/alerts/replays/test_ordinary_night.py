@@ -47,7 +47,7 @@ from ..cases.synthetic import (
 )
 from .replay import Exporter, Theatre, hurried_spec, playing
 
-pytestmark = [pytest.mark.server, pytest.mark.exhaustive, pytest.mark.timeout(560)]
+pytestmark = [pytest.mark.server, pytest.mark.release, pytest.mark.timeout(560)]
 NODES = ("n1", "n2")
 LENGTH_SECONDS = 500
 WARM_SECONDS, QUIET_SECONDS = 40, 160

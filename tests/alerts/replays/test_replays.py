@@ -11,7 +11,7 @@ import pytest
 from . import stories
 from .replay import Theatre, hurried_spec, playing
 
-pytestmark = [pytest.mark.server, pytest.mark.exhaustive, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server, pytest.mark.release, pytest.mark.timeout(400)]
 _SETTLED_SECONDS = 140
 
 

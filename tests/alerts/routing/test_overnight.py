@@ -74,7 +74,7 @@ def tried(folder: Path, alerts: list[dict[str, str]], expected: dict[int, str | 
             {FRIDAY + MORNING: None, MONDAY + MORNING: "TrainAgentDown", TUESDAY + MORNING: None},
             id="at the weekend",
             # promtool takes a minute for the five days.
-            marks=[pytest.mark.exhaustive, pytest.mark.timeout(600)],
+            marks=[pytest.mark.release, pytest.mark.timeout(600)],
         ),
         pytest.param(
             [firing(NODE_TICKET, 17 * HOUR - 1, 17 * HOUR + 3)],

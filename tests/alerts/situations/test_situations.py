@@ -1,6 +1,6 @@
 """Every situation of alerts/situations, with the project's rules and routes.
 
-A fifth of the brief ones at a minute in each run, all of them at all intervals in the exhaustive
+A fifth of the brief ones at a minute in each run, all of them at all intervals in the release
 one: each takes promtool seconds.
 """
 
@@ -47,7 +47,6 @@ def test_on_call_is_told_what_it_expects(
 
 
 @pytest.mark.promtool
-@pytest.mark.exhaustive
 @pytest.mark.release
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scrape", INTERVALS)

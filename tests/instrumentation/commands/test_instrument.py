@@ -107,9 +107,7 @@ FIRST = {
     "word_language_model",
     "deepspeed_engine",
 }
-CELLS = [
-    name if name in FIRST else pytest.param(name, marks=pytest.mark.exhaustive) for name in RUNS
-]
+CELLS = [name if name in FIRST else pytest.param(name, marks=pytest.mark.release) for name in RUNS]
 PACKAGE_OF = {"ray_train": "ray", "deepspeed_engine": "deepspeed"}
 
 

@@ -185,7 +185,7 @@ def test_both_recorders_write_the_same_whatever_a_loop_does(
 
 
 @needs_c
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(300)
 @examples(3000)
 @scripts

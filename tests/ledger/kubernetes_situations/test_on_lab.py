@@ -44,7 +44,7 @@ LIVE = frozenset({
 def _param(situation: Situation) -> Any:
     """A part of them is run by CI, the rest before a release."""
     is_live = not is_alone(situation) or situation.way in LIVE_WAYS or situation.name in LIVE
-    marks = [pytest.mark.cluster] if is_live else [pytest.mark.exhaustive, pytest.mark.release]
+    marks = [pytest.mark.cluster] if is_live else [pytest.mark.release]
     return pytest.param(situation, id=situation.name, marks=marks)
 
 

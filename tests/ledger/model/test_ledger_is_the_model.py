@@ -56,7 +56,7 @@ def test_every_order_of_the_events_of_a_job_gives_the_same_job(tmp_path: Path, n
     assert _differences_of_orders(ledger, name, SMALL_JOBS[name]) == []
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", sorted(LARGER_JOBS))
 def test_every_order_of_seven_events_gives_the_same_job(tmp_path: Path, name: str) -> None:
@@ -74,7 +74,6 @@ def _differences_of_orders(
     return found + player.compare(last_moment(steps) + LATER_SECONDS)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.release
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("share", range(len(MODES)))
@@ -102,7 +101,7 @@ def test_a_ledger_on_postgresql_holds_what_the_model_expects(postgres: str, seed
     assert _on_postgres(postgres, seed) == []
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(3600)
 def test_a_hundred_histories_agree_on_postgresql(postgres: str) -> None:
     for seed in range(100, 200):

@@ -145,7 +145,7 @@ def test_the_model_says_what_happened() -> None:
     assert [line for seed in _QUICK for line in _mismatches(seed)] == []
 
 
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 def test_the_model_says_what_happened_in_two_thousand_histories() -> None:
     assert [line for seed in _ALL for line in _mismatches(seed)] == []

@@ -39,7 +39,7 @@ pytestmark = [
 def _param(situation: Situation) -> Any:
     is_of_one_lab = not (situation.conf or situation.cgroup)
     is_live = is_of_one_lab and (not situation.is_alone or situation.name in LIVE)
-    marks = [pytest.mark.cluster] if is_live else [pytest.mark.exhaustive, pytest.mark.release]
+    marks = [pytest.mark.cluster] if is_live else [pytest.mark.release]
     return pytest.param(situation, id=situation.name, marks=marks)
 
 

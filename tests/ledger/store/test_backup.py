@@ -171,7 +171,7 @@ def test_a_store_or_file_of_another_version_is_refused(
 
 
 @pytest.mark.server
-@pytest.mark.exhaustive
+@pytest.mark.release
 @pytest.mark.parametrize("is_based", [True, False])
 def test_increase_goes_on_over_a_restore_and_would_count_all_again_without_bases(
     tmp_path: Path,

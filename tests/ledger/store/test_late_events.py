@@ -62,7 +62,7 @@ LATE = {
 
 @pytest.mark.parametrize("name", LATE)
 @pytest.mark.parametrize(
-    "num_nodes", [3, pytest.param(1000, marks=(pytest.mark.exhaustive, pytest.mark.timeout(600)))]
+    "num_nodes", [3, pytest.param(1000, marks=(pytest.mark.release, pytest.mark.timeout(600)))]
 )
 def test_a_late_event_of_a_node_reads_no_event_of_another(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, num_nodes: int, name: str

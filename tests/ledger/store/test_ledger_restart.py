@@ -104,7 +104,7 @@ def wait_for(client: httpx.Client, expression: str, least: float) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.exhaustive
+@pytest.mark.release
 def test_increase_is_the_truth_over_a_kill_a_second_import_and_a_storm_of_requeues(
     tmp_path: Path, serve_prometheus: Callable[[Path], AbstractContextManager[str]]
 ) -> None:

@@ -174,7 +174,7 @@ QUICK_ATTACKS = {"slow bodies", "headers without an end", "answers that nobody r
 
 def _attack(name: str) -> Any:
     """Three of them run each time, all before a release."""
-    marks = () if name in QUICK_ATTACKS else (pytest.mark.exhaustive, pytest.mark.release)
+    marks = () if name in QUICK_ATTACKS else pytest.mark.release
     return pytest.param(name, marks=marks)
 
 

@@ -30,7 +30,7 @@ def mllog(seconds: float, key: str, metadata: str = "{}") -> str:
     return MLLOG.format(int(seconds * 1000), key, metadata)
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(501, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("first", [1, pytest.param(501, marks=pytest.mark.release)])
 def test_made_logs_are_judged_by_their_truth(first: int) -> None:
     num_logs = 57 if first == 1 else 500
     table, sentences = confusion.confusion(first, num_logs)

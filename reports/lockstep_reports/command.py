@@ -206,8 +206,8 @@ def _write(document: Document, outputs: Outputs, prometheus: str | None) -> None
         outputs.write(document)
     except OSError as error:
         raise ValueError(
-            f"cannot write {error.filename} ({error.strerror}); choose another place with one of"
-            f" {FLAGS}"
+            f"cannot write {error.filename or 'the output'} ({error.strerror}); choose another"
+            f" place with one of {FLAGS}"
         ) from error
     if outputs.to_stdout:
         return

@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def explained(engine: Engine) -> Iterator[None]:
     except CommandError as error:
         engine.dispose()
         raise StoreError(OTHER_VERSION) from error
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:  # a backup speaks to the driver itself
         engine.dispose()
         address = mask_secrets(engine.url.render_as_string(hide_password=True))
         cause = mask_secrets(str(getattr(error, "orig", error)).strip().partition("\n")[0])

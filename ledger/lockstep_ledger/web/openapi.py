@@ -136,7 +136,10 @@ def document() -> dict[str, Any]:
             "200": ("The answer.", schemas.get(answer, {"type": "object"})),
             **{status: (text, error) for status, text in _READ_ERRORS.items()},
         }
-        paths[path] = {"get": _operation(summary, "reader", answers) | {"parameters": parameters}}
+        operation = _operation(summary, "reader", answers) | {"parameters": parameters}
+        if _FORMAT in parameters:
+            operation["responses"]["200"]["content"] |= {"text/csv": {"schema": {"type": "string"}}}
+        paths[path] = {"get": operation}
     bearer = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -182,10 +185,8 @@ _PAGING = [
     _query("after", "next of the page before"),
     _query("since", "only jobs with an event at this time or later, seconds since 1970"),
 ]
-_MONTHLY = [
-    _query("month", "such as 2026-10; the one that runs when left out"),
-    _query("format", "csv for a table", ("json", "csv")),
-]
+_FORMAT = _query("format", "csv for a table", ("json", "csv"))
+_MONTHLY = [_query("month", "such as 2026-10; the one that runs when left out"), _FORMAT]
 _COST_QUERY = [
     *_MONTHLY,
     _query("from", "first day, such as 2026-10-05"),

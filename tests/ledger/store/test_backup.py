@@ -18,7 +18,9 @@ from lockstep_ledger.command import ledger as command
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.store.database import (
     OTHER_VERSION,
+    StoreError,
     disposing,
+    explained,
     open_store,
     store_url,
 )
@@ -129,6 +131,12 @@ def test_a_backup_while_events_come_in_is_of_one_moment(dsn: str, tmp_path: Path
             assert num_jobs is not None
             assert first <= num_jobs <= last + 1
             engine.dispose()
+
+
+def test_an_error_of_the_driver_itself_is_a_sentence_with_the_store(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'full.db'}")
+    with pytest.raises(StoreError, match=r"full\.db"), explained(engine):
+        raise sqlite3.OperationalError("disk is full")
 
 
 def test_what_cannot_be_backed_up_or_restored_is_refused_in_a_sentence(tmp_path: Path) -> None:

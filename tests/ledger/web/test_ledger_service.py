@@ -287,3 +287,7 @@ def test_the_answers_are_as_the_openapi_document_says(tmp_path: Path) -> None:
             schema = described_answer["content"]["application/json"]["schema"]
             schema = {**schema, "components": described["components"]}
             jsonschema.validate(client.get(url).json(), schema)
+        for path in ("/api/costs", "/api/statement"):
+            kind = client.get(path, params={"format": "csv"}).headers["Content-Type"]
+            described_answer = described["paths"][path]["get"]["responses"]["200"]
+            assert kind.partition(";")[0] in described_answer["content"]

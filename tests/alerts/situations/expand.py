@@ -175,8 +175,12 @@ def _clock(text: str) -> float:
 def inhibited(alert: Labels, firing: Sequence[Labels], rules: Sequence[Mapping[str, Any]]) -> bool:
     """Whether Alertmanager would mute the alert: equal labels, a missing one being empty."""
     for rule in rules:
-        targets = [test for text in rule["target_matchers"] for test in matchers("{" + text + "}")]
-        sources = [test for text in rule["source_matchers"] for test in matchers("{" + text + "}")]
+        targets = [
+            test for text in rule["target_matchers"] for test in matchers(f"ALERTS{{{text}}}")[1:]
+        ]
+        sources = [
+            test for text in rule["source_matchers"] for test in matchers(f"ALERTS{{{text}}}")[1:]
+        ]
         if not matches(alert, targets):
             continue
         both = matches(alert, sources)  # an alert that matches both sides mutes no other such alert

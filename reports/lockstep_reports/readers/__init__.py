@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from lockstep_records.files.jobs import find_job
+from lockstep_records.page.reader import read_page
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window
 
@@ -111,6 +112,9 @@ def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
         reader = find_reader(path.resolve())
         if reader is not None:
             return reader.read(path.resolve(), options)
+        if path.suffix == ".page":
+            read_page(path)  # its own error says more: the version, or what is damaged
+            raise ValueError(f"{source} is the page of one rank; give the folder of its job")
         if path.is_file():
             raise ValueError(
                 f"{source} is of no kind that a report can be made from; give a job, trace or log"

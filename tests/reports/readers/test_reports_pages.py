@@ -11,8 +11,9 @@ import pytest
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
+from lockstep_records.page.layout import IDENTITY
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.jobs import read
 from lockstep_reports.readers.pages import NoStepsError, read_pages
 
@@ -128,3 +129,14 @@ def test_the_newest_attempt_with_steps_is_read_and_the_others_told(root: Path) -
     shutil.rmtree(job / "1")
     with pytest.raises(NoStepsError, match="no page of attempt"):
         read(job, ReadOptions())
+
+
+def test_a_page_given_for_a_job_is_refused_by_its_version_else_for_its_folder(root: Path) -> None:
+    page = SyntheticJob(ranks=1, num_steps=5).write(root) / "0" / "rank-00000.page"
+    with pytest.raises(ValueError, match="page of one rank"):
+        read_source(str(page), ReadOptions())
+    with page.open("r+b") as file:
+        file.seek(IDENTITY.offsets["version"])
+        file.write(b"\x09")
+    with pytest.raises(ValueError, match="version 9"):
+        read_source(str(page), ReadOptions())

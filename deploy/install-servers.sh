@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs from Debian or Ubuntu what the demo starts, where it is missing; with `tests` what they start too,
-# and with `ci` also what is compiled: a Prometheus 3 (five minutes on two cores; its program is prometheus3) and the
-# control plane of Kubernetes (12 minutes).
+# with `ci` also a Slurm and the control plane of Kubernetes, which is compiled (12 minutes on two cores), and with
+# `release` a Prometheus 3 too (five minutes; its program is prometheus3).
 # Without apt, root or Go it says what is missing and how to get it, and lets the rest go on.
 set -u
 
@@ -39,7 +39,8 @@ missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
     || missing="$missing prometheus-alertmanager"
-if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
+case "${1:-}" in
+tests | ci | release)
     # Its programs are on no PATH, so that several versions can be installed; the tests start their own.
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
     command -v chromium >/dev/null || missing="$missing chromium"
@@ -47,15 +48,16 @@ if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
     command -v vmalert >/dev/null || missing="$missing victoria-metrics"
     command -v systemd-analyze >/dev/null || missing="$missing systemd"
     # A real Slurm (tests/labs/slurm-lab.sh) for the situations on it.
-    [ "$1" != ci ] || { command -v slurmctld && command -v slurmdbd && command -v mariadbd && command -v munged; } >/dev/null \
+    [ "$1" = tests ] || { command -v slurmctld && command -v slurmdbd && command -v mariadbd && command -v munged; } >/dev/null \
         || missing="$missing slurm-wlm slurmdbd mariadb-server munge"
     command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
     command -v patch >/dev/null || missing="$missing patch"
     command -v tc >/dev/null || [ -x /sbin/tc ] || missing="$missing iproute2"
-fi
+    ;;
+esac
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
-[ "${1:-}" != ci ] || build_prometheus_3
-[ "${1:-}" != ci ] || build_kubernetes_lab
+case "${1:-}" in ci | release) build_kubernetes_lab ;; esac
+[ "${1:-}" != release ] || build_prometheus_3
 [ -z "$missing" ] && exit 0
 
 as_root=""

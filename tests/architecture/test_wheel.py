@@ -134,7 +134,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
     [
-        (("alerts",), "rich", "alerts"),
+        (("alerts",), "yaml", "alerts"),
         (("stack",), "rich", "alerts"),
         (("dashboards",), "yaml", "dashboards"),
         (("report", "x"), "msgspec", "reports"),

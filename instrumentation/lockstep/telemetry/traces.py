@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from lockstep.recorder.phases import CODE, INIT
+from lockstep.recorder.phases import INIT
 from lockstep.telemetry.logs import last_step
 from lockstep_records.files.spans import Span, SpanSpool, spool_path, trace_of
-from lockstep_records.page.layout import PHASES, RING_OFFSET, ROW, SLOT
+from lockstep_records.page.layout import RING_OFFSET, ROW, SLOT
 from lockstep_records.page.reader import unpack
 from lockstep_records.page.writer import PageWriter
 
@@ -86,10 +86,10 @@ class Traces:
         rows = self._page.words[_ROWS]
         limit = self.limit_seconds(now_ns)
         if self._median_seconds is not None and seconds > limit:
-            row = self._last_row()
-            paused = row.get("checkpoint_seconds", 0.0) + row.get("eval_seconds", 0.0)
+            phases = self._last_phases()
+            paused = phases.get("checkpoint", 0.0) + phases.get("eval", 0.0)
             if seconds - paused > limit:
-                self._write_slow_step(now_ns, step, seconds, row)
+                self._write_slow_step(now_ns, step, seconds, phases)
         if self._median_seconds is None or rows - self._rows_seen >= _MEDIAN_STEPS:
             self._update_median(rows)
 
@@ -106,9 +106,9 @@ class Traces:
         words = memoryview(self._last_rows(_MEDIAN_STEPS)).cast("f")
         return list(words[ROW.offsets["seconds"] // 4 :: ROW.size // 4])
 
-    def _last_row(self) -> Mapping[str, float]:
+    def _last_phases(self) -> Mapping[str, float]:
         data = self._last_rows(1)
-        return unpack(ROW, data) if data else {}
+        return unpack(ROW, data)["phase_seconds"] if data else {}
 
     def _last_rows(self, count: int) -> bytes:
         """Bytes of the last ``count`` rows; about as many where the ring starts over."""
@@ -120,12 +120,13 @@ class Traces:
         return self._page.file[RING_OFFSET + first * ROW.size : RING_OFFSET + end * ROW.size]
 
     def _write_slow_step(
-        self, now_ns: int, step: int, seconds: float, row: Mapping[str, float]
+        self, now_ns: int, step: int, seconds: float, phases: Mapping[str, float]
     ) -> None:
         self._slow_in_minute += 1
         self._slowest_seconds = max(seconds, self._slowest_seconds)
-        names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
-        attributes = {name: round(row[name], 6) for name in names if row.get(name)}
+        attributes = {
+            f"{phase}_seconds": round(value, 6) for phase, value in phases.items() if value
+        }
         attributes |= {"step": step, "seconds": seconds}
         if self._median_seconds is not None:
             attributes["median_seconds"] = self._median_seconds

@@ -13,9 +13,6 @@ BENCH = Path(__file__).parents[2] / "bench" / "examples" / "examples.py"
 CELLS = [
     "ddp:torchrun:forward:0",
     "transformers_trainer:run:data:1",
-    "lightning_trainer:lightning:data:1",
-    "accelerate_loop:accelerate:data:1",
-    "fsdp2_dcp:run:forward:0",
 ]
 
 

@@ -100,13 +100,7 @@ RUNS = {
     ),
 }
 # One of each shape; `make test-release` runs the others.
-FIRST = {
-    "flat_accumulation",
-    "imagenet_like",
-    "ddp_spawn",
-    "word_language_model",
-    "deepspeed_engine",
-}
+FIRST = {"flat_accumulation", "imagenet_like", "ddp_spawn"}
 CELLS = [name if name in FIRST else pytest.param(name, marks=pytest.mark.release) for name in RUNS]
 PACKAGE_OF = {"ray_train": "ray", "deepspeed_engine": "deepspeed"}
 

@@ -22,8 +22,8 @@ from ..torch_versions import IS_TORCH_2_7, hangs_in_pipelines
 LOOP = Path(__file__).with_name("strategies_loop.py")
 TWO_RANK_STRATEGIES = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
 FOUR_RANK_STRATEGIES = ("hsdp", "1f1b-fsdp2")
-# The others have the instrumentation points of fsdp2 and 1f1b.
-LARGE_MATRIX = {"gpipe", "interleaved", "hsdp"}
+# The others have the instrumentation points of ddp, fsdp2, tp and 1f1b.
+LARGE_MATRIX = {"ep", "gpipe", "interleaved", "hsdp", "1f1b-fsdp2"}
 PIPELINES = {"gpipe", "1f1b", "interleaved", "1f1b-fsdp2"}
 
 

@@ -6,9 +6,10 @@ from trainer_validation.checkpoint_soak import soak
 
 @pytest.mark.distributed
 @pytest.mark.timeout(240)
-def test_twenty_kills_while_saving_leave_a_valid_newest_checkpoint_each_time(
-    tmp_path: Path,
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.release)])
+def test_kills_while_saving_leave_a_valid_newest_checkpoint_each_time(
+    tmp_path: Path, kills: int
 ) -> None:
-    result = soak(tmp_path, kills=20, seed=1)
+    result = soak(tmp_path, kills=kills, seed=1)
     assert result.wrong == ()
     assert result.during_save > 0

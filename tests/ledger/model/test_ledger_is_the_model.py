@@ -17,7 +17,7 @@ from .truth import History, Message
 SETTINGS = Settings()
 LATER_SECONDS = 60 * 86_400.0
 """After the longest wait of all."""
-_QUICK = range(6)
+_QUICK = range(3)
 _MANY = range(100, 2100)
 
 

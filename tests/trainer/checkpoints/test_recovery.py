@@ -64,7 +64,9 @@ def uninterrupted(module_memory: Path) -> dict[str, torch.Tensor]:
     return final_state(folder / "saved")
 
 
-@pytest.mark.parametrize("launcher", ["lockstep train", "torchrun"])
+@pytest.mark.parametrize(
+    "launcher", ["lockstep train", pytest.param("torchrun", marks=pytest.mark.release)]
+)
 def test_a_job_with_a_killed_rank_starts_again_and_ends_with_the_same_bits(
     memory: Path, uninterrupted: dict[str, torch.Tensor], launcher: str
 ) -> None:
@@ -84,7 +86,9 @@ def test_a_job_with_a_killed_rank_starts_again_and_ends_with_the_same_bits(
     assert_same(final_state(memory / "saved"), uninterrupted)
 
 
-@pytest.mark.parametrize("fault", ["preempt", "preempt-job"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("preempt", marks=pytest.mark.release), "preempt-job"]
+)
 def test_a_preempted_job_saves_leaves_and_resumes_to_the_same_bits(
     memory: Path, uninterrupted: dict[str, torch.Tensor], fault: str
 ) -> None:

@@ -15,7 +15,7 @@ from .conftest import eventually
 from .test_kubernetes_lab import GPUS, OWN, items, nodes_with_agents, values_of
 from .test_kubernetes_objects import LAB, write
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "pods.md"
 _KINDS = (
     "configmaps,secrets,serviceaccounts,roles,rolebindings,services,persistentvolumeclaims,"
     "daemonsets,deployments,jobs,certificates.cert-manager.io,issuers.cert-manager.io,"
@@ -104,10 +104,10 @@ def test_a_variant_with_kinds_of_others_goes_in_by_every_way_and_leaves_nothing(
 
 
 @pytest.mark.cluster
-def test_three_commands_of_the_readme_lead_from_nothing_to_a_watched_job(
+def test_three_commands_of_the_guide_lead_from_nothing_to_a_watched_job(
     kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
-    counted = re.findall(r"^(\w.+?) +# (\d) of 3", README.read_text(), re.MULTILINE)
+    counted = re.findall(r"^(\w.+?) +# (\d) of 3", GUIDE.read_text(), re.MULTILINE)
     assert [number for _, number in counted] == ["1", "2", "3"]
     settings, site = tmp_path / "settings.yaml", tmp_path / "site"
     settings.write_text("cluster: east\n")

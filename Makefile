@@ -91,7 +91,7 @@ test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process test
 	$(call PYTEST,timing and not release)
 
 test-quick: $(READY) ## Run the tests that need no server and one process
-	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release and not promtool and not timing and not cluster"
 
 test-release: $(READY) $(SERVERS) ## Run what takes an hour or two: large matrices, all intervals, thousands of histories; before a release
 	$(call PYTEST,release and not timing,$(PARALLEL))

@@ -1,4 +1,4 @@
-"""Who may scrape: TLS and client certificates, tokens, users and their passwords."""
+"""Access to a scrape: TLS and client certificates, tokens, users and their passwords."""
 
 import base64
 import binascii

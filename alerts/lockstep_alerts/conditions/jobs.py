@@ -145,7 +145,7 @@ class StageSlowed(Condition):
 
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _STEPS, _LONG_STEPS = 20, 1.5
-_BEFORE_TIMEOUT_SECONDS = 390  # collectives give up after ten minutes; people need the rest
+_LONGEST_SILENCE_SECONDS = 390  # collectives give up after ten minutes; people need the rest
 _STEP_REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
 _ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
@@ -184,7 +184,7 @@ unless {select_jobs_without_pages()}"""
         """
         # The mean step of a job that stands is in no window any more.
         mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_STEP_REMEMBERED}])"
-        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_BEFORE_TIMEOUT_SECONDS})"
+        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_LONGEST_SILENCE_SECONDS})"
         standing = select(recorded.STANDING)
         return (
             f"{standing} > {JOB_JOIN} ({least})\n"

@@ -1,4 +1,4 @@
-"""What is kept of an object that owns pods: a Job, its operator's object, or a part of one."""
+"""Objects that own pods: a Job, its operator's object, or a part of one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

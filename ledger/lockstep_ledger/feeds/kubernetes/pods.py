@@ -1,4 +1,4 @@
-"""What is kept of a pod: whose it is, its accelerators, when its containers ran, how they ended."""
+"""Pods: whose each is, its accelerators, when its containers ran, how these ended."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal

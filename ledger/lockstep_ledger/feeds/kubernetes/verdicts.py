@@ -1,4 +1,4 @@
-"""Whose fault an end was: pods' statuses and conditions in the words of the outcome table."""
+"""The party at fault for an end: pods' statuses and conditions by the outcome table."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -162,10 +162,19 @@ class KnownJob(msgspec.Struct):
 
 
 class FeedState(msgspec.Struct):
-    """Until when a feed has asked, and the jobs that are open or ended lately."""
+    """Until when a feed has asked, and the jobs that are open or ended lately.
+
+    Attributes:
+        until: time of the last poll.
+        jobs: by id, as accounting has them.
+        queued: when squeue last listed a job that accounting did not know yet, by id. slurmctld
+            tells accounting of a waiting job seconds later, and one that is cancelled before it
+            is eligible lies in no period.
+    """
 
     until: float
     jobs: dict[str, KnownJob] = {}
+    queued: dict[str, float] = {}
     version: Literal[1] = 1
 
 
@@ -231,11 +240,18 @@ class SlurmFeed:
         open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
         # Jobs that are held or depend on others are in the queue and in no period.
         waiting_ids = _ask("squeue", "--noheader", "--states=PENDING", "--format=%A")
-        other_ids = sorted(open_ids.union(waiting_ids) - found.keys())
+        queued = self._state.queued | dict.fromkeys(waiting_ids, now_seconds)
+        other_ids = sorted(open_ids.union(queued) - found.keys())
         for first in range(0, len(other_ids), _IDS_AT_ONCE):
             some = ",".join(other_ids[first : first + _IDS_AT_ONCE])
             found |= {job.job_id: job for job in ask_sacct(("--jobs", some), self.warn)}
         self._note_missing(open_ids - found.keys())
+        answered = found.keys() | {name.partition("_")[0] for name in found}
+        self._state.queued = {
+            name: seen
+            for name, seen in queued.items()
+            if name not in answered and seen > now_seconds - _FIRST_SECONDS
+        }
         self.num_rows = len(found)
         for job in found.values():
             if self._selection.takes(job) or job.job_id in self._state.jobs:

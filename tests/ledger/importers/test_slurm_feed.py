@@ -99,6 +99,14 @@ def test_a_job_that_was_heard_running_is_asked_for_by_its_id_after_days(slurm: S
     assert poll(slurm.feed(), NOW + 10 * 86_400) == []
 
 
+def test_a_waiting_job_that_accounting_learns_of_late_is_asked_for_by_its_id(slurm: Slurm) -> None:
+    (slurm.folder / "squeue").write_text("#!/bin/sh\necho 7\n")
+    assert poll(slurm.feed()) == []
+    (slurm.folder / "squeue").write_text("#!/bin/sh\n")
+    slurm.write("ids", row("7", "CANCELLED", NOW + 3, start="Unknown", node="None assigned"))
+    assert kinds(poll(slurm.feed(), NOW + 5)) == [("7", "job_submitted"), ("7", "job_finished")]
+
+
 def test_a_job_that_accounting_has_lost_is_named_once_and_not_ended(slurm: Slurm) -> None:
     slurm.write("period", row("7", "RUNNING"))
     feed = slurm.feed()

@@ -21,9 +21,8 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.answers import ask
-from lockstep_dashboards.snapshot.command import POINTS
+from lockstep_dashboards.snapshot.command import POINTS, take_screenshot
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
-from lockstep_dashboards.snapshot.screenshot import take_screenshot
 from lockstep_prometheus.client import Prometheus
 
 from . import list_series

@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep_records.page.layout import IDENTITY, PERIODIC, PERIODIC_OFFSETS, SLOT, SLOT_OFFSETS
-from lockstep_records.page.section import Section
+from lockstep_records.page.layout import (
+    IDENTITY,
+    PERIODIC,
+    PERIODIC_OFFSETS,
+    SLOT,
+    SLOT_OFFSETS,
+    Section,
+)
 
 from . import victim
 

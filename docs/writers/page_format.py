@@ -19,9 +19,9 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
     VERSION,
+    Section,
     page_bytes,
 )
-from lockstep_records.page.section import Section
 
 _HEAD = f"""# The rank page, format version {VERSION}
 

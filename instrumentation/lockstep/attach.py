@@ -26,8 +26,7 @@ from lockstep.process_exit import record_last_error, wait_for_gloo
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.files.jobs import find_root, page_path
-from lockstep_records.page.new_file import rows_for
-from lockstep_records.page.writer import NoPageError, PageWriter
+from lockstep_records.page.writer import NoPageError, PageWriter, rows_for
 
 if TYPE_CHECKING:
     import torch

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_records.page.section import Section
+from lockstep_records.page.layout import Section
 
 Matrix = NDArray[np.float64]
 """Figures, mostly seconds [ranks, steps]; NaN where a figure is unknown."""

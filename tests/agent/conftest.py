@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_agent.health.expected import ExpectedPort
+from lockstep_agent.health.signs import ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_records.files.jobs import CANDIDATE_ROOTS

@@ -7,8 +7,7 @@ from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.files.jobs import page_path
-from lockstep_records.page.layout import IDENTITY, PERIODIC, PHASES, SLOT, SLOT_OFFSETS
-from lockstep_records.page.section import Section
+from lockstep_records.page.layout import IDENTITY, PERIODIC, PHASES, SLOT, SLOT_OFFSETS, Section
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 STEP_SECONDS = {"data": 0.125, "forward": 0.25, "backward": 0.5, "sync": 0.0625, "optimizer": 0.25}

@@ -23,7 +23,7 @@ MAY_OPEN = {
     "records/lockstep_records/files/jobs": "the folder of jobs itself, without links",
     "records/lockstep_records/file_access/foreign_files": "this is the way",
     "records/lockstep_records/file_access/own_files": "this is the way to write",
-    "records/lockstep_records/page/new_file": "a new page, exclusively, by its folder's descriptor",
+    "records/lockstep_records/page/writer": "a new page, exclusively, by its folder's descriptor",
     "records/lockstep_records/page/liveness": PROC,
     "outcomes/lockstep_outcomes/progress/hangs": PROC,
     "records/lockstep_records/file_access/atomic_file": "checkpoints, states and reports",
@@ -38,7 +38,7 @@ MAY_OPEN = {
     "instrumentation/lockstep/commands/training_script": "the script " + USERS,
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,
-    "instrumentation/lockstep/identity/pods": "what the kubelet wrote into the pod, bounded",
+    "instrumentation/lockstep/identity/scheduler": "what the kubelet wrote into the pod, bounded",
     "instrumentation/lockstep/identity/requeues": PROC,
     "instrumentation/lockstep/launch/description": PROC,
     "instrumentation/lockstep/monitor/loop_threads": PROC,
@@ -55,8 +55,7 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/pci_tree": PROC,
     "agent/lockstep_agent/sources/process_job": PROC,
     "agent/lockstep_agent/sources/rdma": PROC,
-    "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
-    "agent/lockstep_agent/web/access_control": "certificates " + USERS,
+    "agent/lockstep_agent/web/access_control": "the web server's file and certificates " + USERS,
 }
 
 

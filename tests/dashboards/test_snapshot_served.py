@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.snapshot.live import LiveBoards
-from lockstep_dashboards.snapshot.server import BoardServer
+from lockstep_dashboards.snapshot.server import BoardServer, LiveBoards
 
 from .board_answers import board_of, panel
 from .fake_prometheus import FakePrometheus

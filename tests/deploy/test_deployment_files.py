@@ -16,7 +16,7 @@ import yaml
 from writers.spec_files import render_scrapes
 
 from lockstep_agent.command import agent
-from lockstep_agent.web.responses import OPEN_TO_ALL as AGENT_PAGES
+from lockstep_agent.web.server import OPEN_TO_ALL as AGENT_PAGES
 from lockstep_catalogue.limits import DECLARED
 from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
 from lockstep_ledger.commands.serve import serve

@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES, jobs, state_of
-from lockstep_outcomes.slurm_tables import rows
+from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES, jobs, rows, state_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/slurm-gcm"
 

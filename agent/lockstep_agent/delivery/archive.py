@@ -5,21 +5,246 @@ because the end of the agent closes its stdin. It writes URL/jobs/JOB_ID/ATTEMPT
 the layout of the node, so that ``lockstep report`` reads a job there like one on the node.
 """
 
+import hashlib
 import json
 import logging
 import os
+import re
 import select
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.delivery.copier import Copier
 from lockstep_catalogue import agent
+from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
+from lockstep_records.file_access import foreign_files
+from lockstep_records.files import jobs as job_files
+from lockstep_records.files.job_status import note_archive
 from lockstep_records.files.jobs import Roots
+from lockstep_records.page.reader import PageError, read_page
+
+MAX_FILE_BYTES = 256 << 20
+"""The largest page has 134 MB."""
+MAX_JOB_BYTES, MAX_JOB_FILES = 16 << 30, 1 << 14
+MAX_ROUND_BYTES = 1 << 30
+"""Most that is read of one user's files between two pauses; the rest comes after the pause."""
+_COPIED = re.compile(r"rank-[0-9]{5,}\.(page|stderr|error\.json)")
+_RUNNING_PAGE_SECONDS = 300.0
+_ERROR_SECONDS = 60.0
+_EVENTS_COST = 16  # reading a byte of events takes as long as hashing sixteen
+# protocols under which a reader sees a file while it is being written
+_SHOWS_PARTIAL_FILES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
+_MAX_PIPED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The last copy of a file.
+
+    Attributes:
+        size_bytes: of its content.
+        due_seconds: when the file is read again, by the monotonic clock.
+        is_final: whether nothing more is written into the file.
+    """
+
+    digest: bytes
+    size_bytes: int
+    due_seconds: float
+    is_final: bool
+
+
+class _LateError(OSError):
+    """A file whose user has had the share of this round."""
+
+
+class Copier:
+    """Copies what changed: ended pages and events at once, pages of running ranks every 5 minutes.
+
+    Args:
+        root: folder that holds ``jobs/``, or several.
+        files: an fsspec file system.
+        target: path in it.
+        clock: monotonic, in seconds.
+        report: called with the counts after each file that was copied.
+
+    Attributes:
+        counts: files by outcome, ``copied`` or ``failed``.
+    """
+
+    def __init__(
+        self,
+        root: job_files.Roots,
+        files: Any,
+        target: str,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[dict[str, int]], None] = lambda _: None,
+    ) -> None:
+        self._report = report
+        self._root, self._files, self._target = root, files, target.rstrip("/")
+        self._clock = clock
+        self._copies: dict[Path, dict[Path, _Copy]] = {}
+        self._owners: dict[Path, int] = {}
+        self._error_seconds: dict[Path, float] = {}
+        self._round_bytes: dict[int, int] = {}
+        self.counts = {"copied": 0, "failed": 0}
+
+    def copy(self) -> None:
+        """Copies what is due, once over all jobs; a file that fails is tried again next time."""
+        archived = []
+        jobs = job_files.list_jobs(self._root)
+        self._copies = {job: self._copies[job] for job in jobs if job in self._copies}
+        self._owners = {job: self._owners[job] for job in jobs if job in self._owners}
+        self._error_seconds = {
+            job: self._error_seconds[job]
+            for job in (*jobs, *job_files.plain_roots(self._root))
+            if job in self._error_seconds
+        }
+        self._round_bytes = defaultdict(int)
+        for job in jobs:
+            try:
+                if self._copy_job(job, foreign_files.owner_of(job)):
+                    archived.append(job)
+            except OSError as error:  # it is being removed, or was replaced by a link
+                self._print_error(job, str(error))
+        # Launchers remove no job that is not in the archive yet.
+        for root in job_files.plain_roots(self._root):
+            try:
+                note_archive(root, [job.name for job in archived if job.parents[1] == root])
+            except OSError as error:
+                reason = f"{error}; ended jobs may go before they are archived"
+                self._print_error(root, reason)
+
+    def _copy_job(self, job: Path, owner: int) -> bool:
+        """Copies the files of a job that are due; whether the job is over and in the archive."""
+        self._pin_owner(job, owner)
+        # Asked before: what ends in between is copied once more, and is complete the next time.
+        is_over = self._is_over(job, owner)
+        before = self._copies.get(job, {})
+        copies = self._copies[job] = {}
+        is_complete, job_bytes = True, 0
+        for path in islice(_list_files(job), MAX_JOB_FILES):
+            last = before.get(path)
+            try:
+                is_due = last is None or not (last.is_final or self._clock() < last.due_seconds)
+                if is_due:
+                    last = self._copy(job, path, last, MAX_JOB_BYTES - job_bytes, is_over=is_over)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                # What is refused stays refused: the job is complete without it.
+                is_complete = is_complete and isinstance(error, foreign_files.ForeignFileError)
+                self.counts["failed"] += 1
+                self._print_error(job, f"user {owner}: {error}")
+            if last is not None:
+                copies[path] = last
+                job_bytes += last.size_bytes
+        return is_over and is_complete
+
+    def _pin_owner(self, job: Path, owner: int) -> None:
+        """Reserves a job's id in the archive for its first owner, for ever.
+
+        Raises:
+            ForeignFileError: another user's job of this id is in the archive.
+        """
+        if job not in self._owners:
+            path = f"{self._target}/owners/{job.name}"
+            try:
+                self._owners[job] = int(self._files.cat_file(path))
+            except FileNotFoundError:
+                self._put(path, iter([str(owner).encode()]), 0)
+                self._owners[job] = owner
+        if self._owners[job] != owner:
+            reason = f"the archive has a job of this id of user {self._owners[job]}"
+            raise foreign_files.ForeignFileError(job, f"{reason}, not {owner}; it is not copied")
+
+    def _copy(
+        self, job: Path, path: Path, last: _Copy | None, job_bytes: int, *, is_over: bool
+    ) -> _Copy:
+        owner, is_page = self._owners[job], path.suffix == ".page"
+        # Asked before the page is read: one that ends in between is copied once more.
+        is_final = is_page and _has_ended(path)
+        with foreign_files.open_foreign(path, owner=owner) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size > min(MAX_FILE_BYTES, job_bytes):
+                reason = f"it has {size} bytes, of at most {MAX_FILE_BYTES} a file"
+                raise foreign_files.ForeignFileError(path, f"{reason} and {MAX_JOB_BYTES} a job")
+            self._take_share(owner, size)
+            # A CRC would not do: it cannot tell apart data that ends with its own CRC.
+            digest = hashlib.blake2b()
+            for chunk in foreign_files.read_chunks(descriptor, size):
+                digest.update(chunk)
+            if last is None or digest.digest() != last.digest:
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                target = f"{self._target}/jobs/{path.relative_to(job.parent).as_posix()}"
+                self._put(target, foreign_files.read_chunks(descriptor, size), size)
+                self.counts["copied"] += 1
+                self._report(self.counts)
+        wait_seconds = _RUNNING_PAGE_SECONDS if is_page and not is_over else 0.0
+        return _Copy(digest.digest(), size, self._clock() + wait_seconds, is_final)
+
+    def _take_share(self, owner: int, size: int) -> None:
+        if self._round_bytes[owner] + size > MAX_ROUND_BYTES:
+            raise _LateError(f"more than {MAX_ROUND_BYTES} bytes at a time; the rest follows")
+        self._round_bytes[owner] += size
+
+    def _put(self, target: str, chunks: Iterator[bytes], size: int) -> None:
+        """Writes a file so that no reader meets a part of it.
+
+        Object stores show a file when it is complete; elsewhere, and where it is large, it is
+        written under another name and moved.
+        """
+        folder, _, name = target.rpartition("/")
+        self._files.makedirs(folder, exist_ok=True)
+        protocol = self._files.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        if not _SHOWS_PARTIAL_FILES & names and size <= _MAX_PIPED_BYTES:
+            self._files.pipe_file(target, b"".join(chunks))
+            return
+        temporary_path = f"{folder}/.{name}.part"
+        with self._files.open(temporary_path, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        self._files.mv(temporary_path, target)
+
+    def _is_over(self, job: Path, owner: int) -> bool:
+        """Whether the launcher has written the end of a job."""
+        try:
+            size = min(MAX_EVENTS_BYTES, (job / FILE_NAME).lstat().st_size)
+            self._take_share(owner, _EVENTS_COST * size)
+        except OSError:
+            return False  # no file yet, or this round has no time left
+        return is_finished(read_events(job))
+
+    def _print_error(self, subject: Path, text: str) -> None:
+        now = self._clock()
+        if now - self._error_seconds.get(subject, -_ERROR_SECONDS) >= _ERROR_SECONDS:
+            self._error_seconds[subject] = now
+            print(f"lockstep archive: {subject.name}: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the child's log
+
+
+def _list_files(job: Path) -> Iterator[Path]:
+    """Paths of the events, pages and last outputs of a job; the events may be absent."""
+    yield job / FILE_NAME
+    for attempt in job_files.list_attempts(job):
+        names = foreign_files.scan_foreign(attempt, _COPIED, job_files.MAX_ENTRIES)
+        yield from (attempt / name for name in nsmallest(MAX_JOB_FILES, names))
+
+
+def _has_ended(path: Path) -> bool:
+    try:
+        return read_page(path).phase in ENDED_PHASES
+    except PageError:
+        return False
+
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from lockstep_agent.collector import AnyReading, Part, Reading, Tier
-from lockstep_agent.health.expected import Expectations
 from lockstep_agent.health.signs import (
+    Expectations,
     Facts,
     Labels,
     Limits,

@@ -1,10 +1,10 @@
 """Signs of faults on GPUs, ports and the node, found in the readings of one moment."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.health.expected import ExpectedPort
 from lockstep_catalogue import Metric, agent, fabric, gpu
 from lockstep_catalogue.incidents import (
     DEGRADED,
@@ -13,6 +13,43 @@ from lockstep_catalogue.incidents import (
     GPU_HEALTH,
     NODE_HEALTH,
 )
+
+_GIGABIT_BYTES = 125_000_000
+_PORT = re.compile(r"(?P<device>[^\s:/]{1,64})(:(?P<rate>[0-9]{1,5}(\.[0-9]{1,3})?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPort:
+    """A port that must be up, at this rate or better where one is given.
+
+    Attributes:
+        rate: bytes a second in each direction; None for any.
+    """
+
+    device: str
+    rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expectations:
+    """What the node must have; None and empty mean what was seen since the start."""
+
+    gpus: int | None = None
+    ports: tuple[ExpectedPort, ...] = ()
+
+
+def read_port(text: str) -> ExpectedPort:
+    """The port in ``DEVICE`` or ``DEVICE:GIGABITS``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    parts = _PORT.fullmatch(text)
+    if parts is None or not text.isprintable():
+        raise ValueError(f"{text!r} is not DEVICE or DEVICE:GIGABITS, such as eth0 or mlx5_0:200")
+    rate = parts["rate"]
+    return ExpectedPort(parts["device"], float(rate) * _GIGABIT_BYTES if rate else None)
+
 
 Labels = tuple[str, ...]
 # Recovery actions of the driver that can wait until the job has ended; the others cannot.

@@ -13,10 +13,14 @@ from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, RESTORE_OUTCOME, STATE, STEP_PHASES, WRITING
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns
-from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, STEP_BUCKETS
 from lockstep_records.page.reader import Page
-from lockstep_records.page.replicas import Fingerprint, compare_replicas, fingerprints_of
+from lockstep_records.page.replicas import (
+    Fingerprint,
+    compare_replicas,
+    counts_data,
+    fingerprints_of,
+)
 
 Labels = tuple[str, ...]
 _Combine = Callable[[list[int]], int]

@@ -5,8 +5,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from lockstep_records.page.layout import HEARTBEAT_OFFSET, IDENTITY, PERIODIC, SLOT
-from lockstep_records.page.section import Section
+from lockstep_records.page.layout import HEARTBEAT_OFFSET, IDENTITY, PERIODIC, SLOT, Section
 from tenants.table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
 
 _NAN = struct.pack("<d", float("nan"))

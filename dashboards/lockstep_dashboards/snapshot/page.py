@@ -17,8 +17,7 @@ from lockstep_catalogue.palette import GREY
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
-from lockstep_dashboards.snapshot.colors import css_color
-from lockstep_dashboards.snapshot.views import draw
+from lockstep_dashboards.snapshot.views import css_color, draw
 from lockstep_records.text.durations import format_time
 
 THEMES = ("light", "dark", "auto")

@@ -1,12 +1,205 @@
 """Prints the lines that instrument a training script, and what cannot be seen in it."""
 
+import ast
 import difflib
+import re
 from pathlib import Path
 
 import click
 
-from lockstep.commands.proposed_lines import ProposedLines
-from lockstep.commands.training_script import TrainingScript
+from lockstep.commands.training_script import TrainingLoop, TrainingScript, last_name
+
+_BATCH = re.compile(r"(get|next|fetch|load|sample|draw|make)_?\w*batch|(get|next|fetch)_?data$")
+_SAVE = re.compile(r"(pickle|joblib)\.dump|numpy\.savez?|.*\bsave_?(checkpoint|ckpt|model|weights)")
+_SPAWNS = re.compile(r"multiprocessing\.(spawn|Process)|TorchTrainer$")
+_SCHEDULE = re.compile(r"torch\.distributed\.pipelining\b.*\.Schedule\w+$")
+_TRAINER_LINES = {
+    "transformers": "{0}.add_callback(LockstepCallback({0}))",
+    "lightning": "{0}.callbacks.append(LockstepCallback())",
+}
+# Libraries with a loop of their own, and what sees it.
+_LIBRARIES = {
+    "pytorch_lightning": "import lightning.pytorch, for which lockstep.integrations.lightning is",
+    "torchtitan": "docs/examples/torchtitan_metrics.py attaches where it counts its metrics",
+    "megatron": "docs/examples/megatron_timers.py attaches to its timers",
+}
+
+
+class ProposedLines:
+    """What to add to a script.
+
+    Attributes:
+        notes: what cannot be seen in the script, or needs no line; a sentence each.
+
+    Raises:
+        ValueError: nothing can be added; the text says where it can.
+    """
+
+    def __init__(self, script: TrainingScript) -> None:
+        self._script, self.notes = script, list[str]()
+        self._added: list[tuple[int, int, str]] = []
+        self._inserted: list[tuple[int, int, str]] = []
+        self._wrapped: list[range] = []
+        self._called = {script.origin(call) for call in script.calls}
+        self._packages = {name.partition(".")[0] for name in script.imports.values()}
+        if "lockstep.attach" in self._called:
+            self.notes.append("the script attaches already; nothing is to be added")
+            return
+        for statement, name, value in script.assignments:
+            package, _, kind = script.origin(value).replace("trl", "transformers").partition(".")
+            if (
+                package in _TRAINER_LINES
+                and kind.endswith("Trainer")
+                and isinstance(value, ast.Call)
+            ):
+                self._import(f"from lockstep.integrations.{package} import LockstepCallback")
+                self._add(_TRAINER_LINES[package].format(name), statement)
+                self.notes.append(f"the loop is inside {package}: its callback sees the steps")
+                return
+        self._edit_loop()
+
+    def _edit_loop(self) -> None:
+        script = self._script
+        try:
+            loop = TrainingLoop(script)
+        except ValueError as error:
+            raise ValueError(f"{error}; {self._remedy()}") from error
+        models, optimizers = map(_write_list, (loop.models, loop.optimizers))
+        built = {script.origin(value): name for _, name, value in script.assignments}
+        if accelerator := built.get("accelerate.Accelerator"):
+            self._import("from lockstep.integrations.accelerate import watched")
+            self._wrap(loop.loops[-1], f"with watched({accelerator}, {models}, {optimizers}):")
+            return
+        self._import("import lockstep")
+        schedules = [f"schedule={name}" for kind, name in built.items() if _SCHEDULE.match(kind)]
+        given = [models, optimizers][: 2 if loop.optimizers else 1]
+        monitor = self._attach(loop, [*given, *schedules])
+        loss = f"loss={loss}" if (loss := loop.loss()) else ""
+        self._add(loop.step_condition() + f"{monitor}.step({loss})", loop.end)
+        evaluations = [*loop.evaluations()]
+        self._mark_data(loop, monitor, evaluations)
+        for statement in evaluations:
+            self._wrap(statement, f'with {monitor}.phase("eval"):')
+        for call in loop.calls_inside():
+            if _SAVE.match(script.origin(call)) and call in script.callers[None]:
+                self._wrap(script.statement(call), f"with {monitor}.checkpoint():")
+        self._add(f"{monitor}.close()", loop.loops[-1])
+        self.notes += [f"line {n} steps in a loop of its own, in no step" for n in loop.other_lines]
+        if not loop.models:
+            self.notes.append("which model the loop trains is not seen; give it to attach first")
+        if self._called & {"torch.save", "torch.distributed.checkpoint.save"}:
+            self.notes.append("checkpoints by torch.save, safetensors and DCP need no line")
+        spawns = any(map(_SPAWNS.search, self._called))
+        launcher = f"by lockstep run --nproc-per-node N {script.path}"
+        self.notes.append(f"start it {'as before' if spawns else launcher}")
+
+    def _remedy(self) -> str:
+        """Where the loop may be that the script does not have."""
+        for package in self._packages & {*_LIBRARIES}:
+            return f"it is inside {package}: {_LIBRARIES[package]}"
+        files = [self._script.path.with_name(f"{package}.py") for package in self._packages]
+        near = ", ".join(sorted(file.name for file in files if file.is_file()))
+        return f"give the file with the loop{f': {near} is imported' if near else ''}"
+
+    def _attach(self, loop: TrainingLoop, given: list[str]) -> str:
+        """Adds the line that creates the monitor; returns its name in the loop."""
+        script, home = self._script, self._script.scope(loop.setup)
+        words = {n.id for n in script.parents if isinstance(n, ast.Name)} | {*script.imports}
+        monitor = "lockstep_monitor" if "monitor" in words else "monitor"
+        if any(script.scope(call) is not home for call in loop.calls):
+            if {*map(script.class_around, loop.calls)} == {script.class_around(loop.setup)} != {""}:
+                monitor = f"self.{monitor}"
+            elif home is not script.tree:
+                self._add(f"global {monitor}", loop.setup)
+        kinds = {name.rpartition(".")[2] for name in self._called}
+        if "fully_shard" in kinds and not kinds & {"parallelize_module", "PipelineStage"}:
+            given.append('mesh={"fsdp": torch.distributed.get_rank()}')
+            self.notes.append("mesh= is right for one axis; of several it has one entry each")
+        elif kinds & {"fully_shard", "parallelize_module"}:
+            self.notes.append("attach needs mesh=, the coordinates of the rank by axis, such as tp")
+        if "init_rpc" in kinds:
+            given = []
+            self.notes.append(
+                "other processes do the work, which is not seen: put their calls into "
+                'phase("forward"), phase("backward") and phase("optimizer")'
+            )
+        self._add(f"{monitor} = lockstep.attach({', '.join(given)})", loop.setup)
+        return monitor
+
+    def _mark_data(self, loop: TrainingLoop, monitor: str, evaluations: list[ast.stmt]) -> None:
+        """Marks the wait for each batch, by the loader of the loop or the call that fetches it."""
+        script, batches = self._script, loop.loops[0]
+        loader = None if isinstance(batches, ast.While) else batches.iter
+        while isinstance(loader, ast.Call) and last_name(loader) in {"enumerate", "tqdm", "track"}:
+            loader = loader.args[0] if loader.args else None
+        if loader is not None and last_name(loader) not in {"range", "trange", "count"}:
+            self._inserted.append((loader.lineno, loader.col_offset, f"{monitor}.prepare("))
+            self._inserted.append((loader.end_lineno or 0, loader.end_col_offset or 0, ")"))
+            return
+        for call in loop.calls_inside():
+            around = [*script.ancestors(call)]
+            if (
+                batches in around
+                and _BATCH.match(last_name(call))
+                and not {*around} & {*evaluations}
+            ):
+                self._wrap(script.statement(call), f'with {monitor}.phase("data"):')
+            elif last_name(call) == "next":
+                self.notes.append(
+                    f"line {call.lineno} waits for a batch, which is seen if torch's DataLoader "
+                    f'has it; else put it into {monitor}.phase("data")'
+                )
+
+    def _import(self, line: str) -> None:
+        """Adds an import after those with which the script begins."""
+        leading: ast.stmt | None = None
+        for statement in self._script.tree.body:
+            is_docstring = leading is None and isinstance(statement, ast.Expr)
+            if not is_docstring and not isinstance(statement, ast.Import | ast.ImportFrom):
+                break
+            leading = statement
+        self._add(line, leading)
+
+    def _indent_of(self, statement: ast.stmt) -> str:
+        if getattr(self._script.parents[statement], "lineno", 0) == statement.lineno:
+            raise ValueError(
+                f"line {statement.lineno} begins a block and holds what is in it; "
+                "put each statement on a line of its own"
+            )
+        line = self._script.lines[statement.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _add(self, text: str, after: ast.stmt | None) -> None:
+        """Adds a line after a statement, in its block; at the top without a statement."""
+        indent = self._indent_of(after) if after else ""
+        self._added.append(((after and after.end_lineno) or 0, len(self._added), indent + text))
+
+    def _wrap(self, statement: ast.stmt, header: str) -> None:
+        """Puts a statement into a block, but where it is in one of these."""
+        if not any(statement.lineno in lines for lines in self._wrapped):
+            line, text = statement.lineno - 1, self._indent_of(statement) + header
+            self._added.append((line, len(self._added), text))
+            self._wrapped.append(range(line, statement.end_lineno or line))
+
+    def apply(self) -> list[str]:
+        """The lines of the script with those that are proposed."""
+        lines = [*self._script.lines]
+        for number, column, text in sorted(self._inserted, reverse=True):
+            raw = lines[number - 1].encode()  # columns count its bytes
+            lines[number - 1] = (raw[:column] + text.encode() + raw[column:]).decode()
+        texts = [n for n in self._script.parents if isinstance(n, ast.JoinedStr | ast.Constant)]
+        inside = {n for text in texts for n in range(text.lineno, text.end_lineno or 0)}
+        for i in {i for block in self._wrapped for i in block} - inside:
+            unit = "\t" if lines[i].startswith("\t") else "    "
+            lines[i] = unit + lines[i] if lines[i].strip() else lines[i]
+        for number, _, text in sorted(self._added, reverse=True):
+            lines.insert(number, text + ("\r" if lines[0].endswith("\r") else ""))
+        return lines
+
+
+def _write_list(names: list[str]) -> str:
+    """One name as it is, several as a list."""
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]" if names else "None"
 
 
 @click.command()

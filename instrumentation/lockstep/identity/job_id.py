@@ -10,10 +10,15 @@ from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 
-from lockstep.identity.pods import pod_job_of, pod_namespace_of, read_text_of
 from lockstep.identity.ranks import RankPosition, launching_pid
 from lockstep.identity.requeues import process_key, read_integer
-from lockstep.identity.scheduler import given_job_id, slurm_job_of
+from lockstep.identity.scheduler import (
+    given_job_id,
+    pod_job_of,
+    pod_namespace_of,
+    read_text_of,
+    slurm_job_of,
+)
 from lockstep_records.files.jobs import check_job_id, fit_job_id
 
 _PROC = Path("/proc")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lockstep.identity.pods import pod_alias_of
-from lockstep.identity.scheduler import alias_of, job_class_of, project_of, queue_of
+from lockstep.identity.scheduler import alias_of, job_class_of, pod_alias_of, project_of, queue_of
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _MODEL = "Model:"

@@ -23,9 +23,14 @@ from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import judge_end
 from lockstep.launch.job import Job
-from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
+from lockstep.launch.options import (
+    DESCRIPTION_OPTIONS,
+    LEDGER_OPTIONS,
+    TORCHRUN_OPTIONS,
+    job_options,
+    rendezvous_fields,
+)
 from lockstep.launch.progress import ProgressWatch
-from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of

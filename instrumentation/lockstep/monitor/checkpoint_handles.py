@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, CHECKPOINT_BUCKETS
-from lockstep_records.page.slots import Slots
-from lockstep_records.page.writer import PageWriter
+from lockstep_records.page.writer import PageWriter, Slots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_records.page.layout import PERIODIC
-from lockstep_records.page.slots import Slots
+from lockstep_records.page.writer import Slots
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DEVICE_STATISTICS = {

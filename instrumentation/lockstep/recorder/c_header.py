@@ -11,7 +11,7 @@ from lockstep.recorder.interface import LOSSES
 from lockstep.recorder.phases import CODE, FLAG, STEP_SLICE
 from lockstep.recorder.run_queue import MAX_RUN_QUEUES, RUN_QUEUE_EVERY_NS
 from lockstep_records.page import layout
-from lockstep_records.page.section import Field, Section
+from lockstep_records.page.layout import Field, Section
 
 _TYPES = {
     "Q": "uint64_t",

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from lockstep_records.files.attempts import pages_of
 from lockstep_records.files.jobs import list_attempts
-from lockstep_records.page.data_ranks import counts_data
+from lockstep_records.page.replicas import counts_data
 
 _REPORT_SECONDS = 50.0  # less than the minute between two rounds
 _NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")

@@ -26,7 +26,7 @@ from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
-from lockstep_records.delivery.spool_database import requeue
+from lockstep_records.delivery.spool import requeue
 from lockstep_records.file_access.token_files import read_token
 from lockstep_records.text.printable import printable
 

@@ -15,8 +15,7 @@ from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence
 from lockstep_outcomes.signs import status_sign
-from lockstep_outcomes.slurm import SlurmJob, ask_sacct, jobs
-from lockstep_outcomes.slurm_tables import rows
+from lockstep_outcomes.slurm import SlurmJob, ask_sacct, jobs, rows
 from lockstep_records.events.event import Event, stable_id
 from lockstep_records.events.kinds import MAX_NAME
 from lockstep_records.file_access.atomic_file import write_atomically

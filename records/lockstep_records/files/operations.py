@@ -13,10 +13,8 @@ from pathlib import Path
 
 from lockstep_catalogue.labels import KIND
 from lockstep_records.file_access.foreign_files import open_descriptor
-from lockstep_records.page.identity import has_valid_checksum
-from lockstep_records.page.layout import MESH_AXES
-from lockstep_records.page.reader import PageError, Values, unpack
-from lockstep_records.page.section import Field, Section
+from lockstep_records.page.layout import MESH_AXES, Field, Section
+from lockstep_records.page.reader import PageError, Values, has_valid_checksum, unpack
 from lockstep_records.page.writer import create_mapping
 
 SUFFIX = ".ops"

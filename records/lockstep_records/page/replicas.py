@@ -1,7 +1,9 @@
-"""Compares data-parallel replicas by the fingerprints in their pages.
+"""Ranks that hold the same: which count for a job's data, and replicas that no longer agree.
 
-Ranks that differ only in their coordinate on the dp axis hold the same parameters and, after the
-gradients are averaged, the same gradients. A rank whose memory or arithmetic is faulty diverges.
+Ranks that differ only in tp or pp see the same samples, so those at coordinate 0 of both count;
+ranks along cp hold parts of the same sequences, and each counts its own. Ranks that differ only in
+dp hold the same parameters and, after the gradients are averaged, the same gradients: one whose
+memory or arithmetic is faulty diverges.
 """
 
 from collections import Counter, defaultdict
@@ -10,6 +12,14 @@ from dataclasses import dataclass
 
 from lockstep_records.page.layout import FINGERPRINTS
 from lockstep_records.page.reader import Page
+
+_SAME_DATA_AXES = ("pp", "tp")
+
+
+def counts_data(mesh: Mapping[str, int]) -> bool:
+    """Whether a rank with these coordinates, by axis, counts for the job's samples and tokens."""
+    return all(mesh.get(axis, 0) == 0 for axis in _SAME_DATA_AXES)
+
 
 Fingerprint = tuple[int, int]
 

@@ -1,19 +1,24 @@
-"""Writes a rank page: a few microseconds a step, no system call, nothing that can block.
+"""Creates the file of a rank page, and writes it: microseconds a step, nothing that can block.
 
-``new_file`` creates its file.
+A store into a mapped page of a full file system kills the process, and on a disk it can block for
+minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
 """
 
+import grp
+import mmap
 import os
 import struct
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.file_access.foreign_files import RANK_PREFIX, ForeignFileError
+from lockstep_records.file_access.own_files import create_attempt_folder, open_own_folder
 from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
@@ -33,13 +38,177 @@ from lockstep_records.page.layout import (
     SLOT_OFFSETS,
     STEP_BUCKETS,
     VERSION,
+    Section,
     page_bytes,
 )
 from lockstep_records.page.lock import PageLock
-from lockstep_records.page.new_file import NoPageError, create_file, create_mapping
-from lockstep_records.page.slots import Slots
 
-__all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping"]
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+_RANKS_OF_A_NODE, _SHARE, _MIN_ROWS = 8, 4, 1024
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NoPageError(RuntimeError):
+    """A page cannot be created here; the message says why and what would help."""
+
+
+def rows_for(root: Path, environment: Mapping[str, str]) -> int:
+    """Rows of a page that leave three quarters of a small tmpfs to others.
+
+    A pod's /dev/shm has 64 MiB, an emptyDir what its limit says: eight pages of full size fill it.
+
+    Args:
+        root: folder of all jobs; it may be created later.
+        environment: with the number of ranks on this node, where the launcher says it.
+    """
+    folder = next(each for each in (root.absolute(), *root.absolute().parents) if each.exists())
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return DEFAULT_ROWS
+    size = environment.get("LOCAL_WORLD_SIZE", "")
+    num_ranks = int(size) if size.isdecimal() and int(size) else _RANKS_OF_A_NODE
+    share_bytes = status.f_bavail * status.f_frsize // (_SHARE * num_ranks)
+    rows = 1 << max(share_bytes // ROW.size, 1).bit_length() - 1
+    return min(max(rows, _MIN_ROWS), DEFAULT_ROWS)
+
+
+def create_mapping(path: Path, size: int) -> mmap.mmap:
+    """Creates a file with all its space allocated; raises as ``create_file``."""
+    mapping, descriptor = create_file(path, size)
+    os.close(descriptor)
+    return mapping
+
+
+def create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
+    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
+
+    Raises:
+        NoPageError: that is impossible here; no file is left behind.
+    """
+    try:
+        kind = file_system_of(path.parent)
+        if kind not in _MEMORY_FILE_SYSTEMS:
+            raise NoPageError(
+                f"folder {path.parent} is on {kind or 'an unknown file system'}, where a store "
+                "can block the step; set LOCKSTEP_DIR to a folder on a tmpfs such as /dev/shm"
+            )
+        create_attempt_folder(path.parent)
+        with open_own_folder(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
+            return _create_in(folder, path, size)
+    except ForeignFileError as error:
+        raise NoPageError(
+            f"page {path} cannot be made: {error}; give the job another id"
+        ) from error
+    except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():
+            raise NoPageError(
+                f"page {path} is there already (File exists): a rank of this job id runs, or this "
+                "process has attached before; give the job another id"
+            ) from error
+        raise NoPageError(
+            f"page {path} cannot be made ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+
+
+def _create_in(folder: int, path: Path, size: int) -> tuple[mmap.mmap, int]:
+    descriptor = os.open(path.name, _FLAGS, 0o640, dir_fd=folder)
+    try:
+        # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
+        os.posix_fallocate(descriptor, 0, size)
+        _share_with_group(folder, path.name)
+        return mmap.mmap(descriptor, size), descriptor
+    except OSError as error:
+        os.close(descriptor)
+        os.unlink(path.name, dir_fd=folder)
+        raise NoPageError(
+            f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
+            "free some or set LOCKSTEP_DIR to another tmpfs"
+        ) from error
+
+
+def _share_with_group(folder: int, name: str) -> None:
+    """Gives folder and page to the group lockstep where there is one, so that the agent reads."""
+    try:
+        group = grp.getgrnam("lockstep").gr_gid
+        for entry in (".", name):
+            os.chown(entry, -1, group, dir_fd=folder, follow_symlinks=False)
+    except (LookupError, PermissionError):
+        return
+
+
+def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+    """Type of the file system that holds a folder, such as ``tmpfs``; empty when unknown."""
+    target, best, kind = str(folder.resolve()), "", ""
+    for line in mountinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        head, _, tail = line.partition(" - ")
+        mount = head.split()[4].replace("\\040", " ")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        # Of several mounts on one path the last one is on top.
+        if inside and len(mount) >= len(best):
+            best, kind = mount, tail.split()[0]
+    return kind
+
+
+class Slots:
+    """The writing side of a section that is replaced in one store, in the older of two slots.
+
+    Attributes:
+        words: its eight-byte words as unsigned integers; ``section.word(name)`` is an index.
+        signed: the same words as signed integers.
+        floats: the same words as doubles.
+    """
+
+    def __init__(self, file: mmap.mmap, section: Section, offsets: tuple[int, int]) -> None:
+        self._file, self._section = file, section
+        self._slices = tuple(slice(at, at + section.size) for at in offsets)
+        self._data = bytearray(section.size)
+        self._body = memoryview(self._data)[: section.offsets["checksum"]]
+        self.words = memoryview(self._data).cast("Q")
+        self.signed = memoryview(self._data).cast("q")
+        self.floats = memoryview(self._data).cast("d")
+        self._checksum = section.word("checksum")
+        self._written = section.word("written_ns")
+        self._present = section.word("present")
+        assert section.word("sequence") == 0
+
+    def commit(self, now_ns: int) -> None:
+        """Writes the state into the older slot; ``now_ns`` is monotonic."""
+        words = self.words
+        sequence = words[0] + 1
+        words[0] = sequence
+        words[self._written] = now_ns
+        words[self._checksum] = crc32(self._body)
+        # The other slot keeps the state before, whenever this copy is interrupted.
+        self._file[self._slices[sequence & 1]] = self._data
+
+    def know(self, name: str, value: float) -> None:
+        """Sets an optional field: a double or a signed integer, as the field is."""
+        word = self._section.word(name)
+        if self._section.codes[name] == "d":
+            self.floats[word] = value
+        else:
+            self.signed[word] = int(value)
+        self.words[self._present] |= self._section.presence[name]
+
+    def count(self, name: str, item: str = "", number: int = 1) -> None:
+        """Adds to an integer, or to the one of an array that counts an item."""
+        self.words[self._word_of(name, item)] += number
+
+    def add(self, name: str, seconds: float, item: str = "") -> None:
+        """Adds to a double, or to the one of an array that belongs to an item."""
+        self.floats[self._word_of(name, item)] += seconds
+
+    def _word_of(self, name: str, item: str) -> int:
+        return self._section.word(name) + (self._section.items[name].index(item) if item else 0)
+
+    def release(self) -> None:
+        """Releases the memory that the views hold."""
+        for view in (self._body, self.words, self.signed, self.floats):
+            view.release()
+
+
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.offsets["checksum"]
 _NO_PHASES = (0.0,) * len(STEP_PHASES)

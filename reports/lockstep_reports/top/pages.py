@@ -14,9 +14,9 @@ from lockstep_outcomes.progress.hang_events import record_of, standstill_words
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, is_stopped, switched_timeouts
 from lockstep_records.files.job_status import read_status
 from lockstep_records.files.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
-from lockstep_records.page.data_ranks import counts_data
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
+from lockstep_records.page.replicas import counts_data
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.page_columns import ROW_DTYPE, phase_column

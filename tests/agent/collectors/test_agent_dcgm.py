@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.collectors.gpu.dcgm_exporter import DcgmExporter, is_blank
+from lockstep_agent.collectors.gpu.dcgm_exporter import DcgmExporter, is_blank, parse_samples
 from lockstep_agent.exposition.dcgm_names import TWINS, render_dcgm
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.sources.exporter_text import parse_samples
 from lockstep_catalogue import Metric, gpu
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "dcgm" / "metrics-tesla-t4.prom"

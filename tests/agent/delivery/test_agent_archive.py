@@ -5,7 +5,7 @@ from pathlib import Path
 
 import fsspec
 
-from lockstep_agent.delivery.copier import Copier
+from lockstep_agent.delivery.archive import Copier
 from lockstep_catalogue import agent
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.job_status import archived_jobs

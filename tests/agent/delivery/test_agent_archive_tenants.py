@@ -9,8 +9,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from lockstep_agent.delivery import copier as copier_module
-from lockstep_agent.delivery.copier import MAX_FILE_BYTES, Copier
+from lockstep_agent.delivery import archive as copier_module
+from lockstep_agent.delivery.archive import MAX_FILE_BYTES, Copier
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.job_status import archived_jobs
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.doctor.checkup import ADVICE
-from lockstep_agent.health.expected import Expectations, read_port
 from lockstep_agent.health.judge import Held, Judge, hold
-from lockstep_agent.health.signs import Limits, Sign
+from lockstep_agent.health.signs import Expectations, Limits, Sign, read_port
 from lockstep_agent.options import Options
 from lockstep_catalogue import Metric, agent, fabric, gpu
 from lockstep_catalogue.incidents import (

@@ -12,7 +12,7 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.jobs.ranks import Ranks
-from lockstep_agent.delivery.copier import Copier
+from lockstep_agent.delivery.archive import Copier
 from lockstep_agent.jobs.job_snapshot import MAX_PAGES
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pods import Pod, PodNames

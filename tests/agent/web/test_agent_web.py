@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens
-from lockstep_agent.web.config import read_web_config
+from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens, read_web_config
 from lockstep_agent.web.server import ConnectionLimiter, MetricsServer
 
 from ..in_process import refused_message

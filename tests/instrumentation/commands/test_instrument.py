@@ -13,8 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from lockstep.commands.instrument import instrument
-from lockstep.commands.proposed_lines import ProposedLines
+from lockstep.commands.instrument import ProposedLines, instrument
 from lockstep.commands.training_script import TrainingScript
 from lockstep_records.files.spans import read_spans, spool_path
 from lockstep_records.page.reader import Page, read_page, read_rows

@@ -12,8 +12,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 import lockstep
-from lockstep.telemetry.export import Outbox, exporter_of
-from lockstep.telemetry.job_spans import JobSpans
+from lockstep.telemetry.export import JobSpans, Outbox, exporter_of
 from lockstep_records.files.jobs import job_folder
 from lockstep_records.files.spans import read_spans, trace_of
 

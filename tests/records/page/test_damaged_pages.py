@@ -17,10 +17,10 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
     VERSION,
+    Section,
     page_bytes,
 )
 from lockstep_records.page.reader import PageError, read_page, read_rows
-from lockstep_records.page.section import Section
 
 REASONS = {"version", "truncated", "identity", "checksum", "io"}
 ROWS = 16

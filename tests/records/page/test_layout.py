@@ -20,8 +20,9 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
     VERSION,
+    Field,
+    Section,
 )
-from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 

@@ -12,8 +12,7 @@ import pytest
 from sample_pages import IDENTITY, write_step, written_page
 
 from lockstep_records.page.layout import page_bytes
-from lockstep_records.page.new_file import file_system_of, rows_for
-from lockstep_records.page.writer import NoPageError, PageWriter
+from lockstep_records.page.writer import NoPageError, PageWriter, file_system_of, rows_for
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
+.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -180,6 +180,9 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 
 bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms on nulls (SEED=n)
 	$(BIN)/python bench/reports/verdict_tables.py --seed $(or $(SEED),1)
+
+bench-rejudge: $(READY) ## Judge the recordings of the corpus anew: right, wrong, changed (HEALTHY=2000 made runs beside it; KEPT=folder of --keep)
+	PYTHONPATH=tests $(BIN)/python -u bench/reports/rejudge.py --healthy $(or $(HEALTHY),0) $(if $(KEPT),--kept $(KEPT))
 
 bench-loops: $(READY) ## Print whom a report names in seventeen public kinds of loops, with a process of them slow (BUSY=2: beside as many)
 	PYTHONPATH=bench/loops $(BIN)/python -m public_loops --busy $(or $(BUSY),0)

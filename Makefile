@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
+.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -164,19 +164,13 @@ $(PEERS): bench/overhead/peers.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(PEERS) --no-deps --requirement $<
 	@touch $@
 
-bench: bench-overhead bench-stragglers bench-reports bench-agent ## Run every bench
+bench: bench-overhead bench-stragglers bench-rejudge bench-agent ## Run every bench
 
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there)
 	$(BIN)/python bench/stragglers/stragglers.py --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
-
-# A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
-$(PEERS)-reports: bench/reports/peers.txt | $(READY)
-	@echo 'installing the tools to compare reports with into $@'
-	@$(BIN)/python -m pip install --quiet --upgrade --target $@ --no-deps --requirement $< && touch $@ \
-		|| { mkdir -p $@; touch -t 200001010000 $@; }
 
 bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms on nulls (SEED=n)
 	$(BIN)/python bench/reports/verdict_tables.py --seed $(or $(SEED),1)
@@ -186,9 +180,6 @@ bench-rejudge: $(READY) ## Judge the recordings of the corpus anew: right, wrong
 
 bench-loops: $(READY) ## Print whom a report names in seventeen public kinds of loops, with a process of them slow (BUSY=2: beside as many)
 	PYTHONPATH=bench/loops $(BIN)/python -m public_loops --busy $(or $(BUSY),0)
-
-bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA
-	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
 bench-hangs: $(READY) ## Print whom the reports name in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000

@@ -35,6 +35,7 @@ def recorded_cases(folder: Path) -> Iterator[Case]:
             yield Case(
                 name=f"{file.parent.relative_to(folder)}/{entry['name']}",
                 truth=make_truth(entry["truth"]),
+                has_shares=entry["truth"].get("lost") is not None,
                 file=str(file.parent / entry["path"]),
                 window=tuple(window) if window else None,
             )
@@ -68,7 +69,12 @@ def healthy_case(number: int) -> Case:
         seed=number,
         costs=tuple(cost for cost in life if draw.integers(2)),
     )
-    return Case(name=f"healthy run {number}", truth=Truth(), run=run)
+    return Case(
+        name=f"healthy run {number}",
+        truth=Truth(kinds=("workload", "unknown")),
+        source=run,
+        has_shares=True,
+    )
 
 
 def _judge(case: Case, recordings: Path) -> Judged:
@@ -106,7 +112,7 @@ def print_judged(cases: Sequence[Case], judged: dict[str, Judged]) -> None:
     for name, answer in judged.items():
         if bool(answer.wrong) != (name in unmet):
             print(f"changed: {name} is {'wrong' if answer.wrong else 'right'} now")
-    shared = [case.name for case in cases if case.truth.lost is not None]
+    shared = [case.name for case in cases if case.has_shares]
     num_shares = sum("lost" not in judged[name].wrong for name in shared)
     print(f"\n{right.total()} of {total.total()} right; shares of lost time right in {num_shares} "
           f"of {len(shared)}; kinds of mistakes: "
@@ -135,7 +141,6 @@ def main(
     """Judge the cases whose names begin so; all without NAMES."""
     begin = time.monotonic()
     cases = [case for case in list_cases() if case.name.startswith(names or "")]
-    cases = [case for case in cases if not case.file or case.exists(recordings)]
     cases += [case for folder in folders for case in recorded_cases(folder)]
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     judged = judge_all(cases, recordings)

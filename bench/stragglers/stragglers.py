@@ -1,7 +1,9 @@
 """Measures which rank is named when one is slow, by origin, size and pattern, and when none is."""
 
+import json
 import os
 import platform
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from runs import RANKS, STRATEGIES, cached, root_folder, train
 from tables import result_table, sums
-from verdicts import TrialResult, judge_trials
+from verdicts import TrialResult, judge_trials, known_truths
 
 from lockstep_cli.options import DurationRange
 from lockstep_records.text.durations import format_duration
@@ -28,11 +30,15 @@ _FORWARD_SECONDS = {"ddp": 0.003, "fsdp2": 0.002, "pipeline": 0.002}
 _QUICK_RANK_STEPS = 8_000
 
 
-def _trials(strategy: str, trials: list[Trial]) -> list[dict[str, Any]]:
+def _trials(strategy: str, trials: list[Trial], keep: Path | None) -> list[dict[str, Any]]:
     with root_folder() as root:
         seconds = _FORWARD_SECONDS[strategy]
         course = Course(tuple(trials), last_step(trials), forward_seconds=seconds)
         attempt = train(strategy, root, course)
+        if keep is not None:
+            copied = shutil.ignore_patterns("*.sock")
+            shutil.copytree(attempt.parent, keep / "job", ignore=copied, dirs_exist_ok=True)
+            (keep / "truth.yaml").write_text(json.dumps(known_truths(trials, "job")))
         return [asdict(result) for result in judge_trials(attempt, trials, strategy)]
 
 
@@ -58,7 +64,9 @@ class Selection:
         for strategy in self.strategies if self.repeats else ():
             seed = self.seed + STRATEGIES.index(strategy)
             trials = quick_plan(RANKS, seed) if self.quick else plan(RANKS, seed, self.repeats)
-            parts[f"trials-{strategy}-{seed}-{len(trials)}"] = partial(_trials, strategy, trials)
+            name = f"trials-{strategy}-{seed}-{len(trials)}"
+            keep = self.work / f"{name}.pages" if self.work else None
+            parts[name] = partial(_trials, strategy, trials, keep)
         for strategy in self.strategies:
             for number, steps in enumerate(rounds(strategy, self.rank_steps)):
                 name = f"healthy-{strategy}-{number}-{steps}-{format_duration(self.device_seconds)}"
@@ -127,7 +135,7 @@ def _print(out: Console, results: dict[str, Any], seed: int) -> None:
 @click.option(
     "--work",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the results of each part; a part whose result is there is not run again.",
+    help="Folder for results and recorded trials; a part whose result is there is not run again.",
 )
 @click.option(
     "--quick", is_flag=True, help="Six trials of DDP and 8,000 rank-steps: half a minute."

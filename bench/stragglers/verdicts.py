@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from plan import HEALTHY, Trial
@@ -53,6 +54,24 @@ def judge_trials(
     """
     steps = read_pages(attempt)[0]
     return [_judge_trial(steps, trial, strategy) for trial in trials]
+
+
+def known_truths(trials: Sequence[Trial], path: str) -> list[dict[str, Any]]:
+    """What ``bench/reports/rejudge.py`` holds the report on each trial against."""
+    truths = []
+    for number, trial in enumerate(trials):
+        is_slow = trial.origin in PHASES and trial.pattern in {"steady", "intermittent"}
+        slow = {"ranks": [trial.rank], "phase": PHASES.get(trial.origin)}
+        # One rank once may be named or not; what a collective lost names nobody.
+        nobody = {
+            "kinds": ["workload", "unknown"],
+            "may": [trial.rank] if trial.pattern == "one-shot" else [],
+        }
+        window = [trial.start - HEALTHY, trial.start + trial.steps - 1]
+        name = f"{trial.origin}-{trial.percent}-{trial.pattern}-{number}"
+        truth = {**(slow if is_slow else nobody), "lost": None}
+        truths.append({"name": name, "path": path, "window": window, "truth": truth})
+    return truths
 
 
 def window(steps: Steps, first: int, last: int) -> Steps:

@@ -23,12 +23,12 @@ from typing import Any
 
 import click
 
-from public_loops.cell import Run, load, run_loop
-from public_loops.judging import Judged, judge_run
+from public_loops.cell import JOB_ID, load, run_loop
+from public_loops.judging import Judged, judge_run, known_truth
 from public_loops.plan import FAULTS, LOOPS
 
 _MAX_SECONDS = 160.0
-_TRUTH = "run.json"
+_TRUTH = "truth.yaml"
 _FOLDER = click.Path(path_type=Path)
 _FORK = multiprocessing.get_context("fork")
 
@@ -61,30 +61,22 @@ def judge_cell(name: str, fault: str, keep: Path | None = None) -> Judged:
     def work(folder: Path) -> Any:
         run = run_loop(name, fault, folder)
         if keep is not None:
-            keep_run(run, folder, keep / f"{name}-{fault}".replace(" ", "-"))
+            truth = known_truth(name, fault, run, folder)
+            keep_run(truth, folder, keep / f"{name}-{fault}".replace(" ", "-"))
         return asdict(judge_run(name, fault, run, folder))
 
     answer = in_own_process(work)
     return Judged(**answer) if answer else Judged(is_right=False, words="the cell failed")
 
 
-def keep_run(run: Run, folder: Path, copy: Path) -> None:
-    """Copies a run's job and what is known of it, for ``judge_recorded``."""
+def keep_run(truth: dict[str, Any] | None, folder: Path, copy: Path) -> None:
+    """Copies a run's job and its truth, for ``bench/reports/rejudge.py``."""
     shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
-    (copy / _TRUTH).write_text(json.dumps(asdict(run)))
-    jobs = folder / "jobs"
-    if jobs.exists():
-        shutil.copytree(jobs, copy / "jobs", ignore=shutil.ignore_patterns("*.sock"))
-
-
-def judge_recorded(name: str, fault: str, recorded: Path) -> Judged:
-    """Judges a run that was kept, by the reports as they are now."""
-    folder = recorded / f"{name}-{fault}".replace(" ", "-")
-    if not (folder / _TRUTH).exists():
-        return Judged(is_right=False, words="not run")
-    run = Run(**json.loads((folder / _TRUTH).read_text()))
-    return judge_run(name, fault, run, folder)
+    if truth is None:
+        return
+    shutil.copytree(folder / "jobs", copy / "jobs", ignore=shutil.ignore_patterns("*.sock"))
+    entry = {"name": copy.name, "path": f"jobs/{JOB_ID}", "truth": truth}
+    (copy / _TRUTH).write_text(json.dumps([entry]))
 
 
 @contextlib.contextmanager
@@ -134,20 +126,15 @@ def print_verdicts(
 @click.option("--fault", "faults", multiple=True, type=click.Choice(FAULTS), default=FAULTS)
 @click.option("--busy", default=0, show_default=True, help="Busy processes beside it.")
 @click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
-@click.option("--recorded", type=_FOLDER, help="Judges the runs in a folder of --keep; runs none.")
 def main(  # click gives them by name
     names: tuple[str, ...],
     faults: tuple[str, ...],
     busy: int,
     keep: Path | None,
-    recorded: Path | None,
 ) -> None:
     """Print the tables."""
     os.environ["START_METHOD"] = "fork"  # of the scripts that start their ranks themselves
     names, begin = names or tuple(LOOPS), time.monotonic()
-    if recorded is not None:
-        print_verdicts(names, faults, partial(judge_recorded, recorded=recorded))
-        return
     for name in names:
         load(name)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import Steps
 from public_loops.cell import JOB_ID, Run
 from public_loops.plan import ENDS, LOOPS, SLOW_PHASE
 
@@ -68,16 +70,37 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
         # A core that was slower before is another episode of the same rank.
         and (fault != "stopped" or e.stood_still_seconds is not None)
     ]
-    # Where ranks train by themselves, episodes count the steps of the furthest.
-    row = slice(None) if steps.is_independent else [steps.ranks.index(slow_rank)]
-    before = np.flatnonzero((steps.start[row] <= run.struck).any(axis=0))
-    error = min(begins) - int(steps.numbers[before[-1]]) if begins and len(before) else None
+    struck = _struck_step(steps, slow_rank, run)
+    error = min(begins) - struck if begins and struck is not None else None
     is_named = verdict.ranks == (slow_rank,) and verdict.phase == SLOW_PHASE[fault]
     if fault == "stopped":
         is_named = is_named and verdict.cause == "process_stopped"
     tolerance = max(_MIN_TOLERANCE_STEPS, _TOLERANCE_RATIO * len(steps.numbers))
     is_right = is_named and error is not None and abs(error) <= tolerance
     return Judged(is_right=is_right, words=_words(analysis), onset_error=error)
+
+
+def _struck_step(steps: Steps, slow_rank: int, run: Run) -> int | None:
+    """The step in which the fault struck first; None where none had begun."""
+    # Where ranks train by themselves, episodes count the steps of the furthest.
+    row = slice(None) if steps.is_independent else [steps.ranks.index(slow_rank)]
+    before = np.flatnonzero((steps.start[row] <= run.struck).any(axis=0))
+    return int(steps.numbers[before[-1]]) if len(before) else None
+
+
+def known_truth(name: str, fault: str, run: Run, folder: Path) -> dict[str, Any] | None:
+    """What ``rejudge.py`` holds the report on a run against; None for ends, which it has not."""
+    if run.error or fault in ENDS:
+        return None
+    if fault == "healthy":
+        return {"lost": None}
+    recording = read_source(str(folder / "jobs" / JOB_ID), ReadOptions())
+    assert isinstance(recording, Recording)
+    slow_rank = LOOPS[name].slow_rank
+    says = ["stop|stood still"] if fault == "stopped" else []
+    first = _struck_step(recording.steps, slow_rank, run)
+    phase = SLOW_PHASE[fault]
+    return {"ranks": [slow_rank], "phase": phase, "first": first, "says": says, "lost": None}
 
 
 def _words(analysis: StepAnalysis) -> str:

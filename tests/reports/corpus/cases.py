@@ -2,23 +2,63 @@
 
 import itertools
 import json
-import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import yaml
 
+from ..synthetic_trace import SyntheticTrace
+from ..verdict.worker_tables import Fault, WorkerTable
 from .judging import Judged, Truth, judge_file
 from .made_pages import write_pages
 from .made_run import MadeRun, made_run
+from .made_traces import SyntheticTraces
 
 _HERE = Path(__file__).parent
 UNMET = _HERE / "unmet.yaml"
-_ARCHIVE = ".tgz"
+
+
+def _write_profile(traces: SyntheticTraces, folder: Path) -> Path:
+    traces.write(folder)
+    return folder
+
+
+def _write_operations(trace: SyntheticTrace, folder: Path) -> Path:
+    path = folder / "trace.parquet"
+    pq.write_table(trace.table(), path)
+    return path
+
+
+def _write_workers(table: WorkerTable, folder: Path) -> Path:
+    path = folder / "workers.csv"
+    seconds = table.seconds()
+    lines = (
+        f"{worker},{step},{seconds[worker, step]}\n" for worker, step in np.ndindex(seconds.shape)
+    )
+    path.write_text("worker,step,step_time_s\n" + "".join(lines))
+    return path
+
+
+_WRITERS: dict[type, Callable[..., Path]] = {
+    MadeRun: write_pages,
+    SyntheticTraces: _write_profile,
+    SyntheticTrace: _write_operations,
+    WorkerTable: _write_workers,
+}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "run": made_run,
+    "profile": lambda fields: SyntheticTraces(**fields),
+    "operations": lambda fields: SyntheticTrace(**fields),
+    "workers": lambda fields: WorkerTable(
+        **{**fields, "faults": tuple(Fault(**fault) for fault in fields.get("faults", ()))}
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,46 +66,36 @@ class Case:
     """A recording and its truth.
 
     Attributes:
-        run: how it is made; None where it is a file.
-        file: in the folder of real recordings; behind an archive the path inside.
+        source: from what it is made; None where it is a file.
+        file: in the folder of real recordings.
         window: first and last step to report on.
+        has_shares: whether the truth has shares of lost time; of a made run they follow from it.
     """
 
     name: str
     truth: Truth
-    run: MadeRun | None = None
+    source: Any = None
     file: str = ""
     window: tuple[int, int] | None = None
+    has_shares: bool = False
 
-    def exists(self, recordings: Path) -> bool:
-        """Whether its file is there."""
-        path = recordings / self.file
-        return any(part.exists() for part in (path, path.parent) if part != recordings)
-
-    def judged(self, recordings: Path | None = None) -> Judged:
+    def judged(self, recordings: Path) -> Judged:
         """Makes or finds the recording, and judges its report.
 
         Args:
             recordings: folder of ``file``.
         """
+        if self.source is None:
+            return judge_file(recordings / self.file, self.truth, self.window)
+        truth = self.truth
+        if self.has_shares:
+            shares = self.source.lost_shares()
+            total, noise = shares.pop("total"), shares.pop("noise")
+            truth = replace(truth, lost=shares, total=total, noise=noise)
         # Pages are on a tmpfs.
         with tempfile.TemporaryDirectory(prefix="lockstep-corpus-", dir="/dev/shm") as folder:
-            if self.run is not None:
-                path = write_pages(self.run, Path(folder))
-            else:
-                assert recordings is not None
-                path = _extracted(recordings / self.file, Path(folder))
-            return judge_file(path, self.truth, self.window)
-
-
-def _extracted(path: Path, folder: Path) -> Path:
-    """The path itself; behind an archive that of the member in the folder."""
-    for archive in path.parents:
-        if archive.suffix == _ARCHIVE:
-            with tarfile.open(archive) as members:
-                members.extractall(folder, filter="data")
-            return folder / path.relative_to(archive)
-    return path
+            path = _WRITERS[type(self.source)](self.source, Path(folder))
+            return judge_file(path, truth, self.window)
 
 
 def list_cases(file: Path = _HERE / "cases.yaml") -> list[Case]:
@@ -94,28 +124,24 @@ def _substitute(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _case(name: str, fields: dict[str, Any]) -> Case:
-    run = made_run(fields["run"]) if "run" in fields else None
+    source = next((make(fields[kind]) for kind, make in _MAKERS.items() if kind in fields), None)
+    truth = fields.get("truth", {})
     return Case(
         name=name,
-        truth=make_truth(fields.get("truth", {}), run),
-        run=run,
+        truth=make_truth(truth),
+        source=source,
         file=fields.get("file", ""),
-        window=tuple(fields["window"]) if "window" in fields else None,
+        has_shares=isinstance(source, MadeRun) and truth.get("lost", True) is not None,
     )
 
 
-def make_truth(fields: Mapping[str, Any], run: MadeRun | None = None) -> Truth:
-    """The truth of fields in YAML; what a made run loses follows from it."""
+def make_truth(fields: Mapping[str, Any]) -> Truth:
+    """The truth of fields in YAML."""
     values: dict[str, Any] = {
         name: None if value == "all" else tuple(value) if isinstance(value, list) else value
         for name, value in fields.items()
     }
-    truth = Truth(**values)
-    if run is None or ("lost" in fields and fields["lost"] is None):
-        return truth
-    shares = run.lost_shares()
-    total, noise = shares.pop("total"), shares.pop("noise")
-    return replace(truth, lost=shares, total=total, noise=noise)
+    return Truth(**values)
 
 
 def read_unmet() -> dict[str, str]:

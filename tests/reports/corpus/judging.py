@@ -61,6 +61,7 @@ class Judged:
         wrong: by kind of mistake; empty if all is right.
         answer: the verdict in a few words.
         lost: share of the run that the report calls lost; None without one.
+        named: ranks that the first line calls slow.
     """
 
     wrong: Mapping[str, str]
@@ -107,7 +108,7 @@ def judge(report: dict[str, Any], text: str, truth: Truth) -> Judged:
         answer=" ".join(filter(None, parts)),
         headline=report["headline"],
         lost=report.get("lost_ratio"),
-        named=tuple(verdict["ranks"]) if verdict["kind"] in _NAMING else (),
+        named=tuple(verdict["ranks"]) if report["severity"] == "slow" else (),
     )
 
 

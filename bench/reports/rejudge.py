@@ -156,7 +156,10 @@ def main(
                  for name, a in judged.items()}  # fmt: skip
         file.write_text(json.dumps(lines, indent=1) + "\n")
     if write:
-        write_unmet({name: _why(answer) for name, answer in judged.items() if answer.wrong})
+        names_of_cases = {case.name for case in list_cases()}
+        unmet = {name: why for name, why in read_unmet().items() if name in names_of_cases}
+        unmet |= {name: _why(answer) for name, answer in judged.items() if name in names_of_cases}
+        write_unmet({name: why for name, why in unmet.items() if why})
     print(f"{time.monotonic() - begin:.0f} s")
 
 

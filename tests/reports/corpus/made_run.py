@@ -72,7 +72,7 @@ class Cost:
             chosen: Mask = rows == strokes % ranks
         elif self.hits == "random":
             chosen = rows == draw.integers(0, ranks, len(numbers))[strokes]
-        elif self.hits in {"all", "others"}:
+        elif self.hits in ("all", "others"):
             chosen = rows >= (self.hits == "others")
         else:
             chosen = np.isin(rows, self.hits)

@@ -91,7 +91,8 @@ class Case:
         if self.has_shares:
             shares = self.source.lost_shares()
             total, noise = shares.pop("total"), shares.pop("noise")
-            truth = replace(truth, lost=shares, total=total, noise=noise)
+            causes = self.source.causes()
+            truth = replace(truth, lost=shares, causes=causes, total=total, noise=noise)
         # Pages are on a tmpfs.
         with tempfile.TemporaryDirectory(prefix="lockstep-corpus-", dir="/dev/shm") as folder:
             path = _WRITERS[type(self.source)](self.source, Path(folder))
@@ -120,7 +121,7 @@ def _substitute(value: Any, values: Mapping[str, Any]) -> Any:
         return [_substitute(item, values) for item in value]
     if isinstance(value, str) and value.removeprefix("$") in values:
         return values[value.removeprefix("$")] if value.startswith("$") else value
-    return Template(value).safe_substitute(values) if isinstance(value, str) else value
+    return Template(value).substitute(values) if isinstance(value, str) else value
 
 
 def _case(name: str, fields: dict[str, Any]) -> Case:

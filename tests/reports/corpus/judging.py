@@ -17,6 +17,7 @@ from lockstep_reports.report import make_document
 
 _SHARE_TOLERANCE = 0.02
 """Of the run, by which a share of lost time may be off."""
+_SUM_TOLERANCE = 1e-3
 _ONSET_STEPS, _ONSET_SHARE = 5, 0.02
 _LEAST_COST_SHARE = 0.1
 """Of the dearest episode; one that lost less has no part in the onset."""
@@ -36,6 +37,7 @@ class Truth:
         says: patterns, each of which the first lines match.
         never: patterns that nothing of the report matches.
         lost: shares of the run that others waited, by owner; None where that is open.
+        causes: what a report calls the cause of each owner's time.
         total: the same of all owners together.
         noise: share that a healthy run loses too.
     """
@@ -49,6 +51,7 @@ class Truth:
     says: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     lost: Mapping[str, float] | None = None
+    causes: Mapping[str, str] = field(default_factory=dict)
     total: float = 0.0
     noise: float = 0.0
 
@@ -165,4 +168,15 @@ def _wrong_share(report: dict[str, Any], truth: Truth) -> str:
     if lost is None:
         return f"none of {planted:.1%}" if planted > _SHARE_TOLERANCE else ""
     low, high = planted - _SHARE_TOLERANCE, planted + truth.noise + _SHARE_TOLERANCE
-    return "" if low <= lost <= high else f"{lost:.1%} of {planted:.1%}"
+    wrong = [] if low <= lost <= high else [f"{lost:.1%} of {planted:.1%}"]
+    losses = report.get("losses", ())
+    if losses and abs(sum(row["lost_ratio"] for row in losses) - lost) > _SUM_TOLERANCE:
+        wrong.append("the parts are not the sum")
+    # Two owners in one step are both what the run would be shorter by, or neither.
+    shared = abs(sum(truth.lost.values()) - planted)
+    for owner, cause in truth.causes.items() if losses else ():
+        share = sum(row["lost_ratio"] for row in losses if row["cause"] == cause)
+        tolerance = _SHARE_TOLERANCE + shared
+        if not -tolerance <= share - truth.lost[owner] <= tolerance + truth.noise:
+            wrong.append(f"{owner} {share:.1%} of {truth.lost[owner]:.1%}")
+    return ", ".join(wrong)

@@ -177,6 +177,14 @@ class MadeRun:
         shares |= {"total": self._lost_seconds(owners) / run_seconds, "noise": noise / run_seconds}
         return {owner: max(0.0, share) for owner, share in shares.items()}
 
+    def causes(self) -> dict[str, str]:
+        """What a report calls the cause of each owner's time: what held the process, or the phase.
+
+        Of an owner with several costs the last counts.
+        """
+        held = (_STOPPED, _QUEUED, _COLLECTED)
+        return {cost.owner: cost.state if cost.state in held else cost.phase for cost in self.costs}
+
     def _lost_seconds(self, owners: AbstractSet[str]) -> float:
         levelled = replace(self, levelled=frozenset(owners))
         return self.spent().run_seconds - levelled.spent().run_seconds
@@ -194,7 +202,8 @@ class MadeRun:
         states = {name: np.zeros(shape) for name in (_IDLE, _QUEUED, _STOPPED, _COLLECTED)}
         for number, cost in enumerate(self.costs):
             spent = cost.spent(*shape, np.random.default_rng([self.seed, 1, number]))
-            if cost.owner in self.levelled:
+            # Who was quicker keeps nobody waiting.
+            if cost.owner in self.levelled and cost.seconds >= 0:
                 spent = np.broadcast_to(spent.min(axis=0), shape)
             phases[cost.phase] = np.maximum(phases[cost.phase] + spent, 0.0)
             if cost.state != _CORE:

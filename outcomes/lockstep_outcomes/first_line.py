@@ -17,6 +17,8 @@ _ENDS = {
     "time_limit": "The job ran into its time limit",
     "not_converged": "The job did not converge",
 }
+# Their reasons tell the step, and who waited.
+_CAUSES_WITH_STEPS = frozenset({"hang", "uneven_end"})
 # A path in the place of an exception: its last part says enough in one line.
 _FOLDERS = re.compile(r"\((?:[^()\s]*/)+([^/()\s]+:\d+, in [^()]*)\)$")
 
@@ -35,8 +37,7 @@ def first_line(fields: Mapping[str, Any]) -> str:
         end = "The job ran out of memory"
     why = _why(fields)
     line = f"{end}: {why}" if why else end
-    # The reason of a hang tells the step, and who waited.
-    if outcome != "succeeded" and cause != "hang":
+    if outcome != "succeeded" and cause not in _CAUSES_WITH_STEPS:
         line += _last_step_phrase(fields) + _followed(fields)
     return f"{line}."
 

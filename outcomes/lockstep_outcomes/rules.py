@@ -71,7 +71,8 @@ def _make_rule(kind: Kind) -> Rule:
 
 _CRASHES = ("segfault", "bus_error", "aborted", "killed", "crashed")
 _FAILURES = (*_names(Tier.CAUSE, Tier.CRASH, Tier.NETWORK), *_CRASHES, "exit")
-_PEERS = ("gloo_closed", "nccl_remote", "store_lost", "taken_down", "hidden_cause")
+PEERS = ("gloo_closed", "nccl_remote", "store_lost", "taken_down", "hidden_cause")
+"""Signs of a rank that fails because another one is not there."""
 _OUTSIDE = ("time_limit", "preempted", "preempted_exit", "gave_way", "evicted", "cancelled",
             "slurm_cancelled", "interrupted", "torchrun_signal")  # fmt: skip
 OUTSIDE_SIGNS = frozenset(_OUTSIDE) - {"gave_way"}
@@ -115,6 +116,9 @@ RULES: tuple[Rule, ...] = (
     Rule("killed", ("killed",), "failed", "unknown", "rank",
          "{Ranks} killed by SIGKILL, and nothing tells by whom."),
     Rule("aborted", ("crashed",), "failed", "unknown", "rank", "Ended by {sign}{ranks}."),
+    # --- ranks that ended elsewhere than the others, which then wait for nobody
+    Rule("uneven_end", ("uneven_end",), "failed", "user", "rank", "{sign}.",
+         also=(*PEERS, "hang", "nccl_timeout")),
     # --- somebody outside ended it
     Rule("hang", ("hang",), "failed", "unknown", "rank",
          "It had hung when it was ended: {sign}.", also=_OUTSIDE),
@@ -133,8 +137,10 @@ RULES: tuple[Rule, ...] = (
     Rule("collective_timeout", ("nccl_timeout",), "failed", "unknown", "unknown",
          "A collective timed out, and nothing tells which rank failed first."),
     Rule("aborted", ("aborted",), "failed", "unknown", "rank", "Ended by {sign}{ranks}.",
-         unless=_PEERS),
-    Rule("peer_failure", (*_PEERS, "aborted"), "failed", "unknown", "unknown",
+         unless=PEERS),
+    Rule("peer_failure", ("unlike_calls",), "failed", "unknown", "unknown",
+         "Its connections to others broke: {sign}."),
+    Rule("peer_failure", (*PEERS, "aborted"), "failed", "unknown", "unknown",
          "Its connections to others broke, and nothing here tells why.",
          unless=("completed",)),
     Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",

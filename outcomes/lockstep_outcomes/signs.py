@@ -8,6 +8,8 @@ from lockstep_outcomes.evidence import Evidence, RankEnd
 from lockstep_outcomes.joblogs.clock import Clock
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, SOFTWARE_XIDS
 from lockstep_outcomes.joblogs.scan import Scan
+from lockstep_outcomes.rules import PEERS
+from lockstep_outcomes.uneven_ends import find_uneven_end, unlike_calls
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 
 _SHELL = 128
@@ -119,7 +121,13 @@ class Sign:
 
 def signs_of(evidence: Evidence) -> list[Sign]:
     """All signs, in the order of the ranks' ends."""
-    return [*_outside_signs(evidence), *_node_signs(evidence), *_rank_signs(evidence)]
+    of_ranks = list(_rank_signs(evidence))
+    return [
+        *_outside_signs(evidence),
+        *_node_signs(evidence),
+        *of_ranks,
+        *_compared_signs(evidence, of_ranks),
+    ]
 
 
 def signal_name(exit_code: int) -> str | None:
@@ -167,6 +175,18 @@ def _rank_signs(evidence: Evidence) -> Iterator[Sign]:
         if end.phase in PHASE_SIGNS:
             yield _sign(end, PHASE_SIGNS[end.phase], "page", f"a page that says {end.phase}")
         yield from _text_signs(end)
+
+
+def _compared_signs(evidence: Evidence, of_ranks: list[Sign]) -> Iterator[Sign]:
+    """Signs that no rank shows by itself."""
+    uneven = find_uneven_end(evidence.ranks)
+    if uneven is not None:
+        text = uneven.words[:1].upper() + uneven.words[1:]
+        yield Sign(name="uneven_end", source="page", ranks=uneven.ranks, text=text)
+    waited = {sign.ranks[0] for sign in of_ranks if sign.name in PEERS}
+    calls = [(e.rank, e.exception or "", e.last_step) for e in evidence.ranks if e.rank in waited]
+    if text := unlike_calls(calls):
+        yield Sign(name="unlike_calls", source="exception", text=text)
 
 
 def status_sign(exit_code: int) -> str:

@@ -1,6 +1,6 @@
 """The outcome table: each case of the field gets its outcome, class, cause and its ranks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,13 @@ def ends(*codes: int, **texts: str) -> tuple[RankEnd, ...]:
     )  # fmt: skip
 
 
+def apart(text: str, *, done: int, failed: int, behind: int = 0) -> tuple[RankEnd, ...]:
+    """Ranks whose loop has ended after step 9, and ranks that fail then or so many steps behind."""
+    left = [RankEnd(rank=done + rank, exit_code=1, phase="failed", last_step=9 - behind,
+                    last_lines=text) for rank in range(failed)]  # fmt: skip
+    return (*(RankEnd(rank=rank, phase="done", last_step=9) for rank in range(done)), *left)
+
+
 def case(*values: Any, **evidence: Any) -> Any:
     outcome, failure_class, cause, cause_ranks = values
     return pytest.param(
@@ -77,6 +84,11 @@ def lines(text: str, ranks: range) -> dict[str, str]:
 
 CASES = [
     case("failed", "unknown", "peer_failure", (), ranks=ends(1, 1, each=RPC_CLOSED)),
+    case("failed", "user", "uneven_end", (3,), ranks=apart(CLOSED, done=3, failed=1)),
+    case("failed", "user", "uneven_end", (0,), ranks=apart(CLOSED, done=1, failed=3)),
+    case("failed", "user", "uneven_end", (), ranks=apart(CLOSED, done=1, failed=1)),
+    case("failed", "user", "gpu_oom", (1,), ranks=apart(OOM, done=1, failed=1)),
+    case("failed", "unknown", "peer_failure", (), ranks=apart(CLOSED, done=1, failed=1, behind=1)),
     case("succeeded", None, "success", (), ranks=ends(0, 0)),
     case("succeeded", None, "success", (), ranks=ends(0, 0, each=OOM)),
     case("failed", "user", "gpu_oom", (3,), ranks=ends(-6, -6, -6, 1, r3=OOM, **lines(TIMEOUT, range(3)))),
@@ -275,3 +287,19 @@ def test_evidence_is_read_from_events_of_any_shape() -> None:
     [event] = node_events_of(events, 1)
     assert (event.sign, event.node, event.ranks) == ("xid", "n1", (1,))
     assert ranks_of(events, 0) == ()
+
+
+def test_ranks_that_fail_in_another_call_than_most_are_in_the_reason() -> None:
+    backward, barrier = (
+        f"{CLOSED} (/torch/graph.py:979, in run)",
+        f"{CLOSED} (c10d.py:5, in barrier)",
+    )
+    ranks = [RankEnd(rank=rank, exit_code=1, phase="failed", last_step=9, last_lines=CLOSED,
+                     exception=barrier if rank == 1 else backward) for rank in range(4)]  # fmt: skip
+    found = classify(Evidence(ranks=tuple(ranks)))
+    assert found.cause == "peer_failure"
+    assert "rank 1 waited in barrier (c10d.py:5) and ranks 0, 2 and 3 in run" in found.reason
+    alike = [replace(rank, exception=backward) for rank in ranks]
+    assert "waited" not in classify(Evidence(ranks=tuple(alike))).reason
+    steps = [replace(rank, last_step=rank.rank) for rank in ranks]
+    assert "waited" not in classify(Evidence(ranks=tuple(steps))).reason

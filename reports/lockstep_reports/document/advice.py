@@ -131,7 +131,7 @@ def _advise_on_failure(analysis: StepAnalysis) -> tuple[str, ...]:
     elif named:
         first = f"Begin with the last output of {named}; what other ranks say came after it."
     else:
-        first = "Read the last output of the ranks: most of them failed alike."
+        first = "Read the last output of the ranks that failed."
     by_class = _ADVICE_BY_FAILURE_CLASS.get(str(analysis.recording.end.get("failure_class")))
     return (first,) if by_class is None else (first, by_class)
 

@@ -8,6 +8,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_outcomes.first_line import first_line
 from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
@@ -46,6 +47,7 @@ def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     """What is true of the job, the most severe first; the first one is the headline."""
     yield from _failures(analysis)
     yield from _standstills(analysis)
+    yield from _uneven_end(analysis)
     yield from _not_finite(analysis)
     yield from _resumed(analysis)
     # Who stops a job asks why it ended, and not whom to blame.
@@ -88,6 +90,14 @@ def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
         details.append(f"It stood still {len(stands)} times, {duration(total)} in all.")
     sentence = f"{begin} for {duration(longest.seconds)}: {longest.words}."
     yield Finding("hung", sentence, (*details, *stack_sentences(analysis)))
+
+
+def _uneven_end(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Ranks that wait, or waited when they were ended, for ranks that have finished."""
+    uneven = find_uneven_end(analysis.recording.steps.members)
+    if uneven is not None and analysis.outcome in {"running", "unknown"}:
+        stands = "stands" if analysis.outcome == "running" else "stood at its end"
+        yield Finding("hung", f"The job {stands}: {uneven.words}.")
 
 
 def _standing_words(standstill: Standstill, share: float | None) -> str:

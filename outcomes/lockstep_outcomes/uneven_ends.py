@@ -1,0 +1,108 @@
+"""Ranks that end elsewhere than others: a step that only some begin, a call that only some make.
+
+Uneven data, an early return and a collective on some ranks only leave no error of their own: what
+fails is the wait of the others.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lockstep_catalogue.vocabulary import PAUSE_PHASES
+from lockstep_outcomes.progress.hang_events import rank_words
+
+_NOT_IN_A_STEP = frozenset({None, "init", "restore", *PAUSE_PHASES})
+_PLACE = re.compile(r"\((?:[^()\s]*/)*([^()\s/]+:\d+), in ([^()\s]+)\)$")
+_MAJORITY = 0.5
+
+
+class LastState(Protocol):
+    """What is known of a rank at its end: its last phase, and the last step that it completed."""
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+
+    @property
+    def phase(self) -> str | None:
+        """Phase of its last heartbeat; ``done`` when its loop ended."""
+
+    @property
+    def last_step(self) -> int | None:
+        """None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenEnd:
+    """Ranks whose loop had ended when others were in the step after.
+
+    Attributes:
+        finished: ranks whose loop had ended, and the last step of any of them.
+        left: ranks that had begun another step, and the first such step.
+    """
+
+    finished: tuple[int, ...]
+    finished_step: int
+    left: tuple[int, ...]
+    left_step: int
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The fewer of the two; empty where they are as many."""
+        if len(self.finished) == len(self.left):
+            return ()
+        return min(self.finished, self.left, key=len)
+
+    @property
+    def words(self) -> str:
+        """Both with their steps, without a full stop."""
+        were = "was" if len(self.left) == 1 else "were"
+        loops = "its loop" if len(self.finished) == 1 else "their loops"
+        return (
+            f"{rank_words(self.left)} {were} in step {self.left_step} when "
+            f"{rank_words(self.finished)} had ended {loops} after step {self.finished_step}"
+        )
+
+
+def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
+    """The ranks that finished and those that went on; None where they do not differ so."""
+    seen = [state for state in states if state.phase not in _NOT_IN_A_STEP]
+    finished = [state for state in seen if state.phase == "done"]
+    left = [state for state in seen if state.phase != "done"]
+    ends = [state.last_step for state in finished if state.last_step is not None]
+    begun = [state.last_step for state in left if state.last_step is not None]
+    # Who has done fewer steps than the finished ones is behind, and in no step of its own.
+    is_uneven = len(ends) == len(finished) > 0 and len(begun) == len(left) > 0
+    if not is_uneven or max(ends) > min(begun):
+        return None
+    return UnevenEnd(
+        tuple(sorted(state.rank for state in finished)),
+        max(ends),
+        tuple(sorted(state.rank for state in left)),
+        min(begun) + 1,
+    )
+
+
+def unlike_calls(calls: Sequence[tuple[int, str, int | None]]) -> str:
+    """Who waited in another call than most, as a sentence without a full stop; empty for nobody.
+
+    Args:
+        calls: of ranks that failed because others were not there: rank, exception with its place,
+            and last step.
+    """
+    places = {
+        rank: f"{match[2]} ({match[1]})"
+        for rank, exception, _ in calls
+        if (match := _PLACE.search(exception)) is not None
+    }
+    if len(places) != len(calls) or len({step for *_, step in calls}) != 1:
+        return ""
+    ((usual, count), *others) = Counter(places.values()).most_common() or [("", 0)]
+    if not others or count <= _MAJORITY * len(places):
+        return ""
+    odd = [rank for rank in places if places[rank] != usual]
+    where = " or ".join(sorted({places[rank] for rank in odd}))
+    rest = [rank for rank in places if places[rank] == usual]
+    return f"{rank_words(odd)} waited in {where} and {rank_words(rest)} in {usual}"

@@ -98,7 +98,6 @@ def run(settings: Settings) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"{LOG_NAME}: level=%(levelname)s %(message)s"
     )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     for number in _ENDING_SIGNALS:
         signal.signal(number, signal.default_int_handler)
     try:

@@ -17,14 +17,13 @@ from lockstep_ledger.store.database import (
     StoreError,
     disposing,
     explained,
-    list_revisions,
-    migrate,
     new_engine,
     open_store,
+    read_version,
     store_url,
     writer_lock,
 )
-from lockstep_ledger.store.tables import counter_bases, counters
+from lockstep_ledger.store.tables import VERSION, counter_bases, counters, metadata
 
 
 @click.command()
@@ -51,7 +50,6 @@ def restore(*, path: Path, store: str) -> None:
 
 
 _ROWS = 5000
-_VERSIONS = "alembic_version"
 
 
 def back_up(engine: sa.Engine, path: Path) -> None:
@@ -92,13 +90,14 @@ def restore_store(path: Path, dsn: str) -> None:
         disposing(sa.create_engine(url)) as source,
         disposing(new_engine(store_url(dsn))) as target,
     ):
-        current, newest = list_revisions(source)
-        if not current:
+        with explained(source):
+            version = read_version(source)
+        if version is None:
             raise StoreError(f"file {path} holds no ledger; give one of lockstep ledger backup")
-        if current != newest:
+        if version != VERSION:
             raise StoreError(OTHER_VERSION)
         with writer_lock(target), explained(target):
-            if list_revisions(target)[0]:
+            if read_version(target) is not None:
                 raise StoreError("the store is a ledger's; restore into a new file or database")
             _copy(source, target)
             with target.begin() as connection:
@@ -117,24 +116,20 @@ def _copy(source: sa.Engine, target: sa.Engine) -> None:
             assert reading.driver_connection is not None
             reading.driver_connection.backup(writing.driver_connection)
         return
-    migrate(target, is_locked=True)
     level = "REPEATABLE READ" if source.dialect.name == "postgresql" else "SERIALIZABLE"
     snapshot = source.execution_options(isolation_level=level)
     with snapshot.connect() as reading, target.begin() as writing:
+        metadata.create_all(writing)
         _copy_rows(reading, writing)
 
 
 def _copy_rows(reading: sa.Connection, writing: sa.Connection) -> None:
-    tables = sa.MetaData()
-    tables.reflect(bind=writing)
-    for table in tables.sorted_tables:
-        if table.name == _VERSIONS:
-            continue
+    for table in metadata.sorted_tables:
         rows = reading.execution_options(yield_per=_ROWS).execute(sa.select(table))
         for part in rows.mappings().partitions():
             writing.execute(sa.insert(table), [dict(row) for row in part])
-        for column in table.c:
-            if column.server_default is not None and column.autoincrement is True:
+        for column in table.c if writing.dialect.name == "postgresql" else ():
+            if column.autoincrement is True:
                 # What is numbered next has to be beyond what is copied.
                 sequence = sa.func.pg_get_serial_sequence(table.name, column.name)
                 writing.execute(sa.select(sa.func.setval(sequence, sa.func.max(column))))

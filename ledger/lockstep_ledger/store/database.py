@@ -1,4 +1,4 @@
-"""Opens the store: SQLite by path, PostgreSQL by its address; migrates it and locks it."""
+"""Opens the store: SQLite by path, PostgreSQL by its address; creates its tables and locks it."""
 
 import fcntl
 import logging
@@ -7,35 +7,40 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, Row, Table, create_engine, event, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Table,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+    text,
+)  # fmt: skip
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from lockstep_ledger.store.tables import VERSION, metadata, store_version
 from lockstep_records.text.secret_patterns import mask_secrets
 
 _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536
 # Of 4 KiB; a thread of its own moves them into the file before a commit has to.
 _WAL_PAGES = 16_384
-# Any numbers; they name the leader, and who migrates, among the advisory locks of PostgreSQL.
-WRITER_LOCK, _MIGRATION_LOCK = 0x4C4F434B, 0x4C4F434C
+# Any numbers; they name the leader, and who creates tables, among the advisory locks of PostgreSQL.
+WRITER_LOCK, _CREATION_LOCK = 0x4C4F434B, 0x4C4F434C
 # A connection that was cut without a word is gone after 25 s on both sides, and its locks with it.
 _KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 _CONNECT_SECONDS = 10
 _MAX_VALUES = 400  # SQLite takes 999 parameters in builds of before 2020
 _Value = TypeVar("_Value")
-_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 OTHER_VERSION = "the store is of another version of the ledger; use the ledger that wrote it"
 
 
@@ -71,7 +76,7 @@ def store_url(dsn: str) -> URL:
 
 
 def open_store(dsn: str, *, read_only: bool = False) -> Engine:
-    """Opens the store and brings its tables up to date.
+    """Opens the store, with its tables.
 
     Args:
         dsn: as for ``store_url``.
@@ -85,12 +90,10 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
         raise StoreError(f"store {url.database} is not a file; start lockstep ledger serve first")
     engine = new_engine(url)
     with explained(engine):
-        if not read_only:
-            migrate(engine)
-        with engine.connect() as connection:
-            connection.execute(text("SELECT count(*) FROM counters"))
-    current, newest = list_revisions(engine)
-    if current != newest:
+        version = read_version(engine)
+        if version is None and not read_only:
+            version = create_tables(engine)
+    if version != VERSION:
         engine.dispose()
         raise StoreError(OTHER_VERSION)
     return engine
@@ -105,9 +108,6 @@ def explained(engine: Engine) -> Iterator[None]:
     """
     try:
         yield
-    except CommandError as error:
-        engine.dispose()
-        raise StoreError(OTHER_VERSION) from error
     except (SQLAlchemyError, sqlite3.Error) as error:  # a backup speaks to the driver itself
         engine.dispose()
         address = mask_secrets(engine.url.render_as_string(hide_password=True))
@@ -179,50 +179,25 @@ def connect_arguments(url: URL) -> dict[str, Any]:
     return {**_KEEP_ALIVE, "connect_timeout": _CONNECT_SECONDS, "options": f"{settings} {words}"}
 
 
-def migrate(engine: Engine, *, is_locked: bool = False) -> None:
-    """Runs the steps that the store's tables lack, under the ``writer_lock``.
-
-    Raises:
-        StoreError: tables are old, and a ledger that runs uses them as they are.
-    """
-    with _migrations(engine) as (config, connection):
-        if engine.dialect.name == "postgresql" and not is_locked:
+def create_tables(engine: Engine) -> int:
+    """Creates the tables that are missing; returns their version, which is written last."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
             # Several ledgers may start at once.
-            lock = text("SELECT pg_advisory_xact_lock(:lock)")
-            connection.execute(lock, {"lock": _MIGRATION_LOCK})
-            current, newest = _list_revisions(config, connection)
-            if current == newest:
-                return
-            if not connection.execute(_TRY_LOCK, {"lock": WRITER_LOCK}).scalar():
-                raise _refusal(engine)
-        command.upgrade(config, "heads")
+            connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
+        metadata.create_all(connection)
+        row = insert_into(connection, store_version).values(version=VERSION)
+        connection.execute(row.on_conflict_do_nothing())
+    return VERSION
 
 
-@contextmanager
-def _migrations(engine: Engine) -> Iterator[tuple[Config, Connection]]:
-    with as_file(files("lockstep_ledger") / "migrations") as folder, engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(folder).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
-        config.attributes["connection"] = connection
-        yield config, connection
-
-
-def list_revisions(engine: Engine) -> tuple[frozenset[str], frozenset[str]]:
-    """Steps at which the store's tables are, none without tables, and the newest there are.
-
-    Raises:
-        StoreError: the store cannot be opened.
-    """
-    with explained(engine), _migrations(engine) as (config, connection):
-        return _list_revisions(config, connection)
-
-
-def _list_revisions(
-    config: Config, connection: Connection
-) -> tuple[frozenset[str], frozenset[str]]:
-    current = MigrationContext.configure(connection).get_current_heads()
-    return frozenset(current), frozenset(ScriptDirectory.from_config(config).get_heads())
+def read_version(engine: Engine) -> int | None:
+    """Version of the store's tables; None where they are not there, or not yet whole."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table(store_version.name):
+            return None
+        version: int | None = connection.execute(select(store_version.c.version)).scalar()
+        return version
 
 
 def _refusal(engine: Engine) -> StoreError:

@@ -6,6 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 
 metadata = sa.MetaData()
+VERSION = 1
+"""Of the tables below."""
 ASIDE_TIME = 1e15
 """Stands in ``settle_at`` for a job that cannot be settled and waits for ever."""
 # SQLite numbers only a column of the type INTEGER by itself, which has 64 bits there.
@@ -173,3 +175,6 @@ counter_bases = sa.Table(
     *_required(base=sa.Double),
 )
 """What a counter held when its store was restored: it is served as what it has grown by since."""
+
+store_version = sa.Table("store_version", metadata, *_key(version=sa.Integer))
+"""One row, the ``VERSION`` of the ledger that created the tables."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import create_engine, func, select, text
+from sqlalchemy import create_engine, func, select, text, update
 
 from lockstep_catalogue.ledger import JOBS_FINISHED
 from lockstep_ledger.command import ledger as command
@@ -24,7 +24,7 @@ from lockstep_ledger.store.database import (
     open_store,
     store_url,
 )
-from lockstep_ledger.store.tables import events, jobs, metadata
+from lockstep_ledger.store.tables import events, jobs, metadata, store_version
 from lockstep_ledger.store.transaction import Submission
 
 from ..model.stored import differences
@@ -159,16 +159,12 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_in_a_sentence(tmp_path:
     assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith(".")) == []
 
 
-@pytest.mark.parametrize("version", ["9999", "0005"])
-def test_a_store_or_file_of_another_version_is_refused(
-    dsn: str, tmp_path: Path, version: str
-) -> None:
+def test_a_store_or_file_of_another_version_is_refused(dsn: str, tmp_path: Path) -> None:
     engine = open_store(dsn)
     own = str(tmp_path / "other.db")
     assert run("backup", own, "--store", dsn).exit_code == 0
-    change = text("UPDATE alembic_version SET version_num = :version")
     with disposing(create_engine(store_url(own))) as other, other.begin() as connection:
-        connection.execute(change, {"version": version})
+        connection.execute(update(store_version).values(version=9999))
     for command_words in (
         ("restore", own, "--store", tmp_path / "new.db"),
         ("jobs", "--store", own),

@@ -1,1 +1,0 @@
-"""One file a step; each names the step before it."""

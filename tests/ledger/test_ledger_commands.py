@@ -136,6 +136,7 @@ def test_what_is_refused_at_an_import_is_printed_and_kept(store: str, tmp_path: 
         ),
         (("import", "README", "--store", "STORE"), "README line 1 is not JSON; give one event a"),
         (("import", "README", "--url", "http://127.0.0.1:1"), "README line 1 is not JSON"),
+        (("import", "NAN", "--store", "STORE"), "NAN line 1 is not JSON"),
         (("serve", "--listen", "0.0.0.0:0"), "is open to the network: give --writer-tokens"),
         (("serve", "--listen", "x"), "'x' is not HOST:PORT"),
         (("serve", "--tls-cert", "README"), "--tls-cert needs --tls-key too; give both"),
@@ -148,9 +149,10 @@ def test_what_is_refused_at_an_import_is_printed_and_kept(store: str, tmp_path: 
 def test_bad_input_is_refused_in_a_sentence_and_leaves_nothing(
     store: str, tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
-    readme = tmp_path / "README"
+    readme, nan = tmp_path / "README", tmp_path / "NAN"
     readme.write_text("no token\n", encoding="utf-8")
-    places = {"STORE": store, "README": str(readme)}
+    nan.write_text('{"id": "a", "time": NaN}\n', encoding="utf-8")
+    places = {"STORE": store, "README": str(readme), "NAN": str(nan)}
     given = [places.get(word, word) for word in words]
     if words[0] == "serve":
         given += ["--store", str(tmp_path / "new.db")]
@@ -158,7 +160,7 @@ def test_bad_input_is_refused_in_a_sentence_and_leaves_nothing(
     assert result.exit_code == 2
     text = " ".join(result.stderr.replace("│", " ").split())
     assert sentence in text.replace(str(tmp_path) + "/", "")
-    assert list(tmp_path.iterdir()) == [readme]
+    assert {*tmp_path.iterdir()} == {readme, nan}
 
 
 def test_every_subcommand_has_a_help(store: str) -> None:

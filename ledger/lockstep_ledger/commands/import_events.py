@@ -64,9 +64,10 @@ def _read_lines(path: Path) -> Iterator[Document]:
                 continue
             try:
                 document = json.loads(line)
+                json.dumps(document, allow_nan=False)  # NaN, and 1e999, are no numbers of JSON
             except (ValueError, RecursionError) as error:
                 raise ValueError(
-                    f"{path} line {number} is not JSON; give one event a line"
+                    f"{path} line {number} is not JSON; give one event a line ({error})"
                 ) from error
             yield document
 

@@ -116,7 +116,7 @@ def _poll_once(feed: SlurmFeed, cluster: str, send: Send, retry_seconds: float) 
                 warn(f"sacct failed and is run again: {error}")
             time.sleep(retry_seconds)
     # What became of these events is known once the report has left, and told with the next one.
-    report = {"source": "slurm", "time": now, "rows": feed.num_rows, "left_out": len(left_out)}
+    report = {"source": "slurm", "time": now, "left_out": len(left_out)}
     documents = (event.document() for event in news)
     counts, reasons = deliver(documents, cluster, send, {"feed": report | feed.answered})
     feed.answered = {

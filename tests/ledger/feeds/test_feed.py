@@ -119,9 +119,9 @@ def test_a_job_is_told_and_the_report_says_until_when(ending: threading.Event) -
     assert kinds == ["job_submitted", "job_started", "resources_allocated"]
     counted = {
         name: sum(each.get(name, 0) for each in ledger.reports)
-        for name in ("rows", "left_out", "workloads_left_out")
+        for name in ("left_out", "workloads_left_out")
     }
-    assert counted == {"rows": 4, "left_out": 1, "workloads_left_out": 1}
+    assert counted == {"left_out": 1, "workloads_left_out": 1}
     assert {name: kind["state"] for name, kind in ledger.reports[-1]["kinds"].items()} == {
         "pods": "followed", "jobs.batch": "followed",
     }  # fmt: skip

@@ -58,9 +58,9 @@ def test_a_scrape_holds_what_is_declared_for_the_ledger_and_nothing_else(tmp_pat
         assert sorted(missing_yet) == sorted(
             f"{metric.name} is declared and not emitted" for metric in (*of_jobs, *of_feeds)
         )
-        kind = {"state": "followed", "contact": 3.0, "listed": 2.0, "changed": 3.0, "lists": 1}
+        kind = {"state": "followed", "contact": 3.0}
         report = {
-            "source": "kubernetes", "time": time.time(), "rows": 3, "left_out": 0,
+            "source": "kubernetes", "time": time.time(), "left_out": 0,
             "kinds": {"jobs.batch": kind},
         }  # fmt: skip
         frame = json.loads(delivery([])) | {"feed": report}

@@ -36,14 +36,13 @@ class ClusterState:
     Attributes:
         jobs: by uid of the object, or of the pod without an owner.
         dirty: uids of what changed since it was evaluated.
-        num_changes: changes of objects that were read.
     """
 
     def __init__(self, selector: Mapping[str, str | None]) -> None:
         self.jobs: dict[str, Job] = {}
         self.dirty: dict[str, float] = {}
         self.lock = threading.RLock()
-        self.refused = self.num_changes = 0
+        self.refused = 0
         self._selector = selector
         self._objects: dict[str, Owned] = {}
         self._pods: dict[str, Pod] = {}
@@ -58,7 +57,6 @@ class ClusterState:
             if change.word == "listed":
                 self._forget_missing(change)
                 return
-            self.num_changes += 1
             try:
                 self._apply(change)
             except ObjectError as error:

@@ -246,7 +246,7 @@ class Delivery(threading.Thread):
         num_left = len(self._waiting) - len(batch)
         self._until = self._until if num_left else until
         counts += self._answered
-        report |= {"time": self._until, "waiting": num_left, "rows": 0, "left_out": 0}
+        report |= {"time": self._until, "waiting": num_left, "left_out": 0}
         report |= counts - self._reported
         # Without a first complete delivery nothing is known to be in the ledger.
         sent = self._clock.now()

@@ -242,11 +242,7 @@ class Feed:
 
     def _report(self) -> tuple[float, Counter[str], dict[str, Any]]:
         """Until when all was handed over, what was counted, and what the ledger shows besides."""
-        counts = Counter(
-            rows=self.state.num_changes,
-            left_out=self.state.refused,
-            workloads_left_out=self.state.left_out,
-        )
+        counts = Counter(left_out=self.state.refused, workloads_left_out=self.state.left_out)
         kinds = {
             # Of several namespaces that are followed the first is shown.
             kind: {name: getattr(follower, name) for name in _SHOWN}

@@ -43,7 +43,7 @@ class Follower(threading.Thread):
 
     Attributes:
         state: absent where the server does not have the kind.
-        listed, changed: when the last list and the last change came, by the server's clock.
+        contact: when the server last answered, by its own clock.
         lists: how many lists were read.
     """
 
@@ -52,7 +52,7 @@ class Follower(threading.Thread):
     ) -> None:
         super().__init__(name=f"follow-{kind.name}", daemon=True)
         self.kind, self.namespace, self.state = kind, namespace, "listing"
-        self.listed, self.changed, self.contact, self.lists = 0.0, 0.0, 0.0, 0
+        self.contact, self.lists = 0.0, 0
         self._server, self._put, self._ending = server, put, threading.Event()
         self._version, self._complaint, self._missing = "", "", 0
 
@@ -120,7 +120,7 @@ class Follower(threading.Thread):
                 break
         self._version = text_of(part_of(page, "metadata").get("resourceVersion"))
         self._put(self._change("listed", uids=frozenset(uids), seen_until=until))
-        self.listed, self.lists = self.contact, self.lists + 1
+        self.lists += 1
 
     def _watch(self) -> None:
         """Take the changes since the version, until the server closes the answer."""
@@ -137,8 +137,6 @@ class Follower(threading.Thread):
                 self._put(self._change("seen", item=item))
             elif word == "DELETED":
                 self._put(self._change("gone", item=item))
-            if word != "BOOKMARK":
-                self.changed = self.contact
             # Only after its change: whoever stops here sees the object again.
             self._version = (
                 text_of(part_of(item, "metadata").get("resourceVersion")) or self._version

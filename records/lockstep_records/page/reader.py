@@ -143,6 +143,8 @@ def _decode(values: Values, path: Path) -> Values:
             "identity",
             f"page {path}: rank {values['rank']} is outside its world_size {values['world_size']}",
         )
+    if values["attempt"] < 0:
+        raise PageError("identity", f"page {path}: attempt {values['attempt']} is below 0")
     values["mesh"] = {axis: values.pop(axis) for axis in MESH_AXES}
     values["mesh"] = {axis: index for axis, index in values["mesh"].items() if index >= 0}
     return values

@@ -68,6 +68,7 @@ def int32_bytes(number: int) -> bytes:
         ("periodic_bytes", int32_bytes(8), "identity", "periodic_bytes is 8"),
         ("rank", int32_bytes(8), "identity", "rank 8 is outside its world_size 8"),
         ("rank", int32_bytes(-1), "identity", "rank -1"),
+        ("attempt", int32_bytes(-1), "identity", "attempt -1 is below 0"),
         ("world_size", int32_bytes(-5), "identity", "world_size -5"),
         ("job_id", b"\xff\xfe", "identity", "job_id is not UTF-8"),
         ("node", b"\x1b[2J", "identity", "node holds control characters"),

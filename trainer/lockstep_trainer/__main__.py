@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,7 +54,16 @@ def run_rank(**flags: Any) -> None:
             f"unigram entropy {summary.unigram_entropy:.4f} nats per byte"
         )
         if config.summary is not None:
-            summary.write(config.summary)
+            _write_or_exit(summary, config.summary)
+
+
+def _write_or_exit(summary: Summary, path: Path) -> None:
+    try:
+        summary.write(path)
+    except OSError as error:
+        reason = error.strerror or error
+        click.echo(f"lockstep: --summary {path} cannot be written: {reason}", err=True)
+        sys.exit(1)
 
 
 def _train_or_exit(config: TrainConfig, world: World) -> Summary:

@@ -337,7 +337,10 @@ class Archive:
 
 
 def _print_counts(counts: dict[str, int]) -> None:
-    print(json.dumps(counts), flush=True)  # noqa: T201  # the agent reads it
+    try:
+        print(json.dumps(counts), flush=True)  # noqa: T201  # the agent reads it
+    except BrokenPipeError:  # the agent is gone; an orderly exit would flush, and fail, once more
+        os._exit(0)
 
 
 def _main(url: str, *roots: str) -> None:

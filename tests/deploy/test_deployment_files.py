@@ -20,7 +20,7 @@ from lockstep_agent.web.server import OPEN_TO_ALL as AGENT_PAGES
 from lockstep_catalogue.limits import DECLARED
 from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
 from lockstep_ledger.commands.serve import serve
-from lockstep_ledger.feeds.kubernetes.kinds import FOLLOWED
+from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED
 from lockstep_ledger.web.middleware import OPEN_TO_ALL as LEDGER_PAGES
 from lockstep_records.text.durations import parse_duration
 

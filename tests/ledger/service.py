@@ -20,7 +20,7 @@ from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import Tokens
-from lockstep_ledger.web.group_commit import GroupCommit
+from lockstep_ledger.web.intake import GroupCommit
 from lockstep_outcomes.prices.price import Pricing
 
 JSON = {"Content-Type": "application/json"}

@@ -9,8 +9,15 @@ import msgspec
 import pytest
 
 from lockstep_ledger.billing.bills import Period, count_capacity, judge_budgets
-from lockstep_ledger.billing.costs import CostQuestion, Costs, group
-from lockstep_ledger.billing.lines import BilledJob, GpuInterval, Line, accrue
+from lockstep_ledger.billing.costs import (
+    BilledJob,
+    CostQuestion,
+    Costs,
+    GpuInterval,
+    Line,
+    accrue,
+    group,
+)
 from lockstep_outcomes.prices.calendar import last_day, parse_month
 from lockstep_outcomes.prices.price import PricedJob, Pricing
 from lockstep_outcomes.prices.rate_card import Budget, Capacity, Rate, RateCard

@@ -36,6 +36,18 @@ def job(name: str, created: float = 0.0, **status: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def condition(name: str, seconds: float = 9.0, status: str = "True", **more: str) -> dict[str, str]:
+    """A condition of an object or a pod."""
+    return {"type": name, "status": status, "lastTransitionTime": moment(seconds), **more}
+
+
+def custom(
+    kind: str, version: str, name: str = "a", owner: Any = None, **parts: Any
+) -> dict[str, Any]:
+    """An object of an operator; ``parts`` are its spec and status."""
+    return {"apiVersion": version, "kind": kind, "metadata": meta(name, 0.0, owner), **parts}
+
+
 def container(gpus: int, name: str = "train", resource: str = "nvidia.com/gpu") -> dict[str, Any]:
     """A container with accelerators."""
     return {"name": name, "resources": {"limits": {resource: str(gpus)}}}
@@ -52,16 +64,24 @@ def pod(
     gpus: int = 2,
     restarts: int = 0,
     last: tuple[float, float, int] | None = None,
+    why: str = "",
     **status: Any,
 ) -> dict[str, Any]:
-    """A pod with a container that ran from begin to end."""
+    """A pod with a container that ran from begin to end, or waits; ``why`` is its own reason."""
     state: dict[str, Any] = {}
     phase = "Pending"
     if begin is not None and end is None:
         state, phase = {"running": {"startedAt": moment(begin)}}, "Running"
     elif begin is not None and end is not None:
-        ended = {"startedAt": moment(begin), "finishedAt": moment(end), "exitCode": exit_code}
+        ended = {
+            "startedAt": moment(begin),
+            "finishedAt": moment(end),
+            "exitCode": exit_code,
+            "reason": why,
+        }
         state, phase = {"terminated": ended}, "Failed" if exit_code else "Succeeded"
+    elif why:
+        state = {"waiting": {"reason": why}}
     each: dict[str, Any] = {"name": "train", "state": state, "restartCount": restarts}
     if last is not None:
         ended = {"startedAt": moment(last[0]), "finishedAt": moment(last[1]), "exitCode": last[2]}

@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 
@@ -34,16 +37,21 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_REPORT_SECONDS", 0.1)
+
+
 def deliver(ledger: Ledger, num_events: int, num_reports: int) -> list[dict[str, Any] | None]:
     def report() -> tuple[float, Counter[str], dict[str, Any]]:
         return 1000.0, Counter(left_out=2), {"source": "kubernetes"}
 
-    delivery = Delivery(ledger, ServerClock(), report)
-    delivery.put([{"id": str(number)} for number in range(num_events)])
-    delivery.start()
+    sender = Delivery(ledger, ServerClock(), report)
+    sender.put([{"id": str(number)} for number in range(num_events)])
+    sender.start()
     until(lambda: len(ledger.reports) >= num_reports)
-    delivery.end(5.0)
-    delivery.join(5.0)
+    sender.end(5.0)
+    sender.join(5.0)
     return ledger.reports
 
 

@@ -7,18 +7,20 @@ import pytest
 from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter
-from lockstep_ledger.feeds.kubernetes.kinds import PODS, Kind
+from lockstep_ledger.feeds.kubernetes.objects import PODS, Kind
 
 from .objects import NOW, container, job, meta, moment, pod
 
 JOBS = Kind("batch", "v1", "Job", "jobs")
-KINDS = {
-    "Pod": PODS,
-    "Job": JOBS,
-    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    "TrainJob": Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
-}
 Events = list[dict[str, Any]]
+
+
+def kind_of(item: dict[str, Any]) -> Kind:
+    """The kind of an object, as discovery tells it."""
+    if item["kind"] == "Pod":
+        return PODS
+    group, _, version = item.get("apiVersion", "batch/v1").rpartition("/")
+    return Kind(group, version, item["kind"], f"{item['kind'].lower()}s")
 
 
 class Scene:
@@ -31,7 +33,7 @@ class Scene:
         """Apply objects at a time; the events that are new."""
         for item in items:
             word: Any = "gone" if is_gone else "seen"
-            self.state.apply(Change(KINDS[item["kind"]], "", word, NOW + at, item))
+            self.state.apply(Change(kind_of(item), "", word, NOW + at, item))
         return self.new_events(at)
 
     def new_events(self, at: float) -> Events:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstep_ledger.importers.sacct import events_of_job, read_sacct
-from lockstep_outcomes.slurm import COLUMNS, ask_sacct, ended_state
+from lockstep_outcomes.slurm import COLUMNS, NoAccountingError, ask_sacct, ended_state
 from lockstep_records.events.event import Event, check_event
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -203,6 +203,12 @@ def test_an_accounting_that_does_not_answer_is_no_empty_period(
 ) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     with pytest.raises(subprocess.SubprocessError, match=words):
+        events_of_period()
+
+
+def test_a_slurm_that_stores_no_accounting_is_named(program: Path) -> None:
+    program.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
+    with pytest.raises(NoAccountingError, match="accounting"):
         events_of_period()
 
 

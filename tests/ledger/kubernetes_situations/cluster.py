@@ -72,7 +72,7 @@ class Cluster:
         return found
 
     def path(self, kind: str, name: str = "", namespace: str = "") -> str:
-        """Return the path of a kind or of one object; Volcano's Job is VolcanoJob."""
+        """Return the path of a kind or of one object."""
         group, plural = PATHS.get(kind) or CLUSTER_PATHS[kind]
         scope = f"/namespaces/{namespace or self.namespace}" if kind in PATHS else ""
         return f"/{group}{scope}/{plural}" + (f"/{name}" if name else "")
@@ -86,9 +86,7 @@ class Cluster:
                 "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
                 "blockOwnerDeletion": False,
             }]  # fmt: skip
-        is_volcano = manifest["apiVersion"].startswith("batch.volcano.sh/")
-        kind = "VolcanoJob" if is_volcano else manifest["kind"]
-        path = self.path(kind, namespace=metadata.get("namespace", ""))
+        path = self.path(manifest["kind"], namespace=metadata.get("namespace", ""))
         found = self.send("POST", path, manifest)
         name = found["metadata"]["name"]
         self._applied.append(f"{path}/{name}")
@@ -234,51 +232,6 @@ class Cluster:
             ]
         self.set_pod(name, change)
 
-    def start_pod(self, name: str) -> None:
-        """Let the containers of a pod that waits for a hand run."""
-        now = now_text()
-        statuses = self.describe_containers(name, running={"startedAt": now})
-        ready = condition("Ready", reason="") | {"lastTransitionTime": now}
-        change = {"phase": "Running", "startTime": now, "conditions": [ready]}
-        self.set_pod(name, change | {"containerStatuses": statuses})
-
-    def restart_container(
-        self, name: str, *, exit_code: int, reason: str = "Error", pause: float
-    ) -> None:
-        status = self.read("Pod", name)["status"]["containerStatuses"][0]
-        ended = {
-            "exitCode": exit_code, "reason": reason, "finishedAt": now_text(),
-            "startedAt": status["state"]["running"]["startedAt"],
-        }  # fmt: skip
-        count = status["restartCount"] + 1
-        rest = {
-            "name": status["name"], "image": status["image"], "imageID": "", "ready": False,
-            "lastState": {"terminated": ended},
-        }  # fmt: skip
-        waiting = rest | {"restartCount": count - 1, "state": {"terminated": ended}}
-        self._replace_status(name, waiting | {"lastState": {}})
-        if pause:
-            backing_off = rest | {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-            self._replace_status(name, backing_off | {"restartCount": count - 1})
-            time.sleep(pause)
-        running = {"running": {"startedAt": now_text()}}
-        self._replace_status(name, rest | {"restartCount": count, "state": running, "ready": True})
-
-    def _replace_status(self, name: str, status: Manifest) -> None:
-        """Write the status of a pod's only container in place of the one before."""
-        body = {"status": {"containerStatuses": [status]}}
-        path = self.path("Pod", name) + "/status"
-        self.send("PATCH", path, body, content="application/merge-patch+json")
-
-    def evict(self, name: str) -> None:
-        """Evict a pod by the eviction API, as `kubectl drain` does."""
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": self.namespace},
-        }
-        self.send("POST", self.path("Pod", name) + "/eviction", body)
-
     def add_node(self, name: str, gpus: int) -> None:
         """Add a node for this situation: its pods select it by the label kubernetes.io/hostname."""
         size = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
@@ -291,21 +244,6 @@ class Cluster:
         self.send("POST", self.path("Node"), node)
         self.nodes.append(name)
         self.wait_condition("Node", name, "Ready")
-
-    def silence_node(self, name: str) -> None:
-        """Let the kubelet of a node fall silent, as one that lost its power."""
-        content = "application/strategic-merge-patch+json"
-        silent = {"metadata": {"annotations": {"lab/silent": "true"}}}
-        for pod in self.list_pods(""):
-            if pod["spec"].get("nodeName") == name:
-                path = self.path("Pod", pod["metadata"]["name"])
-                self.send("PATCH", path, silent, content=content)
-        self.send("PATCH", self.path("Node", name), silent, content=content)
-        # kwok still renews the lease, so the node's controller would not find out by itself.
-        unknown = condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting")
-        unknown["lastTransitionTime"] = now_text()
-        body = {"status": {"conditions": [unknown]}}
-        self.send("PATCH", self.path("Node", name) + "/status", body, content=content)
 
     def remove_node(self, name: str) -> None:
         """Delete a node."""

@@ -57,10 +57,6 @@ class Diary:
         """Return when the first pod whose name begins so ran."""
         return min(begin for life in self._find(prefix) for begin in life.runs)
 
-    def last_start(self, prefix: str) -> float:
-        """Return when the last of them began to run."""
-        return max(begin for life in self._find(prefix) for begin in life.runs)
-
     def last_end(self, prefix: str) -> float:
         """Return when the last of them ended."""
         return max(end for life in self._find(prefix) for end in life.runs.values() if end)

@@ -12,25 +12,13 @@ PATHS = {
     "Pod": ("api/v1", "pods"),
     "ServiceAccount": ("api/v1", "serviceaccounts"),
     "Job": ("apis/batch/v1", "jobs"),
-    "CronJob": ("apis/batch/v1", "cronjobs"),
     "Deployment": ("apis/apps/v1", "deployments"),
     "StatefulSet": ("apis/apps/v1", "statefulsets"),
-    "DaemonSet": ("apis/apps/v1", "daemonsets"),
-    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
-    "ResourceClaim": ("apis/resource.k8s.io/v1", "resourceclaims"),
     "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
     "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
     "TrainJob": ("apis/trainer.kubeflow.org/v1alpha1", "trainjobs"),
-    "PyTorchJob": ("apis/kubeflow.org/v1", "pytorchjobs"),
-    "TFJob": ("apis/kubeflow.org/v1", "tfjobs"),
-    "XGBoostJob": ("apis/kubeflow.org/v1", "xgboostjobs"),
     "PaddleJob": ("apis/kubeflow.org/v1", "paddlejobs"),
-    "JAXJob": ("apis/kubeflow.org/v1", "jaxjobs"),
     "MPIJob": ("apis/kubeflow.org/v2beta1", "mpijobs"),
-    "RayJob": ("apis/ray.io/v1", "rayjobs"),
-    "RayCluster": ("apis/ray.io/v1", "rayclusters"),
-    "LeaderWorkerSet": ("apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
-    "VolcanoJob": ("apis/batch.volcano.sh/v1alpha1", "jobs"),
     "Workload": ("apis/kueue.x-k8s.io/v1beta1", "workloads"),
     "Trainium": ("apis/example.com/v1", "trainiums"),
 }
@@ -42,17 +30,8 @@ CLUSTER_PATHS = {
 }
 
 
-def container(
-    gpus: int | dict[str, int] = 1, name: str = "train", image: str = "train"
-) -> Manifest:
-    """Return a container with GPUs of NVIDIA, or with other resources by name."""
-    limits = {GPU: gpus} if isinstance(gpus, int) else gpus
-    asks = {key: str(count) for key, count in limits.items() if count}
-    return {"name": name, "image": image} | ({"resources": {"limits": asks}} if asks else {})
-
-
 def template(
-    gpus: int | dict[str, int] = 1,
+    gpus: int = 1,
     *,
     lab: dict[str, Any] | None = None,
     node: str = "",
@@ -62,22 +41,23 @@ def template(
 ) -> Manifest:
     """Return a pod template; `lab` has the annotations that direct the pod's life."""
     directed = {f"lab/{key}": str(value) for key, value in (lab or {}).items()}
+    asks = {"resources": {"limits": {GPU: str(gpus)}}} if gpus else {}
+    container: Manifest = {"name": "train", "image": "train"} | asks
     chosen = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
     return {
         "metadata": {"annotations": directed, "labels": labels or {}},
-        "spec": {"restartPolicy": restart, "containers": [container(gpus)]} | chosen | spec,
+        "spec": {"restartPolicy": restart, "containers": [container]} | chosen | spec,
     }
 
 
 def job(
     name: str,
-    gpus: int | dict[str, int] = 1,
+    gpus: int = 1,
     *,
     pods: int = 1,
     run: float | tuple[float, ...] | None = None,
     lab: dict[str, Any] | None = None,
     labels: dict[str, str] | None = None,
-    template_spec: dict[str, Any] | None = None,
     node: str = "",
     **spec: Any,
 ) -> Manifest:
@@ -93,14 +73,14 @@ def job(
         "parallelism": pods,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "template": template(gpus, lab=directed, node=node, **(template_spec or {})),
+        "template": template(gpus, lab=directed, node=node),
     }
     return manifest("batch/v1", "Job", name, body | spec, labels)
 
 
 def pod(
     name: str,
-    gpus: int | dict[str, int] = 1,
+    gpus: int = 1,
     *,
     lab: dict[str, Any] | None = None,
     labels: dict[str, str] | None = None,
@@ -126,9 +106,9 @@ def manifest(
 def custom(
     kind: str, name: str, spec: Manifest | None = None, labels: dict[str, str] | None = None
 ) -> Manifest:
-    """Return an object of a kind that an operator would serve; Volcano's is VolcanoJob here."""
+    """Return an object of a kind that an operator would serve."""
     version = PATHS[kind][0].removeprefix("apis/")
-    return manifest(version, kind.removeprefix("Volcano"), name, spec or {}, labels)
+    return manifest(version, kind, name, spec or {}, labels)
 
 
 def condition(name: str, status: str = "True", reason: str = "", message: str = "") -> Manifest:
@@ -136,9 +116,7 @@ def condition(name: str, status: str = "True", reason: str = "", message: str = 
     return {"type": name, "status": status, "reason": reason or name, "message": message}
 
 
-def workload(name: str, queue: str, priority: str = "") -> Manifest:
+def workload(name: str, queue: str) -> Manifest:
     """Return a Kueue Workload of a local queue."""
     spec: Manifest = {"queueName": queue, "podSets": [{"name": "main", "count": 1}]}
-    if priority:
-        spec |= {"priorityClassName": priority, "priority": 1000}
     return custom("Workload", name, spec)

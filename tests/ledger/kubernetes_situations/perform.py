@@ -15,34 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, repeat
 from pathlib import Path
 
-from . import (
-    ids_and_texts,
-    kinds,
-    kueue,
-    only_training,
-    outages_by_way,
-    outages_of_parts,
-    time_by_pods,
-    whose_fault,
-)
+from . import outages_by_way, outages_of_parts, pods, submissions
 from .cluster import Cluster
 from .judge import compare, compare_feed
 from .scenario import Situation, collect
 from .stage import Stage
 
-MODULES = (
-    time_by_pods, whose_fault, kinds, kueue, only_training, ids_and_texts, outages_by_way,
-    outages_of_parts,
-)  # fmt: skip
+MODULES = (pods, submissions, outages_by_way, outages_of_parts)
 SITUATIONS = [situation for module in MODULES for situation in collect(vars(module))]
 AT_ONCE, LANES = 12, 3
 SETTLE_SECONDS = 12.0
 Findings = dict[str, list[str]]
-
-
-def is_alone(situation: Situation) -> bool:
-    """Whether it needs a feed, or the feed's counters, to itself."""
-    return situation.exclusive or situation.left_out is not None
 
 
 def perform_together(situations: Sequence[Situation], stage: Stage) -> Findings:
@@ -57,7 +40,7 @@ def perform_alone(situation: Situation, stage: Stage) -> Findings:
     try:
         return {situation.name: _perform(situation, stage)}
     finally:
-        recover(stage, anew=bool(_options_of(situation)))
+        recover(stage, anew=bool(situation.options))
 
 
 def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
@@ -109,12 +92,6 @@ def recover(stage: Stage, *, anew: bool = False) -> None:
             stage.start(name)
 
 
-def _options_of(situation: Situation) -> tuple[str, ...]:
-    """Options of its feed; one whose counts are compared sees nobody else's workloads."""
-    is_counted = situation.left_out is not None
-    return situation.options or (("--namespace", "{namespace}") if is_counted else ())
-
-
 def _namespace(name: str) -> str:
     return f"s{time.monotonic_ns() // 10**6 % 10**7}-{name}"[:50].rstrip("-")
 
@@ -125,23 +102,21 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
     log = stage.programs["feed"].log
     position = log.stat().st_size if log.exists() else 0
     try:
-        if options := _options_of(situation):
+        if situation.options:
             words = [
-                getattr(cluster, each[1:-1]) if each.startswith("{") else each for each in options
+                getattr(cluster, each[1:-1]) if each.startswith("{") else each
+                for each in situation.options
             ]
             program = stage.programs["feed"]
             program.end(signal.SIGTERM)
             before, program.command = program.command, [*program.command, *words]
             stage.start("feed")
             program.command = before
-        left_out = stage.count_left_out() if situation.left_out is not None else 0
         situation.script(cluster)
         findings = _settle(situation, cluster)
-        if situation.left_out is not None:
-            left_out = stage.count_left_out() - left_out
         with log.open("rb") as file:
             file.seek(position)
-            findings += compare_feed(situation, file.read().decode(errors="replace"), left_out)
+            findings += compare_feed(situation, file.read().decode(errors="replace"))
     except Exception:  # noqa: BLE001  # a script that fails is a finding of its own
         findings = [traceback.format_exc(limit=-4)]
     finally:
@@ -171,8 +146,8 @@ def _print(name: str, seconds: float, findings: Iterable[str]) -> None:
 
 def perform_all(chosen: Sequence[Situation], folder: Path) -> Findings:
     """Run situations on a lab that runs."""
-    exclusive = [each for each in chosen if is_alone(each) and not each.lab_wide]
-    shared = [each for each in chosen if not is_alone(each)]
+    exclusive = [each for each in chosen if each.exclusive and not each.lab_wide]
+    shared = [each for each in chosen if not each.exclusive]
     units = deque(filter(None, [shared, *_divide(exclusive)]))
     last = deque(_divide([each for each in chosen if each.lab_wide]))
     with ThreadPoolExecutor(LANES) as pool:
@@ -198,7 +173,7 @@ def _perform_units(name: str, units: deque[list[Situation]], folder: Path) -> Fi
         while (unit := _take(units)) is not None:
             if unit[0].way:
                 found |= perform_way(unit, stage)
-            elif is_alone(unit[0]):
+            elif unit[0].exclusive:
                 found |= perform_alone(unit[0], stage)
             else:
                 found |= perform_together(unit, stage)

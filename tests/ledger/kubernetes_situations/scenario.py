@@ -40,9 +40,7 @@ class ExpectedJob:
     gpu_seconds: Figure | Between | None = None
     queue_wait_seconds: Figure | Between | None = None
     queue: str | None = None
-    user: str | None = None
     num_gpus: int | None = None
-    num_nodes: int | None = None
     is_open: bool = False
     started: Figure | None = None
     ended: Figure | Between | None = None
@@ -67,7 +65,6 @@ class Situation:
 
     Attributes:
         absent: parts of ids that no job may have.
-        left_out: workloads that the feed counts and does not take.
         logged_once: a pattern that exactly one line of the feed's log matches.
         exclusive: it stops feed or ledger, so it has a pair of them to itself.
         lab_wide: it stops the server or changes its kinds, so it has the whole lab to itself.
@@ -79,7 +76,6 @@ class Situation:
     script: Callable[["Cluster"], None]
     expected: tuple[ExpectedJob, ...]
     absent: tuple[str, ...] = ()
-    left_out: int | None = None
     logged_once: str | None = None
     exclusive: bool = False
     lab_wide: bool = False

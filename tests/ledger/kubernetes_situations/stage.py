@@ -247,11 +247,6 @@ class Stage:
             lambda: self.measure(feeds.ASKED.name) > begin, "the feed has delivered all", pause=0.5
         )
 
-    def count_left_out(self) -> float:
-        """Workloads that the feed has left out up to now."""
-        self.wait_until_delivered()
-        return self.measure(feeds.WORKLOADS_LEFT_OUT.name)
-
     def jobs(self) -> list[dict[str, Any]]:
         """All records, as they were a moment ago: many wait for some of them at once."""
         with self._reading:

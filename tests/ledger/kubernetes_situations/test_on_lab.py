@@ -17,7 +17,7 @@ from lockstep_ledger.feeds.kubernetes.server import ApiServer
 
 from .cluster import Cluster
 from .manifests import job, manifest, pod
-from .perform import SITUATIONS, Findings, is_alone, perform_all
+from .perform import SITUATIONS, Findings, perform_all
 from .scenario import Situation
 from .stage import ACCOUNT, HOME, REPOSITORY, Stage, close_lab, open_lab, program_is_built, run_lab
 
@@ -43,7 +43,7 @@ LIVE = frozenset({
 
 def _param(situation: Situation) -> Any:
     """A part of them is run by CI, the rest before a release."""
-    is_live = not is_alone(situation) or situation.way in LIVE_WAYS or situation.name in LIVE
+    is_live = not situation.exclusive or situation.way in LIVE_WAYS or situation.name in LIVE
     marks = [pytest.mark.cluster] if is_live else [pytest.mark.release]
     return pytest.param(situation, id=situation.name, marks=marks)
 

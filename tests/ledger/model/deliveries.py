@@ -4,20 +4,19 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, permutations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from lockstep_ledger.ingest.document import MAX_EVENTS
 
 from .arrivals import Arrival
 from .histories import CLUSTER
-from .truth import History, Message
+from .truth import Message
 
 Mode = Literal[
     "in_order", "late", "shuffled", "shuffled_nodes", "doubled", "cut_off", "slurm_first",
     "interleaved", "slurm_last",
 ]  # fmt: skip
-MODES: tuple[Mode, ...] = (
-    "in_order", "late", "shuffled", "shuffled_nodes", "doubled", "cut_off", "slurm_first",
-    "interleaved", "slurm_last",
-)  # fmt: skip
+MODES: tuple[Mode, ...] = get_args(Mode)
 _MAX_BATCH = 100
 
 
@@ -47,17 +46,17 @@ Step = Deliver | Settle | Kill
 _Timed = tuple[float, Message]
 
 
-def deliver(history: History, mode: Mode, seed: int, *, kills: int = 0) -> list[Step]:
+def deliver(history: Sequence[Message], mode: Mode, seed: int, *, kills: int = 0) -> list[Step]:
     """Steps that bring every event of a history to a ledger, in a way that the seed decides.
 
     Args:
-        history: what happened.
+        history: what happened, in order.
         mode: how it arrives.
         seed: of all chance.
         kills: deaths of the ledger in between.
     """
     rng = random.Random(f"{seed} {mode}")
-    timed = _time(list(history.messages), mode, rng)
+    timed = _time(list(history), mode, rng)
     steps = list(_batch(timed, rng))
     return _interrupt(steps, rng, kills)
 
@@ -84,14 +83,20 @@ def last_moment(steps: Sequence[Step]) -> float:
 def all_orders(messages: Sequence[Message]) -> list[Step]:
     """Every permutation of a job's few messages, each as a job of its own, all in one ledger.
 
-    Ids of events, jobs and aliases get the number of the order; times are the same in all.
+    Ids of events, jobs and aliases get the number of the order; times are the same in all. The
+    first messages of all orders come together, then the second ones, and so on.
     """
     end = max(message.true_time for message in messages) + 10.0
     orders = enumerate(permutations(messages))
-    renamed = [_rename(message, number) for number, order in orders for message in order]
+    renamed = [[_rename(message, number).event for message in order] for number, order in orders]
+    origin = {"version": 1, "cluster": CLUSTER, "node": ""}
     return [
-        Deliver(batch=_batch_of([message], end + number / 64), received=end + number / 64)
-        for number, message in enumerate(renamed)
+        Deliver(
+            batch={**origin, "events": events[first : first + MAX_EVENTS]},
+            received=end + position,
+        )
+        for position, events in enumerate(zip(*renamed, strict=True))
+        for first in range(0, len(events), MAX_EVENTS)
     ]
 
 

@@ -1,14 +1,14 @@
 """Random but plausible histories of several sources, with the truth that they were made from."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from .mishaps import MISHAPS, move_to_slurm, names_its_slurm, reuse_id, uses_number
 from .source_stories import NodeStory, NodeWrite, SchedulerStory, SchedulerWrite
-from .truth import FINAL, REQUEUED, Feed, History, Message, TrueAttempt, TrueJob, TrueRun, tick
+from .truth import FINAL, REQUEUED, Feed, Message, TrueAttempt, TrueJob, TrueRun, tick
 
 BASE_SECONDS = 1_795_000_000.0
 CLUSTER = "east"
@@ -21,8 +21,8 @@ _SHARED = 0.3
 _SIZES = (1, 1, 1, 2, 2, 2, 3, 4, 8)
 
 
-def make_history(seed: int, num_jobs: int = 3, *, has_mishaps: bool = False) -> History:
-    """A history of several jobs; the same seed gives the same.
+def make_history(seed: int, num_jobs: int = 3, *, has_mishaps: bool = False) -> list[Message]:
+    """What several sources tell of several jobs, as it happened; the same seed gives the same.
 
     Args:
         seed: decides all.
@@ -38,12 +38,10 @@ def make_history(seed: int, num_jobs: int = 3, *, has_mishaps: bool = False) -> 
         maker.messages = []
     if has_mishaps:
         by_job = _go_wrong(rng, by_job, maker.jobs)
-    messages = [message for own in by_job for message in own]
-    messages.sort(key=lambda message: message.true_time)
-    return History(seed=seed, messages=messages, jobs=maker.jobs)
+    return _in_order(message for own in by_job for message in own)
 
 
-def make_two_slurms(seed: int) -> History:
+def make_two_slurms(seed: int) -> list[Message]:
     """Jobs of two Slurms under one number, which their launchers may use as their own id too."""
     rng = random.Random(f"two {seed}")
     while True:
@@ -55,12 +53,14 @@ def make_two_slurms(seed: int) -> History:
             maker.messages = []
         number = maker.jobs[0].job_id
         if all(map(names_its_slurm, by_job)):
-            messages = [
-                *move_to_slurm(by_job[0], "alpha", number, number),
-                *move_to_slurm(by_job[1], "beta", maker.jobs[1].job_id, number),
-            ]
-            messages.sort(key=lambda message: message.true_time)
-            return History(seed=seed, messages=messages, jobs=maker.jobs)
+            alpha = move_to_slurm(by_job[0], "alpha", number, number)
+            return _in_order([
+                *alpha, *move_to_slurm(by_job[1], "beta", maker.jobs[1].job_id, number),
+            ])  # fmt: skip
+
+
+def _in_order(messages: Iterable[Message]) -> list[Message]:
+    return sorted(messages, key=lambda message: message.true_time)
 
 
 def _go_wrong(
@@ -192,7 +192,6 @@ class _Maker:
             aliases=(f"slurm:alpha:{job.job_id}",) if is_slurm else (f"kubernetes:{job.job_id}",),
             states_gpus=self.rng.random() < 0.85,
         )
-        job.keeps_ends, job.states_gpus = story.keeps_ends, story.states_gpus
         story.report_all()
 
     def _report_as_nodes(self, job: TrueJob, index: int, *, own_id: bool) -> None:

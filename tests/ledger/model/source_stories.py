@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
@@ -24,7 +24,6 @@ class NodeStory:
         always_states_start: whether no start of a launcher is ever lost, for it alone joins ids.
         last_step: newest durable checkpoint of the job so far.
         restarts_launcher: whether the launcher itself restarts in place, not only its ranks.
-        edges: begin and end of each node as told; the end is None for a silent one.
     """
 
     rng: random.Random
@@ -35,7 +34,6 @@ class NodeStory:
     last_step: int = 0
     restarts_launcher: bool = False
     always_states_start: bool = False
-    edges: dict[str, tuple[float, float | None]] = field(default_factory=dict)
 
     def report_all(self) -> int:
         """Writes all events of the run; returns the step of the newest durable checkpoint."""
@@ -61,10 +59,8 @@ class NodeStory:
             end, is_silent = self._node_end(node, attempt, is_last)
             self._report_goodput(node, attempt, start, end)
             if is_silent:
-                self.edges[node] = (begin, None)
                 return
             self._report_end(node, attempt, end, is_last)
-        self.edges[node] = (begin, end)
 
     def _node_end(self, node: str, attempt: TrueAttempt, is_last: bool) -> tuple[float, bool]:
         """When a node's attempt ends, and whether its node is silent from then on."""
@@ -141,7 +137,6 @@ class NodeStory:
             self._report_resume(attempt)
         for index in range(rng.randint(0, 3)):
             self.last_step += 100
-            self.job.checkpoints += 1
             time = attempt.begin + (attempt.end - attempt.begin) * (index + 1) / 5
             for node in nodes if rng.random() < 0.5 else nodes[:1]:
                 at = tick(time + rng.uniform(4, 6))
@@ -159,7 +154,6 @@ class NodeStory:
             node = rng.choice(list(self.run.nodes))
             at = tick(attempt.begin + 4.5)
             self.write(node, at, "restore_failed", attempt.number, {"total": rng.randint(1, 2)})
-        self.job.resumes += 1
         fell_back = rng.choice([None, *self.run.nodes]) if rng.random() < 0.2 else None
         for node in self.run.nodes:
             at = tick(attempt.begin + rng.uniform(5, 6))

@@ -12,7 +12,7 @@ from .histories import make_history, make_two_slurms
 from .job_history import Settings
 from .small_jobs import LARGER_JOBS, SMALL_JOBS
 from .store_ledger import StoreLedger, postgres_ledger, sqlite_ledger
-from .truth import History, Message
+from .truth import Message
 
 SETTINGS = Settings()
 LATER_SECONDS = 60 * 86_400.0
@@ -22,8 +22,9 @@ _MANY = range(100, 2100)
 
 
 def _differences(
-    ledger: StoreLedger, seed: int, mode: Mode, kills: int = 0, history: History | None = None
-) -> list[str]:
+    ledger: StoreLedger, seed: int, mode: Mode, kills: int = 0,
+    history: list[Message] | None = None,
+) -> list[str]:  # fmt: skip
     # Every second history is told with mishaps.
     history = history or make_history(seed, has_mishaps=seed % 2 == 1)
     steps = deliver(history, mode, seed, kills=kills)

@@ -51,11 +51,6 @@ class TrueRun:
     cause_node: str
     cause: str = ""
 
-    @property
-    def gpu_seconds(self) -> float:
-        """GPU time that it held."""
-        return (self.end - self.begin) * len(self.nodes) * self.gpus_per_node
-
 
 @dataclass(kw_only=True, slots=True)
 class TrueJob:
@@ -65,9 +60,6 @@ class TrueJob:
         job_id: under which its first teller speaks of it.
         feeds: who tells of it.
         in_queue: what became of it in the queue after its last run.
-        checkpoints: durable ones that its nodes tell of.
-        states_gpus: whether the scheduler tells the number of GPUs.
-        keeps_ends: whether the scheduler tells how a run ended that it requeues.
     """
 
     job_id: str
@@ -77,10 +69,6 @@ class TrueJob:
     submitted: float
     runs: list[TrueRun] = field(default_factory=list)
     in_queue: Literal["started", "waits", "cancelled"] = "started"
-    checkpoints: int = 0
-    resumes: int = 0
-    keeps_ends: bool = True
-    states_gpus: bool = True
 
     @property
     def has_launcher(self) -> bool:
@@ -109,66 +97,6 @@ class Message:
     event: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class History:
-    """Events of several jobs and sources, in the order in which they happened."""
-
-    seed: int
-    messages: Sequence[Message]
-    jobs: Sequence[TrueJob]
-
-
 def tick(seconds: float) -> float:
     """The nearest eighth of a second, which sums without rounding."""
     return round(seconds * 8) / 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownEnding:
-    """What the evidence of an ending suffices to know."""
-
-    outcome: str
-    failure_class: str | None = None
-
-
-def known_ending(run: TrueRun, *, has_launcher: bool, has_scheduler: bool) -> KnownEnding:
-    """Outcome and class that follow from what the sources know of an ending."""
-    is_dark = run.ending == "node_lost" and len(run.nodes) == 1
-    by_launcher = _UNKNOWN if is_dark else _KNOWN_BY_LAUNCHER.get(run.ending)
-    by_scheduler = _KNOWN_BY_SCHEDULER.get(run.ending)
-    if not has_scheduler:
-        return (by_launcher if has_launcher else None) or _FAILED
-    if not has_launcher:
-        return by_scheduler or _FAILED
-    if run.ending in {"user_failure", "infra_failure", "xid_elsewhere", "not_converged"}:
-        return by_launcher or _FAILED
-    return by_scheduler or by_launcher or _FAILED
-
-
-_UNKNOWN = KnownEnding(outcome="unknown", failure_class="unknown")
-_FAILED = KnownEnding(outcome="failed", failure_class="unknown")
-_BY_BOTH: dict[Ending, KnownEnding] = {
-    "success": KnownEnding(outcome="succeeded"),
-    "preempted": KnownEnding(outcome="preempted"),
-    "cancelled": KnownEnding(outcome="cancelled"),
-    "time_limit": KnownEnding(outcome="time_limit", failure_class="user"),
-    "never": _UNKNOWN,
-}
-_KNOWN_BY_LAUNCHER: dict[Ending, KnownEnding] = {
-    **_BY_BOTH,
-    "not_converged": KnownEnding(outcome="not_converged"),
-    "user_failure": KnownEnding(outcome="failed", failure_class="user"),
-    "infra_failure": KnownEnding(outcome="failed", failure_class="infra"),
-    "xid_elsewhere": KnownEnding(outcome="failed", failure_class="infra"),
-    "all_dead": _UNKNOWN,
-    "silent_success": _UNKNOWN,
-}
-_KNOWN_BY_SCHEDULER: dict[Ending, KnownEnding] = {
-    **_BY_BOTH,
-    "not_converged": KnownEnding(outcome="succeeded"),
-    "silent_success": KnownEnding(outcome="succeeded"),
-    "node_lost": KnownEnding(outcome="failed", failure_class="infra"),
-    "all_dead": KnownEnding(outcome="failed", failure_class="infra"),
-    "bare": KnownEnding(outcome="failed", failure_class="user"),
-    "hang": KnownEnding(outcome="cancelled"),
-}

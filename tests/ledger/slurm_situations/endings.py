@@ -3,7 +3,6 @@
 from .scenario import (
     TRAINING,
     ExpectedJob,
-    ExpectedText,
     Situation,
     interrupt,
     running,
@@ -16,16 +15,6 @@ from .scenario import (
 ENDLESS = "{train} --seconds 600"
 
 SITUATIONS = (
-    Situation(
-        "exit 1 without a word",
-        "The script ends with status 1 and tells nothing: failed, and nobody can say whose fault.",
-        (submit("a", "{train} --seconds 2 --exit 1", "--gpus=1"), wait("a")),
-        (
-            ExpectedJob(
-                "failed", "unknown", "exit", gpu_seconds=(1,), closed=True, disagreement=False
-            ),
-        ),
-    ),
     Situation(
         "an exception of the training loop",
         "Slurm says FAILED 1:0; the page knows the exception, so the class is the user's.",
@@ -86,12 +75,6 @@ SITUATIONS = (
         (ExpectedJob("succeeded", gpu_seconds=(1,), closed=True),),
     ),
     Situation(
-        "a failed step in a script that goes on",
-        "Slurm says COMPLETED 0:0 with a derived exit code of 3:0: the record has both.",
-        (submit("a", "srun {train} --seconds 2 --exit 3; sleep 3; exit 0", "--gpus=1"), wait("a")),
-        (ExpectedJob(gpu_seconds=(1,), closed=True, disagreement=True),),
-    ),
-    Situation(
         "Ctrl-C twice at srun",
         "srun ends its job by itself; the user did it, so it is a cancel in our word whatever "
         "Slurm's is.",
@@ -114,51 +97,11 @@ SITUATIONS = (
         (ExpectedJob("failed", "unknown", gpu_seconds=(2,), closed=True),),
     ),
     Situation(
-        "the report's first line of a cancel",
-        "Who opens the report of a cancelled job reads so first, not that nobody was slow.",
-        (submit("a", "srun " + ENDLESS, "--gpus=1"), *TRAINING, slurm("scancel {a}"), wait("a")),
-        (
-            ExpectedJob("cancelled"),
-            ExpectedText("{lockstep} report {a}", ("cancelled",), node="{n1}"),
-        ),
-    ),
-    Situation(
         "a time limit in sbatch",
         "A minute is the least limit; Slurm sends SIGTERM, KillWait later SIGKILL, and says "
         "TIMEOUT.",
         (submit("a", "srun " + ENDLESS, "--gpus=2", "--time=1"), wait("a")),
         (ExpectedJob("time_limit", gpu_seconds=(2,), closed=True, disagreement=False),),
-    ),
-    Situation(
-        "ranks that save on the warning",
-        "--signal reaches the step's ranks; they save, exit 75, and Slurm's FAILED beside our "
-        "word is told.",
-        (
-            submit(
-                "a",
-                "srun {train} --seconds 600 --give-way-on USR1",
-                "--gpus=1",
-                "--time=1",
-                "--signal=USR1@30",
-            ),
-            wait("a"),
-        ),
-        (ExpectedJob("preempted", gpu_seconds=(1,), disagreement=True),),
-    ),
-    Situation(
-        "out of memory in a step",
-        "The cgroup ends the rank; Slurm says OUT_OF_MEMORY of the step (0:125) and FAILED of "
-        "the script.",
-        (
-            submit("a", "srun {train} --seconds 2 --megabytes 600", "--mem=300", "--gpus=1"),
-            wait("a"),
-        ),
-        (
-            ExpectedJob(
-                "failed", "user", "host_oom", gpu_seconds=(1,), closed=True, disagreement=False
-            ),
-        ),
-        cgroup=True,
     ),
     Situation(
         "a deadline that cannot be met",

@@ -1,12 +1,11 @@
-"""Polls, outages of feed, ledger and daemons, and what a site does not have."""
+"""Polls, outages of feed, ledger and daemons, zones, and texts of users."""
 
-from .accounting import utc
 from .scenario import (
     TRAINING,
     ExpectedJob,
     ExpectedText,
     Situation,
-    accounting_sql,
+    feed,
     on_node,
     pause,
     poll,
@@ -18,12 +17,10 @@ from .scenario import (
     wait,
 )
 
-DAY = utc("2026-11-02T00:00:00")
 ENDED = ExpectedJob("succeeded", gpu_seconds=(1,), queue_wait_seconds="first_start", closed=True)
 SHORT = submit("a", "sleep 3", "--gpus=1")
 UNTIL_LET_GO = submit("a", "until [ -e {out} ]; do sleep 0.2; done", "--gpus=1")
 LET_GO = slurm("touch {out}")
-METRICS = "curl --silent http://{ledger}/metrics"
 
 
 def _outage(name: str, why: str, daemon: str) -> Situation:
@@ -44,38 +41,34 @@ def _outage(name: str, why: str, daemon: str) -> Situation:
 
 SITUATIONS = (
     Situation(
-        "a job is gone from accounting",
-        "slurmdbd purged what was heard running (PurgeJobAfter): no end is made up, and the "
-        "feed says which job it cannot find.",
+        "a feed in Pacific/Kiritimati",
+        "Fourteen hours ahead: no end lies in the future, so none is refused.",
+        (feed("TZ=Pacific/Kiritimati"), SHORT, wait("a"), poll()),
+        (ENDED,),
+    ),
+    Situation(
+        "a forged row of a job that exists",
+        "The name repeats the row of the neighbour with another end; the neighbour's record is "
+        "accounting's.",
         (
-            UNTIL_LET_GO,
-            running("a"),
-            poll(),
-            stop("feed"),
-            LET_GO,
+            submit("victim", "sleep 2", "--gpus=1"),
+            wait("victim"),
+            submit(
+                "a", "sleep 1", "--job-name=n\n{victim}|{victim}|FAILED|1:0|{victim}", "--gpus=1"
+            ),
             wait("a"),
-            accounting_sql("delete from lab_job_table where id_job = {a}"),
-            start("feed"),
-            poll(),
         ),
-        (ExpectedJob(attempts=1), ExpectedText("", contains=("{a}",), status=None)),
-    ),
-    Situation(
-        "a second poll sends nothing twice",
-        "Between two polls nothing happened: no event is sent again, no dead letter, no second "
-        "count.",
-        (SHORT, wait("a"), poll(), poll(), poll()),
-        (ENDED, ExpectedText("{lockstep} ledger dead-letters", lacks=("{a}",), status=None)),
-    ),
-    Situation(
-        "the feed is behind",
-        "While slurmdbd is down, the age of the last good answer grows in a metric; an alert's "
-        "rule reads it.",
-        (stop("slurmdbd"), pause(8), start("slurmdbd"), poll()),
         (
-            ExpectedText(METRICS, contains=("feed",)),
-            ExpectedText("{lockstep} alerts list", contains=("Feed",), status=None),
+            ExpectedJob("succeeded", gpu_seconds=(1,), disagreement=False, job_id="{victim}"),
+            ExpectedJob("succeeded"),
         ),
+    ),
+    Situation(
+        "CPU jobs that import Lockstep",
+        "A job without a GPU that has a page is watched all the same; the feed leaves it to its"
+        " page and counts no GPU.",
+        (submit("a", "{train} --seconds 15"), wait("a")),
+        (ExpectedJob(attempts=1, gpu_seconds=0.0),),
     ),
     Situation(
         "a job is requeued after it had completed",
@@ -118,31 +111,6 @@ SITUATIONS = (
         "feed",
     ),
     Situation(
-        "the feed is away for days",
-        "A job was heard running; it ended eight days before the feed came back and is asked "
-        "for by its id.",
-        (
-            stop("feed"),
-            UNTIL_LET_GO,
-            running("a"),
-            accounting_sql(
-                "update lab_job_table set time_submit = time_submit - 864000, time_eligible = "
-                "time_eligible - 864000, time_start = time_start - 864000 where id_job = {a}"
-            ),
-            start("feed"),
-            poll(),
-            stop("feed"),
-            LET_GO,
-            wait("a"),
-            accounting_sql(
-                "update lab_job_table set time_end = time_start + 90000 where id_job = {a}"
-            ),
-            start("feed"),
-            poll(),
-        ),
-        (ExpectedJob("succeeded", attempts=1, closed=True),),
-    ),
-    Situation(
         "a requeue while the feed is away",
         "Both runs ended meanwhile; each row of --duplicates is a run.",
         (
@@ -161,34 +129,6 @@ SITUATIONS = (
         (ExpectedJob("succeeded", gpu_seconds=(1, 1), closed=True),),
     ),
     Situation(
-        "no slurmdbd at all",
-        "accounting_storage/none: the feed says in one sentence that accounting is missing and "
-        "ends with 2.",
-        (),
-        (
-            ExpectedText(
-                "{lockstep} ledger follow slurm {feed_options}",
-                ("accounting",),
-                ("Traceback",),
-                status=2,
-            ),
-        ),
-        conf="AccountingStorageType=accounting_storage/none",
-    ),
-    Situation(
-        "no sacct on the machine",
-        "The feed runs where Slurm's programs are not: one sentence names the program.",
-        (),
-        (
-            ExpectedText(
-                "env PATH={empty} {lockstep} ledger follow slurm {feed_options}",
-                ("sacct",),
-                ("Traceback",),
-                status=2,
-            ),
-        ),
-    ),
-    Situation(
         "hidepid=2",
         "An agent that is not root sees no process of others: GPU attribution says so once, and"
         " the job is watched by its page.",
@@ -202,18 +142,6 @@ SITUATIONS = (
             ExpectedJob("succeeded", attempts=1, watched_on=("{n1}",)),
             ExpectedText(
                 "{lockstep} doctor --preflight", contains=("hidepid",), status=None, node="{n1}"
-            ),
-        ),
-    ),
-    Situation(
-        "an old systemd",
-        "systemd 247 knows no %d: the unit that is written for it has none, or the command says"
-        " from which version on.",
-        (),
-        (
-            ExpectedText(
-                "{lockstep} deploy systemd --to {out} --systemd 247 && ! grep -rF '%d' {out}",
-                lacks=("Traceback",),
             ),
         ),
     ),

@@ -25,22 +25,6 @@ SITUATIONS = (
         ),
     ),
     Situation(
-        "srun over two nodes",
-        "Each node has its own page; GPU-seconds are those of the allocation and count once.",
-        (
-            srun("a", "{train} --seconds 4", "-N2", "--ntasks-per-node=2", "--gpus-per-node=2"),
-            wait("a"),
-        ),
-        (ExpectedJob("succeeded", gpu_seconds=(4,), closed=True, watched_on=BOTH),),
-    ),
-    Situation(
-        "torchrun inside sbatch",
-        "torchrun sets its own run id; inside an allocation Slurm's id is the one that sacct "
-        "knows.",
-        (submit("a", TORCHRUN, "--gpus=2"), wait("a")),
-        (ExpectedJob("succeeded", gpu_seconds=(2,), closed=True, watched_on=("{n1}",)),),
-    ),
-    Situation(
         "torchrun on two nodes by srun",
         "One agent of torchrun a node, as the tutorials show it; both nodes find the same id "
         "without talking.",
@@ -112,26 +96,6 @@ SITUATIONS = (
         tuple(
             ExpectedJob("succeeded", gpu_seconds=(1,), closed=True, job_id=f"{{a}}_{task}")
             for task in (1, 2, 3)
-        ),
-    ),
-    Situation(
-        "an array of which one task fails",
-        "Tasks are jobs of their own: the failure of 2 is not that of 1 and 3.",
-        (
-            submit(
-                "a",
-                "{train} --seconds 2 --exit $((SLURM_ARRAY_TASK_ID == 2))",
-                "--array=1-3%2",
-                "--gpus=1",
-            ),
-            wait("a"),
-        ),
-        (
-            ExpectedJob("succeeded", job_id="{a}_1"),
-            ExpectedJob(
-                "failed", gpu_seconds=(1,), closed=True, disagreement=False, job_id="{a}_2"
-            ),
-            ExpectedJob("succeeded", job_id="{a}_3"),
         ),
     ),
     Situation(

@@ -52,7 +52,6 @@ class Lab:
 
     folder: Path
     conf: str = ""
-    cgroup: bool = False
     feed_process: subprocess.Popen[bytes] | None = None
     ledger: LedgerProcess | None = None
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -65,21 +64,13 @@ class Lab:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write_programs()
         conf = self.conf.replace("{deploy}", str(self.deploy))
-        # The lab waits for accounting: a site without it is one that changes its mind.
-        is_without_accounting = "accounting_storage/none" in conf
-        if is_without_accounting:
-            conf = ""
         environment = {**os.environ, "SLURM_LAB_CONF": conf}
-        environment |= {"SLURM_LAB_CGROUP": "1"} if self.cgroup else {}
         done = subprocess.run(
             ["bash", str(SCRIPT), "up", str(self.folder)],
             env=environment, capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(done.stderr.strip() or "the lab does not start")
-        if is_without_accounting:
-            with (self.folder / "slurm.conf").open("a", encoding="ascii") as file:
-                file.write(self.conf + "\n")
         self.ledger = LedgerProcess(str(self.folder / "ledger.db"), _LEDGER_OPTIONS).start()
         self.run([
             str(self.lockstep), "deploy", "slurm", "--to", str(self.deploy), "--cluster", "lab",
@@ -89,8 +80,7 @@ class Lab:
         ])  # fmt: skip
         for node in NODES:
             self.start_agent(node)
-        if not is_without_accounting:
-            self.start_feed(())
+        self.start_feed(())
 
     def down(self) -> None:
         self.client.close()
@@ -120,7 +110,7 @@ class Lab:
             f'#!/bin/sh\nexec {sys.executable} -m lockstep_cli.main "$@"\n', encoding="ascii"
         )
         self.lockstep.chmod(0o755)
-        for name, mode in (("out", 0o1777), ("empty", 0o755), ("jobs", 0o755)):
+        for name, mode in (("out", 0o1777), ("jobs", 0o755)):
             (self.folder / name).mkdir(exist_ok=True)
             (self.folder / name).chmod(mode)
 

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from . import endings, feeds, jobs, nodes, past, queues, restarts
+from . import endings, feeds, jobs, nodes, queues, restarts
 from .agent import REPORT_SECONDS
 from .compare import complaints
 from .lab import Lab
 from .scenario import Situation
 from .turn import Turn
 
-MODULES = (jobs, endings, restarts, past, feeds, queues, nodes)
+MODULES = (jobs, endings, restarts, feeds, queues, nodes)
 SITUATIONS = tuple(situation for module in MODULES for situation in module.SITUATIONS)
 _SETTLE_SECONDS = 60.0
 _AT_ONCE = 16
@@ -40,13 +40,13 @@ def perform_all(
     """
     deadline = time.monotonic() + seconds
     parts: list[deque[Situation]] = []
-    for conf, cgroup in sorted({(each.conf, each.cgroup) for each in situations}):
-        group = [each for each in situations if (each.conf, each.cgroup) == (conf, cgroup)]
+    for conf in sorted({each.conf for each in situations}):
+        group = [each for each in situations if each.conf == conf]
         shared = [each for each in group if not each.is_alone]
         by_itself = deque(
             sorted((each for each in group if each.is_alone), key=_length, reverse=True)
         )
-        if conf or cgroup:
+        if conf:
             parts.append(deque([*shared, *by_itself]))
         else:
             parts = [deque(shared), *[by_itself] * max(1, num_labs // 2)]
@@ -71,7 +71,7 @@ def _rehearse_in_lab(folder: Path, waiting: deque[Situation], deadline: float) -
     if not waiting or time.monotonic() > deadline:
         return results
     begin = time.monotonic()
-    lab = Lab(folder, waiting[0].conf, waiting[0].cgroup)
+    lab = Lab(folder, waiting[0].conf)
     try:
         lab.up()
         log("lab", folder.name, f"is up after {time.monotonic() - begin:.0f} s")

@@ -6,44 +6,6 @@ HELD = ("--hold", "--gpus=1")
 
 SITUATIONS = (
     Situation(
-        "moved to another partition while it waits",
-        "It ran in batch, so it counts in batch.",
-        (
-            submit("a", "sleep 2", *HELD, "-p", "main"),
-            poll(),
-            slurm("scontrol update jobid={a} partition=batch"),
-            slurm("scontrol release {a}"),
-            wait("a"),
-        ),
-        (ExpectedJob("succeeded", attempts=1, queue="batch"),),
-    ),
-    Situation(
-        "renamed while it runs",
-        "What the page said at its start gives way to Slurm's later word.",
-        (
-            submit("a", "srun {train} --seconds 600 --until {out}", "--gpus=1", "-J", "draft"),
-            running("a"),
-            poll(),
-            slurm("scontrol update jobid={a} name=final && touch {out}"),
-            wait("a"),
-        ),
-        (ExpectedJob("succeeded", gpu_seconds=(1,), name="final"),),
-    ),
-    Situation(
-        "the QOS is the class",
-        "A site says pretraining or debug by QOS.",
-        (
-            submit("a", "sleep 1", "--qos=pretraining", "--gpus=1"),
-            submit("b", "sleep 1", "--qos=debug", "--gpus=1"),
-            wait("a"),
-            wait("b"),
-        ),
-        (
-            ExpectedJob("succeeded", job_class="pretraining"),
-            ExpectedJob("succeeded", job_class="debug", job_id="{b}"),
-        ),
-    ),
-    Situation(
         "a dependency that is never met",
         "sacct by time does not list it, by id it does: pending, then cancelled, without a run.",
         (

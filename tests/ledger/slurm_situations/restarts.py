@@ -19,27 +19,6 @@ RESTARTED = "srun {train} --seconds 600 --until-restart 1"
 
 SITUATIONS = (
     Situation(
-        "requeued by hand",
-        "The operator says scontrol requeue: one job, two attempts; Slurm's first row is "
-        "REQUEUED, its second COMPLETED.",
-        (
-            submit("a", RESTARTED, "--requeue", "--gpus=2"),
-            *TRAINING,
-            slurm("scontrol requeue {a}"),
-            wait("a"),
-        ),
-        (
-            ExpectedJob(
-                "succeeded",
-                gpu_seconds=(2, 2),
-                queue_wait_seconds="first_start",
-                closed=True,
-                disagreement=False,
-                lost_run=0,
-            ),
-        ),
-    ),
-    Situation(
         "requeued twice",
         "Restart counts go on, 0, 1, 2.",
         (
@@ -51,7 +30,16 @@ SITUATIONS = (
             slurm("scontrol requeue {a}"),
             wait("a"),
         ),
-        (ExpectedJob("succeeded", gpu_seconds=(1, 1, 1), closed=True),),
+        (
+            ExpectedJob(
+                "succeeded",
+                gpu_seconds=(1, 1, 1),
+                queue_wait_seconds="first_start",
+                closed=True,
+                disagreement=False,
+                lost_run=0,
+            ),
+        ),
     ),
     Situation(
         "requeued, held and cancelled",

@@ -5,9 +5,8 @@ Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner
 - ``{a}`` the id that Slurm gave the job
 - ``{train}`` the command of ``train.py`` of this folder, ``{script}`` its path
 - ``{lockstep}`` the command; ``{deploy}`` what ``lockstep deploy slurm --to`` has written
-- ``{n1}``, ``{n2}`` the nodes; ``{port}`` a free port; ``{ledger}`` host and port
-- ``{out}`` a path of the situation's own, ``{empty}`` an empty folder
-- ``{feed_options}`` what the runner's feed is started with; ``{gpu_map}`` the folder of the map
+- ``{n1}``, ``{n2}`` the nodes; ``{port}`` a free port; ``{out}`` a path of the situation's own
+- ``{gpu_map}`` the folder of the map
 - ``{logind_clean_ipc}`` logind's clean-up, given a user
 """
 
@@ -52,13 +51,11 @@ stop = _make("stop")
 start = _make("start")
 crash = _make("crash")
 on_node = _make("on_node")
-account = _make("account")
-accounting_sql = _make("accounting_sql")
 feed = _make("feed")
 poll = _make("poll")
 pause = _make("pause")
-DISTURBING = frozenset({"stop", "start", "crash", "on_node", "account", "accounting_sql", "feed"})
-"""Actions on daemons, nodes and accounting that every job of the lab would feel."""
+DISTURBING = frozenset({"stop", "start", "crash", "on_node", "feed"})
+"""Actions on daemons and nodes that every job of the lab would feel."""
 
 
 def running(job: str) -> Action:
@@ -78,8 +75,7 @@ class ExpectedJob:
         attempts: runs of the job: 1 was never restarted, 0 never started; as many as
             ``gpu_seconds`` has runs where it is None.
         gpu_seconds: GPUs of each run. The sum is over the rows of `sacct -X -D` of GPUs times
-            (End - Start); a row that has no node never ran. A figure is the sum itself, where the
-            rows are written by the situation.
+            (End - Start); a row that has no node never ran. A figure is the sum itself.
         queue_wait_seconds: "first_start": Start of the first run less its Submit, in sacct;
             "absent": never started, so there is none.
         disagreement: whether the record tells that Slurm and Lockstep do not agree.
@@ -92,24 +88,15 @@ class ExpectedJob:
     cause: str | None = None
     attempts: int | None = None
     gpu_seconds: tuple[int, ...] | float | None = None
-    queue_wait_seconds: Literal["first_start", "absent"] | float | None = None
+    queue_wait_seconds: Literal["first_start", "absent"] | None = None
     queue: str | None = None
     project: str | None = None
     user: str | None = None
-    job_class: str | None = None
-    name: str | None = None
     closed: bool | None = None
     disagreement: bool | None = None
     lost_run: int | None = None
     watched_on: tuple[str, ...] | None = None
     job_id: str = "{a}"
-
-
-@dataclass(frozen=True)
-class ExpectedAbsence:
-    """The ledger has no record of this id."""
-
-    job_id: str
 
 
 @dataclass(frozen=True)
@@ -123,7 +110,7 @@ class ExpectedNode:
 
 @dataclass(frozen=True)
 class ExpectedText:
-    """Standard output and error of a command; a command that is empty is the feed's own log."""
+    """Standard output and error of a command."""
 
     command: str
     contains: tuple[str, ...] = ()
@@ -132,7 +119,7 @@ class ExpectedText:
     node: str = ""  # where it runs; beside the ledger where it is empty
 
 
-Expected = ExpectedJob | ExpectedAbsence | ExpectedNode | ExpectedText
+Expected = ExpectedJob | ExpectedNode | ExpectedText
 
 
 @dataclass(frozen=True)
@@ -142,7 +129,6 @@ class Situation:
     Attributes:
         exclusive: no other situation runs in the lab meanwhile, though no daemon is disturbed.
         conf: further lines of slurm.conf: the situation needs a lab of its own.
-        cgroup: needs a lab whose jobs are limited by cgroups.
     """
 
     name: str
@@ -151,7 +137,6 @@ class Situation:
     expected: tuple[Expected, ...]
     exclusive: bool = False
     conf: str = ""
-    cgroup: bool = False
 
     @property
     def verbs(self) -> frozenset[str]:

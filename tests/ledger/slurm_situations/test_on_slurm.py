@@ -16,8 +16,7 @@ PROGRAMS = ("slurmctld", "slurmdbd", "mariadbd", "munged")
 # Of those that have the lab to themselves: one of each daemon, a node, and the past.
 LIVE = frozenset({
     "slurmdbd restarts", "a failed node, not requeued", "preempted by a higher partition",
-    "a job that waits for GPUs", "the feed is away for days", "the hour that is twice",
-    "pages in /run/lockstep",
+    "a job that waits for GPUs", "pages in /run/lockstep", "a feed in Pacific/Kiritimati",
 })  # fmt: skip
 SECONDS = 2400.0
 
@@ -37,8 +36,7 @@ pytestmark = [
 
 
 def _param(situation: Situation) -> Any:
-    is_of_one_lab = not (situation.conf or situation.cgroup)
-    is_live = is_of_one_lab and (not situation.is_alone or situation.name in LIVE)
+    is_live = not situation.conf and (not situation.is_alone or situation.name in LIVE)
     marks = [pytest.mark.cluster] if is_live else [pytest.mark.release]
     return pytest.param(situation, id=situation.name, marks=marks)
 

@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .accounting import Row
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
 from .scenario import Situation
 
@@ -43,7 +42,6 @@ class Turn:
 
     def text(self, template: str) -> str:
         """The template with what stands for its names."""
-        assert self.lab.ledger is not None
         if "{port}" in template and not self.port:
             self.port = _free_port()
         stem = re.sub(r"\W", "-", self.name)
@@ -51,9 +49,8 @@ class Turn:
             **self.ids, "train": f"{sys.executable} {TRAIN}", "script": str(TRAIN),
             "lockstep": str(self.lab.lockstep), "deploy": str(self.lab.deploy),
             "n1": NODES["n1"], "n2": NODES["n2"], "port": str(self.port),
-            "ledger": self.lab.ledger.url.removeprefix("http://"),
-            "out": str(self.lab.folder / "out" / stem), "empty": str(self.lab.folder / "empty"),
-            "feed_options": shlex.join(self.lab.feed_options()), "gpu_map": GPU_MAP,
+            "out": str(self.lab.folder / "out" / stem),
+            "gpu_map": GPU_MAP,
             "logind_clean_ipc": f"{sys.executable} {Path(__file__).with_name('clean_ipc.py')}",
         }  # fmt: skip
         for name, value in values.items():
@@ -183,14 +180,6 @@ class Turn:
             self.lab.restart_agent(self.text(node)) if "rm " not in command else None
         if done.returncode:
             raise RuntimeError(f"{command}: {done.stdout[-300:]}")
-
-    def account(self, *rows: Row) -> None:
-        """Write rows into Slurm's accounting, as history that nobody has seen run."""
-        self.accounting_sql(";\n".join(row.insert_sql() for row in rows))
-
-    def accounting_sql(self, statement: str) -> None:
-        self.lab.run(["mariadb", "-S", str(self.lab.folder / "data" / "socket"), "lab_acct", "-e",
-                      self.text(statement)], timeout=240)  # fmt: skip
 
     def feed(self, *options: str) -> None:
         """Start the feed anew with options; ``TZ=ZONE`` sets its zone."""

@@ -213,6 +213,7 @@ def test_a_node_states_neither_a_thousand_gpus_nor_events_of_years_ago(store: st
 
 def test_invented_names_are_counted_as_other(dsn: str) -> None:
     clusters = frozenset({"east"})
+    sent = []
     with opened(dsn, clusters) as writer:
         for number in range(300):
             names: dict[str, Any] = {
@@ -221,7 +222,8 @@ def test_invented_names_are_counted_as_other(dsn: str) -> None:
                 "job_class": f"c{number}",
             }
             story = Story(job_id=f"j{number}", cluster=f"c{number}").start(**names).after(9).end()
-            writer.write([submission(story)])
+            sent.append(submission(story))
+        writer.write(sent)
         writer.write([submission(Story().start(project="own").after(9).end())])
         assert differences(writer._engine) == []
         lines = metrics(writer, clusters).splitlines()

@@ -9,7 +9,6 @@ import click
 _COMMANDS = {
     "serve": "serve:serve",
     "import": "import_events:import_events",
-    "follow": "follow:follow",
     "jobs": "inspect:jobs",
     "job": "inspect:job",
     "dead-letters": "inspect:dead_letters",
@@ -20,6 +19,10 @@ _COMMANDS = {
     "export": "export:export",
     "backup": "backup:backup",
     "restore": "backup:restore",
+}
+_SCHEDULERS = {
+    "slurm": "follow_slurm:follow_slurm",
+    "kubernetes": "follow_kubernetes:follow_kubernetes",
 }
 
 
@@ -35,15 +38,13 @@ class Commands(click.Group):
         self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
-        del ctx
-        return list(self._modules)
+        """The names, in the order of the table, and those of groups."""
+        return [*self._modules, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, whose module is loaded now; None where there is none of the name."""
-        del ctx
         if cmd_name not in self._modules:
-            return None
+            return super().get_command(ctx, cmd_name)
         module, _, name = self._modules[cmd_name].partition(":")
         command = getattr(importlib.import_module(f"lockstep_ledger.commands.{module}"), name)
         assert isinstance(command, click.Command)
@@ -53,3 +54,8 @@ class Commands(click.Group):
 @click.group(cls=Commands, modules=_COMMANDS)
 def ledger() -> None:
     """Keep what became of every job: outcomes, goodput, spend, exact SLO counts."""
+
+
+@ledger.group(cls=Commands, modules=_SCHEDULERS)
+def follow() -> None:
+    """Deliver what a scheduler knows of its jobs to a ledger, until interrupted."""

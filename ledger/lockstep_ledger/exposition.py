@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, product
 
 from lockstep_catalogue import Endpoint, Kind, Metric, ledger, metrics_of
-from lockstep_ledger.merge.effects import Labels
+from lockstep_ledger.merge.counted import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, Target

@@ -25,7 +25,7 @@ from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
-from lockstep_ledger.web.group_commit import GroupCommit
+from lockstep_ledger.web.intake import GroupCommit
 from lockstep_ledger.web.middleware import LOG_NAME
 from lockstep_ledger.web.server import KEEP_ALIVE_SECONDS, BoundedServer, Connections
 from lockstep_outcomes.prices.price import Pricing

@@ -8,8 +8,16 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
-from lockstep_ledger.billing.costs import LINE_COLUMNS, CostQuestion, Costs, group, line_row
-from lockstep_ledger.billing.lines import Line, accrue, read_intervals
+from lockstep_ledger.billing.costs import (
+    LINE_COLUMNS,
+    CostQuestion,
+    Costs,
+    Line,
+    accrue,
+    group,
+    line_row,
+    read_intervals,
+)
 from lockstep_ledger.store.queries import Limits
 from lockstep_outcomes.prices.calendar import (
     begin_of,

@@ -64,7 +64,7 @@ def _read_lines(path: Path) -> Iterator[Document]:
                 continue
             try:
                 document = json.loads(line)
-                json.dumps(document, allow_nan=False)  # NaN, and 1e999, are no numbers of JSON
+                json.dumps(document, allow_nan=False)  # JSON has neither NaN nor 1e999
             except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f"{path} line {number} is not JSON; give one event a line ({error})"

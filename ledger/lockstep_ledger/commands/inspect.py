@@ -59,7 +59,7 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
     with reading(store) as connection:
         page = queries.list_jobs(connection, chosen, limit)
     if is_json:
-        print_json({"jobs": page.jobs, "next": page.next})
+        print_json(page)
         return
     rows = [
         (
@@ -69,10 +69,10 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
             job["gpu_seconds"] / _HOUR_SECONDS,
             money(job["costs"]),
         )
-        for job in page.jobs
+        for job in page["jobs"]
     ]  # fmt: skip
     print_table(f"{len(rows)} jobs", _COLUMNS, rows)
-    if page.next is not None:
+    if page["next"] is not None:
         click.echo(f"there are more; --limit {limit} shows the newest", err=True)
 
 

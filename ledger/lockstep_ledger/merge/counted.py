@@ -1,13 +1,16 @@
-"""Additions of a job to counters and windows: a function of its record."""
+"""Additions of a job to counters and windows: functions of its record, and of what counts once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
 from lockstep_catalogue import Metric, limits
 from lockstep_catalogue import ledger as counted
+from lockstep_catalogue.ledger import AMENDED
 from lockstep_ledger.merge.record import Record
 from lockstep_ledger.merge.spans import WindowRow
+from lockstep_records.events.event import Event
 
 Checkpoints = Callable[[float], tuple[int, float, float]]
 Counts = dict[tuple[str, ...], float]
@@ -133,3 +136,103 @@ def _met_deadline(record: Record) -> bool | None:
     if record.deadline is None or record.ended is None or record.outcome == "cancelled":
         return None
     return record.outcome == "succeeded" and record.ended <= record.deadline
+
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Effects:
+    """Collected while jobs are derived."""
+
+    groups: dict[Labels, None] = field(default_factory=dict)
+    increments: list[tuple[str, Labels, float]] = field(default_factory=list)
+    observations: list[tuple[Metric, Labels, float]] = field(default_factory=list)
+    _slo: dict[tuple[float, str, str, str], tuple[float, float]] = field(default_factory=dict)
+
+    def declare(self, group: Labels) -> None:
+        """Names a group of jobs, of which every combination of labels shall be there at 0."""
+        self.groups[group] = None
+
+    def add(self, name: str, labels: Labels, amount: float) -> None:
+        """Adds to a counter."""
+        self.increments.append((name, labels, amount))
+
+    def amend(self, name: str, group: Labels, amount: float) -> None:
+        """Notes what a counter of a group holds too much."""
+        self.add(AMENDED.name, (*group, name), amount)
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        """Adds a value to a histogram."""
+        self.observations.append((metric, labels, value))
+
+    def count(self, group: Labels, rows: Iterable[WindowRow], sign: int = 1) -> None:
+        """Adds to the counts of objectives, or takes back; those of one moment are one row."""
+        for time, slo, good, total in rows:
+            key = (time, group[0], group[-1], slo)
+            good_before, total_before = self._slo.get(key, (0.0, 0.0))
+            self._slo[key] = (good_before + sign * good, total_before + sign * total)
+
+    @property
+    def slo_rows(self) -> list[tuple[str, str, WindowRow]]:
+        """Cluster, class of jobs and count of each objective at each time."""
+        return [
+            (cluster, job_class, WindowRow(time, slo, *counts))
+            for (time, cluster, job_class, slo), counts in self._slo.items()
+            if any(counts)
+        ]
+
+
+Mark = tuple[str, int, int]
+"""What it is, its attempt, and its step or total."""
+_FAILURES = {
+    "failed": "checkpoint_success",
+    "invalid": "checkpoint_success",
+    "restore_failed": "resume_success",
+}
+
+
+def mark_of(event: Event) -> Mark | None:
+    """What an event reports; None where it counts nothing."""
+    number = event.count("step" if event.kind in _STEP_KINDS else "total")
+    if event.kind == "checkpoint_durable":
+        return "checkpoint", event.attempt, -1 if number is None else number
+    if event.kind == "job_resumed" and number:
+        return "resumed", event.attempt, int(event.fields.get("fallback") is True)
+    if event.kind == "checkpoint_failed" and number:
+        return event.text("outcome") or "failed", event.attempt, number
+    if event.kind == "restore_failed" and number:
+        return "restore_failed", event.attempt, number
+    return None
+
+
+def group_of(counted: Mark) -> Mark:
+    """Marks of one group count together; each checkpoint counts by itself."""
+    return counted if counted[0] == "checkpoint" else (*counted[:2], 0)
+
+
+def tally(group: Mark, times: Mapping[int, float]) -> tuple[dict[str, int], list[WindowRow]]:
+    """What a group of marks counts, and when.
+
+    Args:
+        group: of the marks.
+        times: earliest report by number.
+    """
+    if not times:
+        return {}, []
+    what, first = group[0], min(times.values())
+    if what == "checkpoint":
+        return {"ok": 1}, [WindowRow(first, "checkpoint_success", 1.0, 1.0)]
+    if what == "resumed":
+        is_fallback = 1 in times
+        name = "fallback" if is_fallback else "resumed"
+        return {name: 1}, [WindowRow(first, "resume_success", float(not is_fallback), 1.0)]
+    rows, highest = [], 0
+    for number, time in sorted(times.items(), key=lambda entry: (entry[1], entry[0])):
+        if number > highest:
+            rows.append(WindowRow(time, _FAILURES[what], 0.0, float(number - highest)))
+            highest = number
+    return {what: highest}, rows
+
+
+_STEP_KINDS = frozenset({"checkpoint_durable", "job_resumed"})

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from lockstep_catalogue import Kind, Metric
 from lockstep_catalogue.ledger import COUNTED, GROUP
-from lockstep_ledger.merge.effects import Effects, Labels
+from lockstep_ledger.merge.counted import Effects, Labels
 from lockstep_ledger.store.tables import counters
 
 Series = tuple[str, Labels]

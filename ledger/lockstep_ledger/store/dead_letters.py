@@ -8,12 +8,11 @@ from sqlalchemy import Connection, delete, func, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.store.database import chunks_of, insert_into
-from lockstep_ledger.store.queries import Limits, within
+from lockstep_ledger.store.queries import Limits, first_rows, within
 from lockstep_ledger.store.tables import dead_letters, jobs
 
 MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
-MAX_PAGE_CHARACTERS = 8 << 20
 
 _MAX_BODY = 66_000  # an event of the longest form, with its origin
 
@@ -105,11 +104,4 @@ def newest(
         query = query.where(dead_letters.c.job_id.in_(of_own))
         # A letter does not name its cluster: an id that others have too is not shown.
         query = query.where(dead_letters.c.job_id.not_in(of_others))
-    page: list[dict[str, Any]] = []
-    characters = 0
-    for row in connection.execute(query).mappings():
-        characters += len(row["body"])
-        if page and characters > MAX_PAGE_CHARACTERS:
-            break
-        page.append(dict(row))
-    return page
+    return list(map(dict, first_rows(connection.execute(query).mappings())))

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, text
 
+from lockstep_ledger.merge.counted import Effects, Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
-from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.facts import JobFacts
-from lockstep_ledger.merge.marks import Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.precedence import SCHEDULER, machine_of, order_of
 from lockstep_ledger.merge.record import Record
 from lockstep_ledger.merge.settlement import SettleTimeouts

@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from lockstep_ledger.merge.counted import Booked
-from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.counted import Booked, Effects
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states

@@ -1,8 +1,8 @@
 """Queries of people and programs: pages of jobs, and everything of one job."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
@@ -14,7 +14,7 @@ from lockstep_ledger.store.tables import aliases, amendments, events, jobs, span
 
 MAX_PAGE = 500
 MAX_TIMELINE = 2000
-MAX_TIMELINE_CHARACTERS = 8 << 20
+_MAX_CHARACTERS = 8 << 20
 FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
            "failure_class", "cause", "cause_node")  # fmt: skip
 """Columns by which jobs are chosen, each by one value."""
@@ -30,18 +30,6 @@ _GPUS = ("gpus_started", "gpus_reported", "num_ranks")
 """Fields of a span that state its GPUs, the best first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobPage:
-    """Some jobs, the newest first.
-
-    Attributes:
-        next: what ``after`` has to be for the next page; None on the last one.
-    """
-
-    jobs: list[dict[str, Any]]
-    next: int | None
-
-
 def list_jobs(
     connection: Connection,
     filters: Mapping[str, str],
@@ -50,8 +38,8 @@ def list_jobs(
     since_seconds: float | None = None,
     *,
     limits: Limits | None = None,
-) -> JobPage:
-    """A page of jobs.
+) -> dict[str, Any]:
+    """A page of ``jobs``, the newest first; ``next`` is what ``after`` is for the next one, if any.
 
     Args:
         connection: of the store.
@@ -75,7 +63,17 @@ def list_jobs(
     rows = [dict(row) for row in connection.execute(query).mappings()]
     has_more = len(rows) > limit
     rows = rows[:limit]
-    return JobPage(jobs=rows, next=rows[-1]["number"] if has_more else None)
+    return {"jobs": rows, "next": rows[-1]["number"] if has_more else None}
+
+
+def first_rows(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Mapping[Any, Any]]:
+    """As many of the first rows as have bodies of 8 MiB together, but one at least."""
+    characters = 0
+    for number, row in enumerate(rows):
+        characters += len(row["body"])
+        if number and characters > _MAX_CHARACTERS:
+            return
+        yield row
 
 
 def within(query: Select[Any], limits: Limits | None) -> Select[Any]:
@@ -158,14 +156,11 @@ def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
         .order_by(events.c.sequence.desc())
         .limit(MAX_TIMELINE)
     )
-    timeline: list[dict[str, Any]] = []
-    characters = 0
     names = ("id", "time", "kind", "node", "attempt")
-    for row in connection.execute(query).mappings():
-        characters += len(row["body"])
-        if characters > MAX_TIMELINE_CHARACTERS:
-            break
-        timeline.append({name: row[name] for name in names} | json.loads(row["body"]))
+    timeline = [
+        {name: row[name] for name in names} | json.loads(row["body"])
+        for row in first_rows(connection.execute(query).mappings())
+    ]
     timeline.reverse()  # events of one moment stay in the order in which they were stored
     return sorted(timeline, key=lambda event: event["time"])
 

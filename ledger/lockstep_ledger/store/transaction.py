@@ -10,8 +10,14 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.merge.counted import Booked, Checkpoints, counts_of, observations_of, rows_of
-from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.counted import (
+    Booked,
+    Checkpoints,
+    Effects,
+    counts_of,
+    observations_of,
+    rows_of,
+)
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.precedence import body_of

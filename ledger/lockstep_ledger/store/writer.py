@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlalchemy import Connection, Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.merge.effects import Labels
+from lockstep_ledger.merge.counted import Labels
 from lockstep_ledger.merge.precedence import SETTLED
 from lockstep_ledger.merge.record import price, record_of_json
 from lockstep_ledger.merge.settlement import SettleTimeouts

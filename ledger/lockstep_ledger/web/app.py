@@ -15,8 +15,7 @@ from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.web.api import Api, BillsApi, Readers
 from lockstep_ledger.web.grants import Tokens
-from lockstep_ledger.web.group_commit import GroupCommit
-from lockstep_ledger.web.intake import Intake
+from lockstep_ledger.web.intake import GroupCommit, Intake
 from lockstep_ledger.web.middleware import AccessLog, Hosts, RateLimit
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages

@@ -81,11 +81,11 @@ class Pages:
         """GET /: the jobs, with filters, and what became of those of the last days."""
         page = api.job_page(self.engine, request)
         given = dict(request.query_params)
-        following = None if page.next is None else "?" + urlencode({**given, "after": page.next})
+        following = page["next"] and "?" + urlencode({**given, "after": page["next"]})
         counts = self.windows.counts
         return self._render(
             "jobs.html",
-            jobs=page.jobs,
+            jobs=page["jobs"],
             next=following,
             given=given,
             filters=_FILTERS,

@@ -4,11 +4,16 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from lockstep_ledger.feeds.kubernetes import kinds
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.job_events import Job
 from lockstep_ledger.feeds.kubernetes.objects import (
+    CLAIMS,
+    KNOWN_TO_PODS,
+    PARTS,
+    PODS,
+    SUBMITTERS,
+    WORKLOADS,
     ObjectError,
     Owned,
     Reference,
@@ -68,7 +73,7 @@ class ClusterState:
 
     def _apply(self, change: Change) -> None:
         is_gone = change.word == "gone"
-        if change.kind is kinds.PODS:
+        if change.kind is PODS:
             pod = read_pod(
                 change.item, self._pods.get(text_of(part_of(change.item, "metadata").get("uid")))
             )
@@ -89,7 +94,7 @@ class ClusterState:
             found.resumed = seen if before.held and not found.held else before.resumed
         found.gone = change.time if is_gone else None
         self._objects[found.uid] = found
-        if found.kind == kinds.CLAIMS:
+        if found.kind == CLAIMS:
             self._claims[found.namespace, found.name] = found
         self.dirty.setdefault(found.uid, change.time)
 
@@ -97,7 +102,7 @@ class ClusterState:
         """Let go what a list no longer has."""
         of_kind: list[Pod | Owned] = (
             [*self._pods.values()]
-            if change.kind is kinds.PODS
+            if change.kind is PODS
             else [each for each in self._objects.values() if each.kind == change.kind.name]
         )
         for each in of_kind:
@@ -129,21 +134,21 @@ class ClusterState:
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:
         """The job of an object or pod; since when it is waited for where its owner may come yet."""
         pod, owned = self._pods.get(uid), self._objects.get(uid)
-        if owned is not None and owned.kind == kinds.CLAIMS:
+        if owned is not None and owned.kind == CLAIMS:
             self._touch_users(owned, since)
             return None
         top, missing = self._climb(pod, owned)
         if missing is not None and not self._is_cut(pod, missing, now - since, may_come):
             return since
-        if owned is not None and top is not None and top.kind in kinds.PARTS:
+        if owned is not None and top is not None and top.kind in PARTS:
             return None
         job = self._job(pod, top, missing)
         if job is not None and pod is not None:
             self._join(pod, job)
         if job is not None and owned is not None and owned.parent is not None:
-            if owned.kind == kinds.WORKLOADS:
+            if owned.kind == WORKLOADS:
                 job.workload = owned
-            elif owned.kind in kinds.KNOWN_TO_PODS and owned.parent.kind != "JobSet":
+            elif owned.kind in KNOWN_TO_PODS and owned.parent.kind != "JobSet":
                 job.parts |= {owned.uid} if len(job.parts) < _MOST_PARTS else set()
         return job
 
@@ -157,7 +162,7 @@ class ClusterState:
         top, child = owned, pod if pod is not None else owned
         parent = child.parent if child is not None else None
         for _ in range(_MOST_OWNERS):
-            if parent is None or parent.kind in kinds.SUBMITTERS:
+            if parent is None or parent.kind in SUBMITTERS:
                 break
             top = self._objects.get(parent.uid)
             if top is None:
@@ -184,7 +189,7 @@ class ClusterState:
                 pod.created,
             )
         elif pod is not None:
-            job = Job(pod.uid, pod.namespace, pod.name, kinds.PODS.name, pod.created)
+            job = Job(pod.uid, pod.namespace, pod.name, PODS.name, pod.created)
         else:
             return None
         return self.jobs.setdefault(job.uid, job)

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstep_ledger.feeds.kubernetes.kinds import PODS
-from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
+from lockstep_ledger.feeds.kubernetes.objects import PODS, Ending, Owned
 from lockstep_ledger.feeds.kubernetes.pods import DISRUPTIONS, Pod, PodRun
 from lockstep_outcomes.classify import Classification, classify
 from lockstep_outcomes.evidence import Evidence, RankEnd

@@ -9,7 +9,7 @@ import torch
 
 from lockstep_trainer.data.batches import Batches, prefetch, shuffled
 from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
-from lockstep_trainer.data.sources import read_data
+from lockstep_trainer.data.shards import read_data
 
 TEXT = np.random.default_rng(0).integers(0, 256, 4_000).astype(np.uint8)
 

@@ -7,7 +7,7 @@ from lockstep_trainer.checkpoints.checkpointer import facts_of
 from lockstep_trainer.checkpoints.files import find_newest_committed, has_checkpoints
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of
-from lockstep_trainer.data.sources import read_data
+from lockstep_trainer.data.shards import read_data
 from lockstep_trainer.faults.inject import check_faults
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.model.gpt import VOCABULARY

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data.sources import say_on_stderr
+from lockstep_trainer.data.shards import say_on_stderr
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
 

@@ -10,7 +10,7 @@ from lockstep_trainer.checkpoints.checkpointer import Checkpointer, facts_of
 from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of, prefetch
-from lockstep_trainer.data.sources import read_data
+from lockstep_trainer.data.shards import read_data
 from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults.inject import inject
 from lockstep_trainer.layout.world import World, process_group

@@ -14,7 +14,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from lockstep_records.file_access.atomic_file import sync_folder, write_atomically
 
@@ -25,6 +27,13 @@ _VERSION = 2
 _NAME = re.compile(r"^step-(\d{8,})$")
 # Bound of a read: a damaged or foreign file must not fill the memory.
 _MAX_MANIFEST_BYTES = 16 << 20
+
+
+class _Manifest(msgspec.Struct):
+    version: Literal[2]
+    step: int
+    files: dict[str, str]
+    facts: Facts
 
 
 class InvalidCheckpointError(Exception):
@@ -120,29 +129,28 @@ def read(path: Path) -> Checkpoint:
     """
     try:
         with (path / MANIFEST).open("rb") as file:
-            manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
+            manifest = msgspec.json.decode(file.read(_MAX_MANIFEST_BYTES), type=_Manifest)
     except FileNotFoundError as error:
         raise InvalidCheckpointError(f"{path.name} has no manifest: it was not finished") from error
     except OSError as error:
         raise InvalidCheckpointError(
             f"{path.name} has no readable manifest ({error.strerror})"
         ) from error
+    except msgspec.ValidationError:
+        manifest = None
     # Deeply nested JSON raises RecursionError.
-    except (ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidCheckpointError(f"{path.name}: the manifest is not JSON") from error
-    folder_name = _NAME.match(path.name)
-    match manifest:
-        case {"version": 2, "step": int(step), "files": dict(files), "facts": dict(facts)}:
-            if folder_name and step == int(folder_name[1]) and _are_checksums(files):
-                return Checkpoint(path=path, step=step, facts=facts, sha256_by_file=files)
-    raise InvalidCheckpointError(f"{path.name}: the manifest is none of version {_VERSION}")
-
-
-def _are_checksums(files: Mapping[str, object]) -> bool:
-    return bool(files) and all(
-        # A name with a slash could point outside the folder, which verify would then read.
-        isinstance(sha256, str) and name == Path(name).name
-        for name, sha256 in files.items()
+    # A name with a slash could point outside the folder, which verify would then read.
+    if (
+        manifest is None
+        or folder_of(path.parent, manifest.step) != path
+        or not manifest.files
+        or any(name != Path(name).name for name in manifest.files)
+    ):
+        raise InvalidCheckpointError(f"{path.name}: the manifest is none of version {_VERSION}")
+    return Checkpoint(
+        path=path, step=manifest.step, facts=manifest.facts, sha256_by_file=manifest.files
     )
 
 

@@ -1,6 +1,7 @@
-"""Token shards: a folder of raw token files and a manifest with a checksum for each of them.
+"""The text of a run: the standard library, a folder of text files, or token shards.
 
-The format: ``manifest.json`` and, in the same folder, the files that it names. A shard file holds
+Token shards are a folder of raw token files and a manifest with a checksum for each of them:
+``manifest.json`` and, in the same folder, the files that it names. A shard file holds
 only tokens, little-endian, ``uint8`` (text as bytes) or ``uint16`` (ids of a tokenizer). The
 manifest is
 
@@ -13,15 +14,16 @@ All shards in the order of the manifest are one text; every token is below ``voc
 import hashlib
 import json
 import os
-import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from lockstep_records.file_access.atomic_file import sync_folder, write_atomically
@@ -30,53 +32,40 @@ from lockstep_trainer.data.corpus import (
     NUM_BYTES,
     Corpus,
     held_out_from,
+    read_corpus,
     read_text_file,
+    read_text_folder,
+    standard_library,
     text_files,
 )
 
 MANIFEST = "manifest.json"
-FORMAT = "lockstep-token-shards"
-VERSION = 1
 DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2")}
 _MAX_MANIFEST_BYTES = 64 << 20
 _CHUNK_BYTES = 4 << 20
 _QUIET_SECONDS = 2.0
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_Count = Annotated[int, Meta(ge=1)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
-    """The manifest's entry for one file of tokens."""
+class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The manifest's entry for one file of tokens, a plain name in the same folder."""
 
-    file: str
-    tokens: int
-    sha256: str
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.file, str) or not _FILE_NAME.fullmatch(self.file):
-            raise ValueError(f"file {self.file!r} must be a plain name in the same folder")
-        if not _is_count(self.tokens):
-            raise ValueError(f"tokens {self.tokens!r} of {self.file} must be a count above 0")
-        if not isinstance(self.sha256, str) or not _SHA256.fullmatch(self.sha256):
-            raise ValueError(f"sha256 {self.sha256!r} of {self.file} must be 64 digits of hex")
+    file: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+    tokens: _Count
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a folder of token shards holds."""
 
-    dtype: str
-    vocabulary: int
-    shards: tuple[Shard, ...]
+    format: Literal["lockstep-token-shards"]
+    version: Literal[1]
+    dtype: Literal["uint8", "uint16"]
+    vocabulary: Annotated[int, Meta(ge=1, le=MAX_TOKEN_IDS)]
+    shards: Annotated[tuple[Shard, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
-            raise ValueError(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
-        if not _is_count(self.vocabulary) or self.vocabulary > MAX_TOKEN_IDS:
-            raise ValueError(f"vocabulary {self.vocabulary!r} must be 1 to {MAX_TOKEN_IDS}")
-        if not self.shards:
-            raise ValueError("shards is empty; name at least one")
+        """Refuses a file that is named twice."""
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ValueError("shards names a file twice")
 
@@ -87,8 +76,7 @@ class Manifest:
 
     def as_json(self) -> str:
         """The text of the manifest; equal data give equal text."""
-        document = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(document, indent=1) + "\n"
+        return json.dumps(msgspec.to_builtins(self), indent=1) + "\n"
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -103,37 +91,9 @@ def read_manifest(folder: Path) -> Manifest:
     if path.stat().st_size > _MAX_MANIFEST_BYTES:
         raise ValueError(f"{path} is larger than {_MAX_MANIFEST_BYTES} bytes")
     try:
-        return _manifest_of(json.loads(path.read_bytes()))
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _manifest_of(document: Any) -> Manifest:
-    entries = _check_keys(document, "manifest", Manifest, "format", "version")
-    if (entries.pop("format"), entries.pop("version")) != (FORMAT, VERSION):
-        raise ValueError(f"format and version must be {FORMAT!r} and {VERSION}")
-    listed = entries.pop("shards")
-    if not isinstance(listed, list):
-        raise ValueError("shards must be a list of objects")  # noqa: TRY004  # bad input is a ValueError
-    shards = [_check_keys(shard, "shard", Shard) for shard in listed]
-    return Manifest(shards=tuple(Shard(**shard) for shard in shards), **entries)
-
-
-def _check_keys(value: Any, what: str, kind: type[Any], *more_keys: str) -> dict[str, Any]:
-    """The value, a JSON object with exactly the fields of a dataclass and some more keys."""
-    keys = {*more_keys, *(field.name for field in fields(kind))}
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object, not {type(value).__name__}")  # noqa: TRY004  # bad input is a ValueError
-    if unknown := sorted(value.keys() - keys):
-        raise ValueError(f"{what} has the unknown key {unknown[0]!r}; keys are {sorted(keys)}")
-    if missing := sorted(keys - value.keys()):
-        raise ValueError(f"{what} lacks the key {missing[0]!r}")
-    return value
-
-
-def _is_count(value: object) -> bool:
-    # In Python True is an int; in JSON it is not a number.
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def check_shards(
@@ -258,7 +218,7 @@ def write_shards(
     chunks: Iterable[NDArray[Any]],
     to: Path,
     *,
-    dtype: str,
+    dtype: Literal["uint8", "uint16"],
     vocabulary: int,
     tokens_per_shard: int,
 ) -> Manifest:
@@ -276,7 +236,10 @@ def write_shards(
     try:
         slices = _split(_checked(chunks, vocabulary), tokens_per_shard)
         shards = tuple(_write_files(temporary, slices, DTYPES[dtype], tokens_per_shard))
-        manifest = Manifest(dtype=dtype, vocabulary=vocabulary, shards=shards)
+        manifest = Manifest(
+            format="lockstep-token-shards", version=1, dtype=dtype, vocabulary=vocabulary,
+            shards=shards,
+        )  # fmt: skip
         write_atomically(temporary / MANIFEST, manifest.as_json(), durable=True)
         temporary.rename(to)
         sync_folder(to.parent)
@@ -331,3 +294,37 @@ def _write_files(
             os.fsync(file.fileno())
         assert num_tokens <= tokens_per_shard
         yield Shard(file=name, tokens=num_tokens, sha256=digest.hexdigest())
+
+
+def say_on_stderr(line: str) -> None:
+    """Writes one line for people to stderr."""
+    sys.stderr.write(f"lockstep: {line}\n")
+    sys.stderr.flush()
+
+
+def read_data(path: Path | None, *, checksums: bool = True) -> Corpus:
+    """The text of a run.
+
+    Args:
+        path: folder of text files or of token shards; None for the standard library.
+        checksums: whether to verify the checksums of shards, which reads them once.
+
+    Raises:
+        ValueError: the text cannot be used; one sentence names the file and the remedy.
+    """
+    try:
+        if path is None:
+            return read_corpus(standard_library())
+        if not path.is_dir():
+            raise ValueError(
+                f"--data {path} is not a folder; give one of text files or token shards"
+            )
+        if not (path / MANIFEST).exists():
+            return read_text_folder(path)
+        manifest = read_manifest(path)
+        check_shards(path, manifest, checksums=checksums, say=say_on_stderr)
+        return open_shards(path, manifest)
+    except OSError as error:
+        raise ValueError(
+            f"the data cannot be read: {error.filename or path}: {error.strerror}"
+        ) from error

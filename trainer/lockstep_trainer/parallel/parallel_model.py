@@ -12,7 +12,7 @@ from torch.distributed.pipelining.schedules import _PipelineSchedule
 import lockstep
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.clip import clip_gradients
+from lockstep_trainer.optimizer import clip_gradients
 
 
 class ParallelModel(Protocol):

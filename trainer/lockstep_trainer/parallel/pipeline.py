@@ -19,7 +19,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT, next_byte_loss
-from lockstep_trainer.parallel.clip import clip_gradients
+from lockstep_trainer.optimizer import clip_gradients
 from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks, compute_in
 
 

@@ -73,9 +73,8 @@ def test_the_report_names_the_slow_node(root: Path) -> None:
     assert verdict["ranks"] == list(range(48, 56))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_report_names_nobody_when_all_are_healthy(root: Path, seed: int) -> None:
-    assert verdict_of(fast(root, ranks=256, steps=120, seed=seed))["kind"] == "nobody"
+def test_the_report_names_nobody_when_all_are_healthy(root: Path) -> None:
+    assert verdict_of(fast(root, ranks=256, steps=120))["kind"] == "nobody"
 
 
 def test_a_slow_network_names_no_rank_and_delays_all(root: Path) -> None:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from trainer_validation.tensors import read_all_tensors
 
 from lockstep_cli.main import group
-from lockstep_records.events.event import OUT_OF_MEMORY, Event, read_events
+from lockstep_records.events.event import Event, read_events
 from lockstep_trainer.checkpoints.files import find_newest
 
 from .. import jobs
@@ -106,17 +106,6 @@ def test_a_preempted_job_saves_leaves_and_resumes_to_the_same_bits(
     resumed = run_ranks(f"{TINY} {saved} --resume", num_ranks=2, folder=memory / "resumed")
     assert resumed.codes == (0, 0), resumed.output
     assert_same(final_state(saved), uninterrupted)
-
-
-def test_a_rank_out_of_memory_reports_it_and_has_its_own_exit_code(memory: Path) -> None:
-    oom = "--fault oom:rank=1,step=2"
-    outcome = run_launcher(f"{TINY} {memory / 'saved'} {oom}", folder=memory)
-    last, codes = last_event_and_codes(memory)
-    assert outcome.codes == (1,)
-    assert last.fields["outcome"] == "failed"
-    # A rank that lost its peer may be gone before the one that prints its own error.
-    assert OUT_OF_MEMORY in codes
-    assert "lockstep: rank 1 on cpu ran out of host memory, asking for" in outcome.output
 
 
 def test_a_run_resumes_with_another_number_of_ranks_and_the_same_global_batch(

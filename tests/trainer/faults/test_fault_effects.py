@@ -17,7 +17,7 @@ from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import find_newest
 
 from .. import jobs
-from ..jobs import JOB_ID, Outcome, run_launcher, started
+from ..jobs import JOB_ID, Outcome, started
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 
@@ -77,7 +77,8 @@ def test_exhausted_memory_is_reported_as_that(memory: Path) -> None:
     outcome = run_rank("--fault oom:rank=0,step=3", memory)
     assert outcome.codes == (OUT_OF_MEMORY,)
     assert announced(outcome.output) == ["fault: oom rank=0 step=3"]
-    assert "memory" in outcome.output.splitlines()[-1]
+    last_line = outcome.output.splitlines()[-1]
+    assert "lockstep: rank 0 on cpu ran out of host memory, asking for" in last_line
 
 
 def test_a_preempted_rank_ends_before_its_last_step(memory: Path) -> None:
@@ -132,15 +133,6 @@ def test_a_full_disk_costs_the_checkpoints_of_its_steps_alone(
         "fault: full-disk rank=0 step=3",
         "fault: full-disk rank=0 step=4",
     ]
-
-
-def test_a_rank_with_a_wrong_environment_ends_the_job_with_a_sentence_and_exit_status_2(
-    memory: Path,
-) -> None:
-    outcome = run_launcher(f"{TINY} --fault wrong-rank:rank=1,value=0", folder=memory)
-    assert outcome.codes == (2,)
-    assert outcome.output.count("RANK=0 and ROLE_RANK=1 do not agree") == 1
-    assert "Traceback" not in outcome.output
 
 
 @pytest.mark.parametrize(
@@ -212,12 +204,10 @@ def test_a_nan_gradient_on_one_rank_reaches_all(memory: Path) -> None:
     assert [loss != loss for loss in losses_of(outcome.output)] == [False] * 3 + [True] * 3  # noqa: PLR0124  # nan
 
 
-def test_favoured_experts_change_the_loss_from_their_step_on(memory: Path) -> None:
+def test_favoured_experts_raise_the_loss_from_their_step_on(memory: Path) -> None:
     moe = "--strategy ep --experts 4"
     favour = "--fault unbalanced-experts:rank=all,step=4,until=end,bias=50"
-    healthy = run_pair(moe, memory / "healthy")
-    outcome = run_pair(f"{moe} {favour}", memory / "favoured")
+    outcome = run_pair(f"{moe} {favour}", memory)
     assert outcome.codes == (0, 0), outcome.output
-    expected, losses = losses_of(healthy.output), losses_of(outcome.output)
-    assert expected[:3] == losses[:3]
-    assert expected[3] < losses[3]
+    losses = losses_of(outcome.output)
+    assert losses[3] > max(losses[:3])

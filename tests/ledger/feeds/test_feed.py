@@ -16,8 +16,6 @@ from lockstep_ledger.feeds.kubernetes.server import ApiServer, ServerClock, Serv
 
 from .objects import job, pod
 
-PATHS = {"/api/v1/pods": "pods", "/apis/batch/v1/jobs": "jobs"}
-
 
 class Server(ApiServer):
     """A server of Jobs and pods; kinds whose plural is in ``away`` answer with status 500."""
@@ -47,16 +45,24 @@ class Server(ApiServer):
                 raise ServerError(404, "none")
             self.lease = self.lease if body is None else body
             return self.lease
-        if PATHS[path] in self.away:
-            raise ServerError(500, "it is away")
-        return {"items": self.items[PATHS[path]], "metadata": {"resourceVersion": "1"}}
+        return {"items": self._find(path), "metadata": {"resourceVersion": "1"}}
 
     def watch(self, path: str, query: Mapping[str, Any], seconds: float) -> Iterator[Any]:
         del query, seconds
-        if PATHS[path] in self.away:
-            raise ServerError(500, "it is away")
+        self._find(path)
         time.sleep(0.05)
         yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}
+
+    def _find(self, path: str) -> list[dict[str, Any]]:
+        plural = path.rpartition("/")[2]
+        if plural in self.away:
+            raise ServerError(500, "it is away")
+        namespace = path.partition("/namespaces/")[2].partition("/")[0]
+        return [
+            each
+            for each in self.items[plural]
+            if namespace in {"", each["metadata"].get("namespace")}
+        ]
 
 
 class Ledger(LedgerClient):
@@ -97,10 +103,12 @@ def _ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     ending.set()
 
 
-def follow(server: Server, ledger: Ledger, ending: threading.Event) -> threading.Thread:
+def follow(
+    server: Server, ledger: Ledger, ending: threading.Event, *namespaces: str
+) -> threading.Thread:
     lease = Lease(server, "default", "feed", "me")
     assert lease.hold(None)
-    feed = Feed(server, ledger, lease, ending)
+    feed = Feed(server, ledger, lease, ending, namespaces=namespaces)
     thread = threading.Thread(target=feed.run)
     thread.start()
     return thread
@@ -140,3 +148,17 @@ def test_the_reported_time_stands_still_while_a_kind_is_away(ending: threading.E
     assert ledger.reports[-1]["time"] == first
     server.away.clear()
     until(lambda: ledger.reports[-1]["time"] > first)
+
+
+def test_of_one_namespace_nothing_else_is_followed(ending: threading.Event) -> None:
+    inside, outside = job("inside"), job("outside")
+    outside["metadata"]["namespace"] = "elsewhere"
+    pods = [pod("p", inside, begin=1), pod("q", outside, begin=1)]
+    pods[1]["metadata"]["namespace"] = "elsewhere"
+    ledger = Ledger()
+    follow(Server(jobs=[inside, outside], pods=pods), ledger, ending, "team-a")
+    until(lambda: bool(ledger.reports))
+    assert [event["kind"] for event in ledger.events] == [
+        "job_submitted", "job_started", "resources_allocated",
+    ]  # fmt: skip
+    assert {"inside" in event["job_id"] for event in ledger.events} == {True}

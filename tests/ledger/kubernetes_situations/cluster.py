@@ -100,13 +100,8 @@ class Cluster:
         path = self.path(kind, name) + ("/status" if status else "")
         return self.send("PATCH", path, change, content="application/merge-patch+json")
 
-    def delete(
-        self, kind: str, name: str, *, propagation: str = "Background", by_force: bool = False
-    ) -> None:
-        body: Manifest = {"propagationPolicy": propagation}
-        self.send(
-            "DELETE", self.path(kind, name), body | ({"gracePeriodSeconds": 0} if by_force else {})
-        )
+    def delete(self, kind: str, name: str) -> None:
+        self.send("DELETE", self.path(kind, name), {"propagationPolicy": "Background"})
 
     def read(self, kind: str, name: str) -> Manifest:
         """Return an object."""
@@ -204,8 +199,6 @@ class Cluster:
         exit_code: int = 0,
         reason: str = "",
         *,
-        pod_reason: str = "",
-        message: str = "",
         disruption: str = "",
     ) -> None:
         now, status = now_text(), self.read("Pod", name)["status"]
@@ -218,14 +211,9 @@ class Cluster:
             "finishedAt": now,
         }
         change: Manifest = {
-            "phase": "Failed" if exit_code or pod_reason else "Succeeded",
+            "phase": "Failed" if exit_code else "Succeeded",
             "containerStatuses": self.describe_containers(name, terminated=terminated),
         }
-        if pod_reason:
-            change |= {"reason": pod_reason, "message": message}
-        elif message:
-            for each in change["containerStatuses"]:
-                each["state"]["terminated"]["message"] = message
         if disruption:
             change["conditions"] = [
                 condition("DisruptionTarget", reason=disruption) | {"lastTransitionTime": now}
@@ -324,15 +312,13 @@ class Cluster:
             _without(rule, plural) if group in rule["apiGroups"] else rule
             for rule in self.stage.rules
         ]
-        before, self.stage.before_rules = self.stage.rules, self.stage.rules  # type: ignore[attr-defined]  # for allow
+        self.rules_before = self.stage.rules
         self.stage.grant([rule for rule in rules if rule["resources"]])
-        del before
         time.sleep(0.5)
 
-    def allow(self, name: str) -> None:
-        """Give it back."""
-        del name
-        self.stage.grant(self.stage.before_rules)  # type: ignore[attr-defined]  # of forbid
+    def allow_again(self) -> None:
+        """Give back what `forbid` took."""
+        self.stage.grant(self.rules_before)
 
     def report_from_launcher(
         self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""

@@ -42,7 +42,6 @@ class Way:
 
 WAYS = (
     Way("stopped", (("stop", "feed"),), (("start", "feed"),)),
-    Way("killed", (("kill", "feed"),), (("start", "feed"),)),
     # All revisions grow too old meanwhile (410).
     Way("expired", (("stop", "feed"),), (("compact",), ("start", "feed")), lab_wide=True),
     Way("ledger", (("stop", "ledger"),), (("start", "ledger"),), sees_all=True),

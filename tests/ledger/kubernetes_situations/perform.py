@@ -40,7 +40,7 @@ def perform_alone(situation: Situation, stage: Stage) -> Findings:
     try:
         return {situation.name: _perform(situation, stage)}
     finally:
-        recover(stage, anew=bool(situation.options))
+        recover(stage)
 
 
 def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
@@ -81,12 +81,10 @@ def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
         recover(stage)
 
 
-def recover(stage: Stage, *, anew: bool = False) -> None:
+def recover(stage: Stage) -> None:
     """Start what a script has left stopped."""
     stage.programs["feed-2"].end(signal.SIGKILL)
     stage.offsets.clear()
-    if anew:
-        stage.programs["feed"].end(signal.SIGTERM)
     for name in ("ledger", "feed"):
         if stage.programs[name].process is None:
             stage.start(name)
@@ -102,16 +100,6 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
     log = stage.programs["feed"].log
     position = log.stat().st_size if log.exists() else 0
     try:
-        if situation.options:
-            words = [
-                getattr(cluster, each[1:-1]) if each.startswith("{") else each
-                for each in situation.options
-            ]
-            program = stage.programs["feed"]
-            program.end(signal.SIGTERM)
-            before, program.command = program.command, [*program.command, *words]
-            stage.start("feed")
-            program.command = before
         situation.script(cluster)
         findings = _settle(situation, cluster)
         with log.open("rb") as file:

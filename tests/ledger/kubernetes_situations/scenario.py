@@ -68,7 +68,6 @@ class Situation:
         logged_once: a pattern that exactly one line of the feed's log matches.
         exclusive: it stops feed or ledger, so it has a pair of them to itself.
         lab_wide: it stops the server or changes its kinds, so it has the whole lab to itself.
-        options: options of the feed, beyond those of the runner.
         way: of an outage that several share, each with its phases.
     """
 
@@ -79,7 +78,6 @@ class Situation:
     logged_once: str | None = None
     exclusive: bool = False
     lab_wide: bool = False
-    options: tuple[str, ...] = ()
     way: str = ""
     phases: Phases | None = None
 

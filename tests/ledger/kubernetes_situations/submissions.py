@@ -174,19 +174,3 @@ def queue_preempts_and_admits_again(c: Cluster) -> None:
     c.wait(2)
     c.end_pod(name)
     c.wait_condition("Job", "q04-again", "Complete")
-
-
-@situation(
-    "By --namespace of the second one only, what trains in another is left out.",
-    ExpectedJob("t08-inside", "succeeded", namespace="second"),
-    absent=("t08-outside",),
-    options=("--namespace", "{second_namespace}"),
-    exclusive=True,
-)
-def training_by_namespace(c: Cluster) -> None:
-    c.apply(job("t08-outside", 1, run=2))
-    inside = job("t08-inside", 1, run=2)
-    inside["metadata"]["namespace"] = c.second_namespace
-    c.apply(inside)
-    c.wait_condition("Job", "t08-outside", "Complete")
-    c.wait_pods("t08-inside", 1, "Succeeded")

@@ -3,13 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from lockstep_catalogue.ledger import JOBS_STARTED
 from lockstep_ledger.store import queries
-from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.writer import StoreWriter
 
 from ..stories import BEGIN, Story, checked
 from .replay import Replay
@@ -24,35 +19,6 @@ def scheduler_story(**fields: Any) -> Story:
 
 def launcher_story() -> Story:
     return Story(job_id="run-7", now=BEGIN + 11).start(num_nodes=1, num_gpus=8, aliases=ALIAS)
-
-
-@pytest.mark.parametrize("is_launcher_first", [True, False])
-def test_a_launchers_id_and_slurms_number_are_one_job_under_the_number(
-    is_launcher_first: bool,
-) -> None:
-    stories = [scheduler_story(), launcher_story().after(60).end()]
-    replay = Replay(*(reversed(stories) if is_launcher_first else stories))
-    for job_id in ("run-7", "4242", "slurm:alpha:4242"):
-        with replay.engine.connect() as connection:
-            [row] = queries.find_job(connection, job_id, "east")
-            assert row.job_id == "4242"
-            assert queries.job_document(connection, row)["num_events"] == 6
-    late = Story(job_id="run-7", now=BEGIN + 40).add("checkpoint_durable", step=7)
-    replay.apply(late)
-    replay.key = ("east", "4242")
-    assert (replay.job.checkpoints, replay.job.queue, replay.job.run_number) == (1, "gpu", 1)
-    assert replay.totals[JOBS_STARTED.name,] - replay.amended(JOBS_STARTED) == 1
-
-
-def test_an_earlier_id_answers_after_a_restart(dsn: str) -> None:
-    engine = open_store(dsn)
-    for story in (launcher_story(), scheduler_story(), Story(job_id="run-7").after(90).end()):
-        writer = StoreWriter(engine, clock=lambda: BEGIN)
-        writer.write([Submission(checked(story))])
-    with engine.connect() as connection:
-        [row] = queries.find_job(connection, "run-7", "east")
-        assert (row.job_id, row.status) == ("4242", "finished")
-    engine.dispose()
 
 
 def test_nobody_joins_a_job_of_another_user() -> None:
@@ -82,3 +48,7 @@ def test_a_user_that_the_scheduler_names_has_the_job_before_all_others() -> None
     assert taken.stored == 2
     replay.key = ("east", "4242")
     assert replay.job.ids == ["4242", "run-7", "slurm:alpha:4242"]
+    with replay.engine.connect() as connection:
+        for job_id in replay.job.ids:
+            [row] = queries.find_job(connection, job_id, "east")
+            assert row.job_id == "4242"

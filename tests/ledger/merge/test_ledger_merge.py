@@ -2,7 +2,7 @@
 
 from lockstep_catalogue import ledger as counted
 
-from ..stories import BEGIN, Story
+from ..stories import Story
 from .replay import PATIENCE, Replay
 
 
@@ -25,29 +25,6 @@ def test_a_node_that_never_reports_its_end_leaves_the_job_unknown_after_the_wait
     assert (replay.job.outcome, replay.job.cause) == ("unknown", "node_silent")
     assert replay.job.silent_nodes == ["n2"]
     assert replay.finished() == {("unknown", "unknown"): 1}
-
-
-def test_a_job_that_only_a_scheduler_reports_has_its_gpu_time() -> None:
-    story = Story().add("job_submitted", None, queue="gpu").after(30)
-    story.add("job_started", None, num_gpus=16, price_per_gpu_hour=2.0).after(3600)
-    replay = Replay(story.add("job_finished", None, outcome="time_limit", failure_class="user"))
-    assert replay.job.gpu_seconds == 16 * 3600
-    assert replay.job.costs == {"": 32.0}
-    assert replay.totals[f"{counted.QUEUE_WAIT.name}_sum",] == 30.0
-
-
-def test_a_preempted_job_that_starts_again_is_one_job_and_one_requeue() -> None:
-    story = Story().start(num_nodes=1, num_gpus=8).after(100)
-    story.end("preempted").after(500)
-    replay = Replay(story)
-    assert (replay.job.status, replay.finished()) == ("ended", {})
-    again = Story(now=story.now).start(attempt=1).add("job_resumed", attempt=1, step=40)
-    replay.apply(again.after(50).end(attempt=1))
-    assert replay.finished() == {("succeeded", "none"): 1}
-    job = replay.job
-    assert (job.preemptions, job.requeues, job.resumes, job.attempts) == (1, 1, 1, 2)
-    assert replay.totals[counted.REQUEUES.name, "preemption"] == 1
-    assert job.gpu_seconds == 8 * 150
 
 
 def test_ten_requeues_of_a_failing_job_are_one_job_in_the_counters() -> None:
@@ -97,22 +74,3 @@ def test_goodput_counts_as_it_grows_and_the_rest_is_recovery_and_unknown() -> No
     rows = replay.rows("goodput")
     assert sum(row.good for row in rows) == 240
     assert sum(row.total for row in rows) == 400, "of 200 GPU-seconds nobody said anything"
-
-
-def test_a_deadline_is_met_by_a_success_in_time_alone() -> None:
-    for late, result in ((-1, "met"), (1, "missed")):
-        story = Story().start(num_nodes=1, deadline_time=BEGIN + 100).after(100 + late).end()
-        assert Replay(story).totals[counted.DEADLINES.name, result] == 1
-
-
-def test_what_several_ranks_report_is_counted_once() -> None:
-    story = Story().start("n1", num_nodes=2).start("n2")
-    for node in ("n1", "n2", "n2"):
-        story.add("checkpoint_durable", node, step=100)
-    story.add("checkpoint_durable", "n1", step=200)
-    for node in ("n1", "n2"):
-        story.add("job_resumed", node, step=100, fallback=True)
-    totals = Replay(story).totals
-    assert totals[counted.CHECKPOINTS.name, "ok"] == 2
-    assert totals[counted.RESUMES.name, "fallback"] == 1
-    assert totals[counted.ATTEMPTS_STARTED.name,] == 1

@@ -85,12 +85,12 @@ def roll_all(engine: Engine) -> int:
 
 
 def test_windows_of_rolled_up_rows_differ_by_one_bucket_at_their_far_edge(dsn: str) -> None:
-    rows = random_rows(random.Random(0), 400)
+    rows = random_rows(random.Random(0), 160)
     engine = open_store(dsn)
-    add(engine, rows[:250])
+    add(engine, rows[:100])
     exact = count_windows(engine, NOW).slo
-    assert roll_all(engine) > 100
-    add(engine, rows[250:])  # these come late
+    assert roll_all(engine) > 50
+    add(engine, rows[100:])  # these come late
     roll_all(engine)
     counts = count_windows(engine, NOW).slo
     found = {(name, window): value for (_, name, _, window), value in counts.items()}

@@ -1,0 +1,461 @@
+"""A cluster's series by building blocks: jobs of nodes, and what happens to them at which minute.
+
+A world grows by its methods, each of which bends or adds series of ``alerts/situations/fleet``.
+Times are minutes from the begin; ``until`` is the end of the situation without a value.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from alerts.situations.fleet import Series, library
+
+DEFAULTS = library()["defaults"]["job"]
+PHASES = library()["lists"]["phases"]
+STATES = library()["lists"]["goodput"]
+GPUS = 8
+FOREVER = 100_000.0
+COUNTS = "lockstep_train_(steps|tokens|samples|goodput_seconds|phase_seconds|checkpoints)_total"
+Minute = float
+
+
+def job(nodes: int, **properties: Any) -> dict[str, Any]:
+    """A job of a number of nodes; ``step`` and ``checkpoint`` are seconds, ``klass`` its class."""
+    if "klass" in properties:
+        properties["class"] = properties.pop("klass")
+    return {"count": nodes} | properties
+
+
+class World:
+    """Jobs on nodes n1, n2, ... in the order in which they are given, and idle nodes after them."""
+
+    def __init__(
+        self, *, idle: int = 0, kube: bool = True, gpus: int = GPUS, **jobs: dict[str, Any]
+    ) -> None:
+        jobs = jobs or {"A": job(2), "B": job(2)}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        number = 0
+        for name, own in jobs.items():
+            nodes = [f"n{number + 1 + each}" for each in range(own["count"])]
+            number += own["count"]
+            rest = {key: value for key, value in own.items() if key != "count"}
+            self.jobs[name] = DEFAULTS | rest | {"nodes": nodes}
+        self.gpus = gpus
+        self.cluster = {
+            "nodes": number + idle, "gpus": gpus, "ports": 1, "kube": kube, "jobs": self.jobs,
+        }  # fmt: skip
+        self.like = "idle cluster"
+        self.events: list[dict[str, str]] = []
+        self.series: dict[str, str] = {}
+        self.added: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+        self.silences: list[float] = []
+        self.loses_cluster_of_up = self.is_scraped_twice = False
+
+    # What every other method is made of.
+
+    def event(self, name: str, at: Minute = 0, until: Minute = FOREVER, **labels: Any) -> "World":
+        self.events.append({"event": name, "from": f"{at:g}m", "to": f"{until:g}m", **labels})
+        return self
+
+    def bend(self, selector: str, action: str, at: Minute = 0, until: Minute = FOREVER) -> "World":
+        segment = f"{at:g}m-{until:g}m: {action}"
+        before = self.series.get(selector)
+        self.series[selector] = f"{before}; {segment}" if before else segment
+        return self
+
+    def add(
+        self, selector: str, action: str = "1", at: Minute = 0, until: Minute = FOREVER
+    ) -> "World":
+        self.added[selector].append((at, until, action))
+        return self
+
+    def silence(self, at: Minute) -> "World":
+        """Somebody silences, for good, each alert that fires at that minute."""
+        self.silences.append(at)
+        return self
+
+    def situation(self, name: str, hours: float) -> dict[str, Any]:
+        """The mapping that ``fleet.build`` takes."""
+        return {
+            "name": name,
+            "fleet": {"like": self.like, "cluster": self.cluster},
+            "events": self.events,
+            "series": self.series,
+            "adds": {key: _timeline(parts) for key, parts in self.added.items()},
+            "at": [{"time": f"0-{hours:g}h"}],
+        }
+
+    def scraped(self, series: list[Series]) -> list[Series]:
+        """The series as this Prometheus has them: ``up`` without a cluster, two scrape jobs."""
+        if self.loses_cluster_of_up:
+            for each in series:
+                if each.labels["__name__"] == "up":
+                    each.labels.pop("cluster", None)
+        twins = [
+            Series(
+                each.labels | {"job": "pods", "instance": "10.0.0.1:9440"},
+                each.timeline,
+                each.bends,
+            )
+            for each in series
+            if self.is_scraped_twice and each.labels.get("job") == "lockstep-agent"
+        ]
+        return series + twins
+
+    # Ways in which it is scraped.
+
+    def up_without_cluster(self) -> "World":
+        self.loses_cluster_of_up = True
+        return self
+
+    def scraped_twice(self) -> "World":
+        self.is_scraped_twice = True
+        return self
+
+    def twins(self) -> "World":
+        """Two clusters in one store, with equal names of nodes and jobs."""
+        self.like = "twin clusters"
+        return self
+
+    def restored(self, at: Minute) -> "World":
+        """A backup comes back: counters of ledger and jobs are those of days ago."""
+        self.bend('{__name__=~"lockstep_ledger_.*_total"}', "7 again", at)
+        return self.bend(f'{{__name__=~"{COUNTS}"}}', "3 again", at)
+
+    # What a job does.
+
+    def stands(
+        self, name: str, at: Minute, until: Minute = FOREVER, cluster: str = ".*"
+    ) -> "World":
+        return self.event("job stands", at, until, job=name, cluster=cluster)
+
+    def hang(
+        self,
+        name: str,
+        at: Minute,
+        until: Minute = FOREVER,
+        *,
+        timeout: Minute = 10,
+        cluster: str = ".*",
+    ) -> "World":
+        """No rank steps; after the time-out the agents count hung ranks and name whom they await."""
+        self.stands(name, at, until, cluster)
+        seen = at + max(timeout, 20 * self.jobs[name]["step"] / 60)
+        if seen >= until:
+            return self
+        self.bend(
+            f'lockstep_train_hung_ranks{{job_id="{name}",cluster=~"{cluster}"}}',
+            f"{self.gpus}",
+            seen,
+            until,
+        )
+        if cluster != ".*":
+            return self
+        labels = (
+            f'node="{self.jobs[name]["nodes"][0]}",job_id="{name}",rank="1",hang_phase="backward"'
+        )
+        self.add(f"lockstep_train_hang_first_seconds{{{labels}}}", f"now - {at:g}m", seen, until)
+        return self.add(f"lockstep_train_hang_missing_info{{{labels}}}", "1", seen, until)
+
+    def pause(self, name: str, state: str, at: Minute, until: Minute = FOREVER) -> "World":
+        """Evaluation, checkpoint, start-up or restore: ranks are in a state, and then have its time."""
+        self.event("job stands", at, until, job=name)
+        self.event(
+            "ranks are in state", at, until, job=name, state=state, local_ranks=str(self.gpus)
+        )
+        self._hold_checkpoint(name, at, until)
+        goodput = {"eval": "evaluation", "init": "startup"}.get(state, state)
+        spent = (until - at) * 60 * self.gpus
+        if until < FOREVER:
+            selector = (
+                f'lockstep_train_goodput_seconds_total{{job_id="{name}",goodput="{goodput}"}}'
+            )
+            self.bend(selector, f"+{spent:g} every 60s", until, until + 1)
+        return self
+
+    def away(
+        self, name: str, at: Minute, until: Minute = FOREVER, *, ended: bool = False
+    ) -> "World":
+        """The job is not there: queued, preempted, or over; what begins again is a next attempt."""
+        self.event("job is away", at, until, job=name)
+        self.stands(name, at, until)
+        self._hold_checkpoint(name, at, until)
+        if ended:
+            state = f'node="{self.jobs[name]["nodes"][0]}",job_id="{name}"'
+            self.bend(f'lockstep_train_ranks{{{state},state="training"}}', "0", at - 1, at)
+            self.bend(f'lockstep_train_ranks{{{state},state="done"}}', f"{self.gpus}", at - 1, at)
+        return self
+
+    def requeue(
+        self, name: str, at: Minute, until: Minute, attempt: int = 1, *, back: int = 0
+    ) -> "World":
+        """The job is away and goes on as another attempt, at the step of its checkpoint."""
+        self.away(name, at, until)
+        self.bend(f'lockstep_train_attempt{{job_id="{name}"}}', str(attempt), until)
+        if back:
+            self.bend(f'lockstep_train_step{{job_id="{name}"}}', f"{back} again", until)
+        return self
+
+    def restarts(
+        self, name: str, at: Minute, until: Minute, every: Minute, pause: Minute = 3
+    ) -> "World":
+        """Again and again from the same checkpoint: attempts, and rework instead of progress."""
+        attempt, begin = 0, at
+        done = self.jobs[name]["done_steps"]
+        while begin < until:
+            attempt += 1
+            self.requeue(name, begin, begin + pause, attempt, back=done)
+            begin += every
+        work = f'lockstep_train_goodput_seconds_total{{job_id="{name}",goodput='
+        step = self.jobs[name]["step"]
+        self.bend(work + '"productive"}', "+0 every 60s", at, until)
+        self.bend(work + '"rework"}', f"+{0.83 * step * self.gpus:g} every {step}s", at, until)
+        return self.no_checkpoints(name, at)
+
+    def slow(
+        self, name: str, factor: float, at: Minute, until: Minute = FOREVER, *,
+        phase: str = "sync", rank: str | None = None,
+    ) -> "World":  # fmt: skip
+        """Steps take ``factor`` times as long, in a phase of all ranks or in ``rank``'s backward."""
+        own = self.jobs[name]
+        step, ranks = own["step"], self.gpus
+        period, extra = step * factor, step * (factor - 1)
+        of = f'job_id="{name}"'
+
+        def grow(metric: str, amount: float, labels: str = "") -> None:
+            text = f"+{amount:.6g} every {period:g}s"
+            self.bend(f"lockstep_train_{metric}{{{of}{labels}}}", text, at, until)
+
+        for metric, amount in {
+            "steps_total": 1, "step": 1, "tokens_total": 8192 * ranks, "samples_total": ranks,
+            "step_seconds_sum": period * ranks, "step_seconds_count": ranks,
+            "collective_seconds_total": (0.1 * step + extra) * ranks,
+            "collectives_total": ranks, "collective_bus_bytes_total": 2e9,
+        }.items():  # fmt: skip
+            grow(metric, amount)
+        for edge in library()["lists"]["step_buckets"]:
+            grow("step_seconds_bucket", ranks * (float(edge) >= period), f',le="{edge}"')
+        for each, share in PHASES.items():
+            grow("phase_seconds_total", share * step + extra * (each == phase), f',phase="{each}"')
+        if rank is not None:
+            for each in ("sync", "backward"):
+                own_seconds = PHASES[each] * step + extra * (each == "backward")
+                grow("phase_seconds_total", own_seconds, f',phase="{each}",rank=~"{rank}"')
+        state = {"data": "data_wait", "sync": "communication"}.get(phase, "productive")
+        for each, share in STATES.items():
+            seconds = (share * step + extra * (each == state)) * ranks
+            grow("goodput_seconds_total", seconds, f',goodput="{each}"')
+        if phase == "sync" and rank is None:
+            bytes_per_second = 1e11 * 0.1 * step / (0.1 * step + extra)
+            self.bend(
+                f"lockstep_train_collective_bus_bytes_per_second{{{of}}}",
+                f"{bytes_per_second:g}", at, until,
+            )  # fmt: skip
+        return self
+
+    def slow_all(
+        self, factor: float, at: Minute, until: Minute = FOREVER, *, phase: str
+    ) -> "World":
+        for name in self.jobs:
+            self.slow(name, factor, at, until, phase=phase)
+        return self
+
+    def straggler(
+        self,
+        name: str,
+        at: Minute,
+        until: Minute = FOREVER,
+        *,
+        rank: str = "3",
+        factor: float = 1.6,
+    ) -> "World":
+        return self.slow(name, factor, at, until, rank=rank)
+
+    def no_checkpoints(
+        self, name: str, at: Minute, until: Minute = FOREVER, outcome: str = ""
+    ) -> "World":
+        """None becomes durable; with an outcome they are tried and end so."""
+        of = f'job_id="{name}"'
+        self.bend(
+            f"lockstep_train_last_durable_checkpoint_timestamp_seconds{{{of}}}", "held", at, until
+        )
+        self.bend(f'lockstep_train_checkpoints_total{{{of},outcome="ok"}}', "held", at, until)
+        if outcome:
+            every = self.jobs[name]["checkpoint"]
+            self.bend(
+                f'lockstep_train_checkpoints_total{{{of},outcome="{outcome}"}}',
+                f"+1 every {every}s",
+                at,
+                until,
+            )
+        return self
+
+    def _hold_checkpoint(self, name: str, at: Minute, until: Minute) -> None:
+        """None is written in a pause, and the next one not at once."""
+        self.no_checkpoints(name, at, min(until + 10, FOREVER))
+
+    def never_checkpoints(self, name: str) -> "World":
+        return self.bend(
+            f'{{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="{name}"}}', "absent"
+        )
+
+    def counts(
+        self, metric: str, name: str, action: str, at: Minute, until: Minute = FOREVER
+    ) -> "World":
+        """A metric of the job, with further matchers in braces after its name."""
+        text, _, more = metric.partition("{")
+        return self.bend(
+            f'lockstep_train_{text}{{job_id="{name}"{"," + more if more else ""}}}',
+            action,
+            at,
+            until,
+        )
+
+    # What nodes and their parts do.
+
+    def lost(self, node: str, at: Minute, until: Minute = FOREVER, cluster: str = ".*") -> "World":
+        return self.event("node dies", at, until, node=node, cluster=cluster)
+
+    def gpu(
+        self, node: str, reason: str, at: Minute = 0, until: Minute = FOREVER, *,
+        verdict: str = "degraded", gpu: int = 0,
+    ) -> "World":  # fmt: skip
+        """The agent's verdict on a GPU, and so on its node."""
+        self.bend(
+            f'lockstep_gpu_health_info{{node="{node}",gpu="{gpu}",verdict="ok"}}',
+            "absent",
+            at,
+            until,
+        )
+        self.bend(f'lockstep_host_health_info{{node="{node}",verdict="ok"}}', "absent", at, until)
+        labels = f'node="{node}",gpu="{gpu}",uuid="GPU-{node}-{gpu}",verdict="{verdict}",gpu_reason="{reason}"'
+        self.add(f"lockstep_gpu_health_info{{{labels}}}", "1", at, until)
+        part = f'node="{node}",verdict="{verdict}",node_reason="gpu_{verdict}"'
+        return self.add(f"lockstep_host_health_info{{{part}}}", "1", at, until)
+
+    def throttled(
+        self,
+        node: str,
+        throttle: str,
+        at: Minute = 0,
+        until: Minute = FOREVER,
+        *,
+        reason: str = "thermal",
+    ) -> "World":
+        """All GPUs of a node (or of those that match) are held back."""
+        names = [each for each in self.nodes() if _matches(node, each)]
+        for name in names:
+            for gpu in range(self.gpus):
+                self.gpu(name, reason, at, until, gpu=gpu)
+                labels = f'node="{name}",gpu="{gpu}",uuid="GPU-{name}-{gpu}",throttle="{throttle}"'
+                if throttle == "sw_power_cap":
+                    self.bend(
+                        f"lockstep_gpu_throttle_seconds_total{{{labels}}}",
+                        "+0.9 every 1s",
+                        at,
+                        until,
+                    )
+                else:
+                    self.added[f"lockstep_gpu_throttle_seconds_total{{{labels}}}"] = [
+                        (0, at, "3"), (at, until, "3 +0.9 every 1s"), (until, FOREVER, "held"),
+                    ]  # fmt: skip
+        return self
+
+    def port(
+        self,
+        node: str,
+        reason: str,
+        at: Minute = 0,
+        until: Minute = FOREVER,
+        *,
+        verdict: str = "failed",
+    ) -> "World":
+        """The agent's verdict on the node's port mlx5_0; one that is down is not up."""
+        own = f'node="{node}",device="mlx5_0"'
+        if reason == "down":
+            self.bend(f"lockstep_fabric_port_up{{{own}}}", "0", at, until)
+        if reason == "rate":
+            self.bend(f"lockstep_fabric_port_rate_bytes_per_second{{{own}}}", "2.5e10", at, until)
+        self.bend(f'lockstep_fabric_port_health_info{{{own},verdict="ok"}}', "absent", at, until)
+        labels = f'{own},port="1",verdict="{verdict}",port_reason="{reason}"'
+        self.add(f"lockstep_fabric_port_health_info{{{labels}}}", "1", at, until)
+        self.bend(f'lockstep_host_health_info{{node="{node}",verdict="ok"}}', "absent", at, until)
+        part = f'node="{node}",verdict="{verdict}",node_reason="port_{verdict}"'
+        return self.add(f"lockstep_host_health_info{{{part}}}", "1", at, until)
+
+    def xid(
+        self, node: str, xid: int, severity: str, at: Minute, *, kind: str = "hardware"
+    ) -> "World":
+        """The driver reports a fault of the node's first GPU."""
+        number = f'node="{node}",pci_bus_id="0000:1a:00.0",mig="",xid="{xid}"'
+        self.added[f"lockstep_gpu_xid_incidents_total{{{number}}}"] = [
+            (0, at, "0"),
+            (at, FOREVER, "1"),
+        ]
+        self.add(f"lockstep_gpu_xid_last_timestamp_seconds{{{number}}}", f"{at * 60:g}", at)
+        labels = f'node="{node}",xid="{xid}",xid_class="{kind}",xid_severity="{severity}",remedy="reset_gpu"'
+        return self.add(f"lockstep_gpu_xid_info{{{labels}}}", "1", at)
+
+    def filer(
+        self, seconds: float, at: Minute, until: Minute = FOREVER, *, node: str = ".*"
+    ) -> "World":
+        """The file server answers so late; a request waits and tasks with it."""
+        own = f'node=~"{node}",operation="read"'
+        self.bend(
+            f"lockstep_host_storage_request_seconds_total{{{own}}}",
+            f"+{20 * seconds:g} every 1s",
+            at,
+            until,
+        )
+        own = f'node=~"{node}",operation="write"'
+        self.bend(
+            f"lockstep_host_storage_request_seconds_total{{{own}}}",
+            f"+{5 * seconds:g} every 1s",
+            at,
+            until,
+        )
+        return self.bend(
+            f'lockstep_host_pressure_seconds_total{{node=~"{node}",resource="io"}}',
+            "+0.5 every 1s",
+            at,
+            until,
+        )
+
+    def notebook(self, node: str, gpus: int) -> "World":
+        """GPUs that belong to somebody who sits there, or has gone home."""
+        for gpu in range(gpus):
+            pci = (
+                f'gpu="{gpu}",uuid="GPU-{node}-{gpu}",pci_bus_id="0000:{gpu + 1}a:00.0",mig_uuid=""'
+            )
+            owner = 'job_id="4711",rank="",slurm_job="4711",slurm_step="",namespace="",pod="",container="",claim=""'
+            self.add(f'lockstep_gpu_owner_info{{node="{node}",{pci},{owner}}}')
+        return self
+
+    def model(self, node: str, model: str) -> "World":
+        """The node's GPUs are of another model."""
+        self.bend(f'lockstep_gpu_info{{node="{node}"}}', "absent")
+        for gpu in range(self.gpus):
+            own = f'node="{node}",gpu="{gpu}",uuid="GPU-{node}-{gpu}",model="{model}"'
+            more = f'architecture="ampere",pci_bus_id="0000:{gpu + 1}a:00.0",minor="{gpu}",serial="",vbios=""'
+            self.add(f"lockstep_gpu_info{{{own},{more}}}")
+        return self
+
+    def nodes(self) -> list[str]:
+        return [f"n{number + 1}" for number in range(self.cluster["nodes"])]
+
+
+def _matches(pattern: str, node: str) -> bool:
+    return node in pattern.split("|")
+
+
+def _timeline(parts: list[tuple[float, float, str]]) -> str:
+    """What an added series does in its parts; it is absent between them."""
+    found, last = [], 0.0
+    for at, until, action in parts:
+        if at > last:
+            found.append(f"{last:g}m-{at:g}m: absent")
+        if until > at:
+            found.append(f"{at:g}m-{until:g}m: {action}")
+        last = until
+    if last < FOREVER:
+        found.append("then absent")
+    return "; ".join(found)

@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger package wheels
+.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-hangs bench-endings bench-logs bench-agent bench-alerts bench-weeks clean bench-ledger package wheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -193,6 +193,9 @@ bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 bench-alerts: $(READY) ## Print how often pages of objectives are false, and how soon a bad day is paged (SEED=n)
 	$(BIN)/python bench/alerts/false_pages.py --seed $(or $(SEED),1)
 	$(BIN)/python bench/alerts/feasible_rates.py
+
+bench-weeks: $(READY) $(SERVERS) ## Simulate months of 64 nodes; print false pages and planted faults told (SEED=n; MONTHS=m; 5 minutes a month)
+	$(BIN)/python -u bench/alerts/weeks.py --seed $(or $(SEED),1) --months $(or $(MONTHS),1)
 
 bench-rules: $(READY) $(SERVERS) ## Print what the rules cost a Prometheus of 128 simulated nodes (8 minutes)
 	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.rule_cost --nodes $(or $(NODES),128)

@@ -132,6 +132,23 @@ def _alert_names(rule_files: Iterable[Path]) -> list[str]:
 
 def run(situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path) -> list[str]:
     """What differs from the expectation at this interval, one sentence each."""
+    texts, firing = run_promtool(situation, scrape, paging, folder)
+    notified = through_alertmanager(firing, paging, scrape)
+    return [
+        f"{situation['name']} {problem}"
+        for entry in situation["at"]
+        for problem in judge(entry, notified, texts, scrape, paging)
+    ]
+
+
+def run_promtool(
+    situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path
+) -> tuple[dict[float, list[str]], dict[float, list[Labels]]]:
+    """Texts of alerts and alerts that fire, by second, as promtool finds them.
+
+    Raises:
+        RuntimeError: promtool cannot run the situation.
+    """
     path = folder / "situation.yaml"
     path.write_text(json.dumps(test_file(situation, scrape, paging)), encoding="utf-8")
     command = ["promtool", "test", "rules", str(path)]
@@ -142,12 +159,7 @@ def run(situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Pat
     if re.search(r"\berr(?:or)?:", output) and "got:" not in output:
         raise RuntimeError(f"promtool reports errors in {situation['name']!r}: {output[-2000:]}")
     firing, texts = read_output(output)
-    notified = through_alertmanager(firing, paging, scrape)
-    return [
-        f"{situation['name']} {problem}"
-        for entry in situation["at"]
-        for problem in judge(entry, notified, texts, scrape, paging)
-    ]
+    return texts, firing
 
 
 def read_output(output: str) -> tuple[dict[float, list[Labels]], dict[float, list[str]]]:

@@ -69,6 +69,12 @@ def matchers(selector: str) -> list[tuple[str, str, str]]:
     return [("__name__", "=", read.name), *others] if read.name else others
 
 
+@cache
+def _template_matchers(selector: str) -> list[tuple[str, str, str]]:
+    """Those of a template: its parameters stand in values."""
+    return matchers(selector)
+
+
 def matches(labels: Labels, tests: list[tuple[str, str, str]]) -> bool:
     """Whether the labels pass all matchers; a label that is not there is empty."""
     return all(TESTS[test](labels.get(label, ""), value) for label, test, value in tests)
@@ -78,8 +84,8 @@ def _series(
     templates: Mapping[str, Any], values: Mapping[str, Any], own: Labels
 ) -> Iterator[Series]:
     for selector, timeline in templates.items():
-        text = Template(selector).substitute(values)
-        labels = own | {label: value for label, _, value in matchers(text)}
+        parts = ((label, Template(value)) for label, _, value in _template_matchers(selector))
+        labels = own | {label: value.substitute(values) for label, value in parts}
         yield Series(labels, Template(str(timeline)).substitute(values))
 
 
@@ -212,7 +218,7 @@ def build(
             )
     for selector, timeline in situation.get("series", {}).items():
         # What the situation adds has a timeline of its own: only the fleet's series are overridden.
-        if not _bend(of_fleet, selector, str(timeline)):
+        if not _bend(of_fleet, selector, str(timeline)) and read is None:
             raise ValueError(f"{situation['name']}: selector {selector!r} matches no series")
     return found
 

@@ -21,6 +21,6 @@ def shipped(scrape: float, folder: Path) -> Paging:
     routes: dict[str, Any] = yaml.safe_load(files["alertmanager.yaml"])
     return Paging(
         rule_files=sorted(folder.glob("*.rules.yaml")),
-        inhibit_rules=routes["inhibit_rules"],
+        inhibit_rules=routes.get("inhibit_rules", ()),
         group_wait_seconds=group_wait_seconds("critical", spec.windows.evaluation_seconds),
     )

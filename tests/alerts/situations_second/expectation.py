@@ -13,7 +13,7 @@ NOTICE = "notice"  # a page or a ticket: somebody hears of it
 
 
 @dataclass(frozen=True)
-class Told:
+class Expectation:
     """One notification about an object.
 
     Attributes:
@@ -35,7 +35,7 @@ class Case:
 
     Attributes:
         hours: length.
-        told: the notifications that come, each once; no page comes beside them.
+        expectations: the notifications that come, each once; no page comes beside them.
         is_quiet: whether no ticket either comes beside them.
         is_ordinary: whether it is a day on which nobody may be woken.
     """
@@ -43,21 +43,21 @@ class Case:
     name: str
     world: World
     hours: float
-    told: Sequence[Told] = ()
+    expectations: Sequence[Expectation] = ()
     is_quiet: bool = False
     is_ordinary: bool = True
 
 
 def page(
     kind: str | tuple[str, ...], about: str, at: float, within: float, cluster: str = ""
-) -> Told:
+) -> Expectation:
     """A page about a job; about a cluster where ``about`` is empty; a node's name begins with n."""
     labels = {"node" if about[0] == "n" else "job_id": about} if about else {}
     if cluster:
         labels["cluster"] = cluster
-    return Told((kind,) if isinstance(kind, str) else kind, labels, at, within)
+    return Expectation((kind,) if isinstance(kind, str) else kind, labels, at, within)
 
 
-def ticket(about: str, at: float, within: float) -> Told:
+def ticket(about: str, at: float, within: float) -> Expectation:
     """Below a page: of operators or of the owner."""
     return page(TICKET, about, at, within)

@@ -5,7 +5,7 @@ heal themselves (Llama 3: 419 in 54 days on 16,384 GPUs), failures of users (Acm
 evaluations, preemption (Bamboo), fail-slows of minutes (Greyhound), repairs of nodes (OPT, Imbue).
 """
 
-from .expectation import Case, Told, ticket
+from .expectation import Case, Expectation, ticket
 from .world import World, job
 
 TEN = {f"J{number}": job(1) for number in range(1, 11)}
@@ -16,9 +16,9 @@ def two() -> World:
     return World()
 
 
-def ordinary(name: str, world: World, hours: float = 2, *told: Told) -> Case:
+def ordinary(name: str, world: World, hours: float = 2, *expectations: Expectation) -> Case:
     """No page; tickets are free."""
-    return Case(name, world, hours, told)
+    return Case(name, world, hours, expectations)
 
 
 def silent(name: str, world: World, hours: float = 2) -> Case:
@@ -29,25 +29,21 @@ def silent(name: str, world: World, hours: float = 2) -> Case:
 def again(
     world: World,
     block: str,
-    first: float,
-    every: float,
-    last: float,
+    minutes: range,
     lasts: float,
     *values: object,
     **named: object,
 ) -> World:
     """A block at each of several minutes."""
-    minute = first
-    while minute <= last:
+    for minute in minutes:
         getattr(world, block)(*values, at=minute, until=minute + lasts, **named)
-        minute += every
     return world
 
 
 PARTS = [
     ordinary("a port flaps for 25 s under a job", two().port("n1", "flapping", 30, 31, verdict="degraded")),
-    ordinary("a port flaps every eight minutes", again(two(), "port", 20, 8, 200, 1, "n1", "flapping", verdict="degraded"), 4, ticket("n1", 20, 120)),
-    ordinary("an idle node's port flaps all day", again(World(idle=2), "port", 20, 8, 200, 1, "n5", "flapping", verdict="degraded"), 4),
+    ordinary("a port flaps every eight minutes", again(two(), "port", range(20, 201, 8), 1, "n1", "flapping", verdict="degraded"), 4, ticket("n1", 20, 120)),
+    ordinary("an idle node's port flaps all day", again(World(idle=2), "port", range(20, 201, 8), 1, "n5", "flapping", verdict="degraded"), 4),
     ordinary("a site below default power for life", two().throttled("n1|n2|n3|n4", "sw_power_cap", reason="power_capped"), 8),
     ordinary("a power brake of two minutes", two().throttled("n1", "hw_power_brake", 30, 32, reason="slowdown")),
     ordinary("one hot node whose job is as quick as ever", two().throttled("n1", "sw_thermal", 30), 3),
@@ -68,9 +64,9 @@ PARTS = [
 ]  # fmt: skip
 
 WORK = [
-    ordinary("a spot node is given back under an elastic job", World(A=job(4), B=job(2)).event("node leaves", 30, node="n4").requeue("A", 30, 32).bend('lockstep_train_world_ranks{job_id="A"}', "24", 32), 3),
-    ordinary("five spot nodes in turn", World(A=job(6)).event("node leaves", 30, 90, node="n4").event("node leaves", 60, 150, node="n5").event("node leaves", 120, 180, node="n6"), 4),
-    silent("a spare node waits by design", World(A=job(3)).event("ranks are in state", job="A", state="init", local_ranks="8").event("ranks are in state", 0, job="A", state="init", local_ranks="8").bend('{__name__=~"lockstep_train_(steps|phase_seconds|goodput_seconds|tokens|samples).*",node="n3"}', "+0 every 60s").bend('lockstep_train_ranks{node=~"n1|n2",state="training"}', "8").bend('lockstep_train_ranks{node=~"n1|n2",state="init"}', "0"), 4),
+    ordinary("a spot node is given back under an elastic job", World({"A": job(4), "B": job(2)}).event("node leaves", 30, node="n4").requeue("A", 30, 32).bend('lockstep_train_world_ranks{job_id="A"}', "24", 32), 3),
+    ordinary("five spot nodes in turn", World({"A": job(6)}).event("node leaves", 30, 90, node="n4").event("node leaves", 60, 150, node="n5").event("node leaves", 120, 180, node="n6"), 4),
+    silent("a spare node waits by design", World({"A": job(3)}).event("ranks are in state", job="A", state="init", local_ranks="8").event("ranks are in state", 0, job="A", state="init", local_ranks="8").bend('{__name__=~"lockstep_train_(steps|phase_seconds|goodput_seconds|tokens|samples).*",node="n3"}', "+0 every 60s").bend('lockstep_train_ranks{node=~"n1|n2",state="training"}', "8").bend('lockstep_train_ranks{node=~"n1|n2",state="init"}', "0"), 4),
     silent("overflows of loss scaling by design", two().counts("nonfinite_steps_total", "A", "+1 every 200s", 0), 4),
     ordinary("one NaN, and the optimizer skips it", two().counts("nonfinite_steps_total", "A", "+8 every 60s", 30, 31)),
     ordinary("a spike of the loss that heals", two().counts('loss_anomalies_total{anomaly="spike"', "A", "+8 every 60s", 30, 31).counts('loss_anomalous_ranks{anomaly="spike"', "A", "8", 30, 35)),
@@ -79,38 +75,38 @@ WORK = [
     silent("two hours of evaluation between checkpoints of half an hour", two().pause("A", "eval", 45, 165), 5),
     ordinary("preempted and queued for five hours", two().requeue("A", 60, 360), 9),
     ordinary("three preemptions in a night", two().requeue("A", 60, 68).requeue("A", 150, 158, 2).requeue("A", 240, 248, 3), 6),
-    silent("checkpoints every eight hours", World(A=job(2, checkpoint=28800)), 10),
-    ordinary("an interval four times as long after a resume", World(A=job(2, checkpoint=900)).requeue("A", 120, 124).bend('lockstep_train_last_durable_checkpoint_timestamp_seconds{job_id="A"}', "now floor 60m", 124).bend('lockstep_train_checkpoints_total{job_id="A",outcome="ok"}', "+1 every 60m", 124), 7),
+    silent("checkpoints every eight hours", World({"A": job(2, checkpoint=28800)}), 10),
+    ordinary("an interval four times as long after a resume", World({"A": job(2, checkpoint=900)}).requeue("A", 120, 124).bend('lockstep_train_last_durable_checkpoint_timestamp_seconds{job_id="A"}', "now floor 60m", 124).bend('lockstep_train_checkpoints_total{job_id="A",outcome="ok"}', "+1 every 60m", 124), 7),
     ordinary("a checkpoint fails, the next is durable", two().no_checkpoints("A", 55, 85, "failed"), 4),
-    silent("a short job without checkpoints", World(A=job(1), B=job(2)).never_checkpoints("A").away("A", 0, 10).away("A", 100, ended=True), 3),
+    silent("a short job without checkpoints", World({"A": job(1), "B": job(2)}).never_checkpoints("A").away("A", 0, 10).away("A", 100, ended=True), 3),
     silent("a checkpoint stops the steps for four minutes", two().pause("A", "checkpoint", 60, 64), 3),
     silent("a planned power-down of all", two().away("A", 60, 200, ended=True).away("B", 60, 200, ended=True).event("node leaves", 62, 195, node="n[1-4]"), 6),
-    ordinary("a power-down at which jobs are stopped mid-interval", World(A=job(2, checkpoint=7200)).away("A", 100, 300).event("node is cordoned", 90, 300, node="n[12]").event("node leaves", 102, 298, node="n[12]"), 9),
+    ordinary("a power-down at which jobs are stopped mid-interval", World({"A": job(2, checkpoint=7200)}).away("A", 100, 300).event("node is cordoned", 90, 300, node="n[12]").event("node leaves", 102, 298, node="n[12]"), 9),
     silent("notebooks at night", World(idle=2).notebook("n5", 2).notebook("n6", 1), 6),
-    silent("somebody's interactive session stands over lunch", World(A=job(1, klass="interactive"), B=job(2)).stands("A", 60), 5),
-    silent("an interactive session of eight GPUs hangs", World(A=job(1, klass="interactive"), B=job(2)).hang("A", 60), 3),
-    silent("an interactive session with a straggler", World(A=job(1, klass="interactive"), B=job(2)).straggler("A", 60), 3),
-    silent("a job that only evaluates", World(A=job(2), B=job(2)).pause("A", "eval", 0).bend('{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="A"}', "absent"), 3),
-    silent("work without GPUs", World(A=job(2), B=job(1)).bend('{__name__=~"lockstep_gpu.*",node="n3"}', "absent").bend('{__name__=~"lockstep_train.*",job_id="B"}', "absent"), 3),
-    silent("a sweep of short jobs", again(World(**TEN), "event", 10, 12, 100, 5, "job is away", job="J[1-9]"), 3),
+    silent("somebody's interactive session stands over lunch", World({"A": job(1, klass="interactive"), "B": job(2)}).stands("A", 60), 5),
+    silent("an interactive session of eight GPUs hangs", World({"A": job(1, klass="interactive"), "B": job(2)}).hang("A", 60), 3),
+    silent("an interactive session with a straggler", World({"A": job(1, klass="interactive"), "B": job(2)}).straggler("A", 60), 3),
+    silent("a job that only evaluates", World({"A": job(2), "B": job(2)}).pause("A", "eval", 0).bend('{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="A"}', "absent"), 3),
+    silent("work without GPUs", World({"A": job(2), "B": job(1)}).bend('{__name__=~"lockstep_gpu.*",node="n3"}', "absent").bend('{__name__=~"lockstep_train.*",job_id="B"}', "absent"), 3),
+    silent("a sweep of short jobs", again(World(TEN), "event", range(10, 101, 12), 5, "job is away", job="J[1-9]"), 3),
     ordinary("somebody seeks the largest batch", two().pause("A", "init", 20, 31).counts("out_of_memory_total", "A", "+1 every 60s", 20, 30), 2),
-    silent("the last node pulls its image for twelve minutes", World(A=job(4)).away("A", 0, 20).pause("A", "init", 20, 32), 2),
-    silent("start-up of fifteen minutes at a thousand ranks' pace", World(A=job(8, step=12)).away("A", 0, 20).pause("A", "init", 20, 35), 3),
+    silent("the last node pulls its image for twelve minutes", World({"A": job(4)}).away("A", 0, 20).pause("A", "init", 20, 32), 2),
+    silent("start-up of fifteen minutes at a thousand ranks' pace", World({"A": job(8, step=12)}).away("A", 0, 20).pause("A", "init", 20, 35), 3),
     ordinary("mixed models that the owner asked for", two().model("n1", "NVIDIA A100-SXM4-80GB"), 3),
-    silent("steps of five minutes", World(A=job(2, step=300)), 5),
-    silent("steps of two minutes, one of them twice as long", World(A=job(2, step=120)).stands("A", 60, 62), 4),
+    silent("steps of five minutes", World({"A": job(2, step=300)}), 5),
+    silent("steps of two minutes, one of them twice as long", World({"A": job(2, step=120)}).stands("A", 60, 62), 4),
     silent("a compilation holds the steps for six minutes", two().pause("A", "init", 30, 36)),
     silent("a job ends well", two().away("A", 60, ended=True), 3),
     silent("somebody cancels a job", two().away("A", 60), 3),
     ordinary("a user's failure", two().away("A", 60).bend('lockstep_ledger_jobs_finished_total{failure_class="user"}', "+1 every 60s", 60, 61), 3),
-    ordinary("twenty failures of users in a day", again(two(), "bend", 30, 15, 330, 1, 'lockstep_ledger_jobs_finished_total{failure_class="user"}', "+1 every 60s"), 6),
+    ordinary("twenty failures of users in a day", again(two(), "bend", range(30, 331, 15), 1, 'lockstep_ledger_jobs_finished_total{failure_class="user"}', "+1 every 60s"), 6),
     ordinary("a GPU fails, the job resumes in five minutes", two().xid("n1", 79, "fatal", 60).requeue("A", 60, 65, back=49800), 4),
-    ordinary("HBM fails, a spare node takes over in eight minutes", World(A=job(2), B=job(2), idle=1).gpu("n1", "uncorrected_ecc", 60, verdict="failed").requeue("A", 60, 68), 4),
+    ordinary("HBM fails, a spare node takes over in eight minutes", World({"A": job(2), "B": job(2)}, idle=1).gpu("n1", "uncorrected_ecc", 60, verdict="failed").requeue("A", 60, 68), 4),
     ordinary("a node is drained after its job has ended", two().away("A", 60, ended=True).event("node is cordoned", 65, node="n1").lost("n1", 75, 110), 3),
     silent("a straggler of four minutes", two().straggler("A", 60, 64), 3),
     silent("a curriculum makes steps longer by a third", two().slow("A", 1.15, 60, 120, phase="forward").slow("A", 1.3, 120, phase="forward"), 4),
     silent("a loader warms for three minutes after each evaluation", two().pause("A", "eval", 30, 40).slow("A", 1.5, 40, 43, phase="data").pause("A", "eval", 90, 100).slow("A", 1.5, 100, 103, phase="data"), 3),
-    silent("a pipeline stands for two minutes in each quarter", again(two(), "stands", 30, 15, 150, 1, "A"), 4),
+    silent("a pipeline stands for two minutes in each quarter", again(two(), "stands", range(30, 151, 15), 1, "A"), 4),
 ]  # fmt: skip
 
 SCRAPING = [

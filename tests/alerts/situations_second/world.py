@@ -5,6 +5,7 @@ Times are minutes from the begin; ``until`` is the end of the situation without 
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from alerts.situations.fleet import Series, library
@@ -16,6 +17,7 @@ GPUS = 8
 FOREVER = 100_000.0
 COUNTS = "lockstep_train_(steps|tokens|samples|goodput_seconds|phase_seconds|checkpoints)_total"
 Minute = float
+Jobs = Mapping[str, dict[str, Any]]
 
 
 def job(nodes: int, **properties: Any) -> dict[str, Any]:
@@ -29,7 +31,7 @@ class World:
     """Jobs on nodes n1, n2, ... in the order in which they are given, and idle nodes after them."""
 
     def __init__(
-        self, *, idle: int = 0, kube: bool = True, gpus: int = GPUS, **jobs: dict[str, Any]
+        self, jobs: Jobs | None = None, *, idle: int = 0, kube: bool = True, gpus: int = GPUS
     ) -> None:
         jobs = jobs or {"A": job(2), "B": job(2)}
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -40,6 +42,7 @@ class World:
             rest = {key: value for key, value in own.items() if key != "count"}
             self.jobs[name] = DEFAULTS | rest | {"nodes": nodes}
         self.gpus = gpus
+        self.node_names = [f"n{each + 1}" for each in range(number + idle)]
         self.cluster = {
             "nodes": number + idle, "gpus": gpus, "ports": 1, "kube": kube, "jobs": self.jobs,
         }  # fmt: skip
@@ -48,6 +51,7 @@ class World:
         self.series: dict[str, str] = {}
         self.added: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
         self.silences: list[float] = []
+        self.absences: list[tuple[float, float]] = []
         self.loses_cluster_of_up = self.is_scraped_twice = False
 
     # What every other method is made of.
@@ -74,15 +78,27 @@ class World:
         return self
 
     def situation(self, name: str, hours: float) -> dict[str, Any]:
-        """The mapping that ``fleet.build`` takes."""
+        """The mapping that ``fleet.build`` takes; the ledger counts the jobs that are there."""
+        series = dict(self.series)
+        if self.absences:
+            series = {'lockstep_ledger_jobs{job_status="running"}': self._running()} | series
         return {
             "name": name,
             "fleet": {"like": self.like, "cluster": self.cluster},
             "events": self.events,
-            "series": self.series,
+            "series": series,
             "adds": {key: _timeline(parts) for key, parts in self.added.items()},
             "at": [{"time": f"0-{hours:g}h"}],
         }
+
+    def _running(self) -> str:
+        edges = sorted({0.0, FOREVER, *(edge for absence in self.absences for edge in absence)})
+        counts = [
+            len(self.jobs) - sum(at <= begin < until for at, until in self.absences)
+            for begin in edges[:-1]
+        ]
+        spans = zip(edges, edges[1:], counts, strict=False)
+        return "; ".join(f"{begin:g}m-{end:g}m: {count}" for begin, end, count in spans)
 
     def scraped(self, series: list[Series]) -> list[Series]:
         """The series as this Prometheus has them: ``up`` without a cluster, two scrape jobs."""
@@ -179,6 +195,7 @@ class World:
         self.event("job is away", at, until, job=name)
         self.stands(name, at, until)
         self._hold_checkpoint(name, at, until)
+        self.absences.append((at, until))
         if ended:
             state = f'node="{self.jobs[name]["nodes"][0]}",job_id="{name}"'
             self.bend(f'lockstep_train_ranks{{{state},state="training"}}', "0", at - 1, at)
@@ -440,7 +457,7 @@ class World:
         return self
 
     def nodes(self) -> list[str]:
-        return [f"n{number + 1}" for number in range(self.cluster["nodes"])]
+        return self.node_names
 
 
 def _matches(pattern: str, node: str) -> bool:

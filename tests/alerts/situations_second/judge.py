@@ -1,0 +1,165 @@
+"""Compares what a situation's people hear with what they should hear."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from alerts.situations.expand import Paging, through_alertmanager
+from alerts.situations.fleet import build
+from alerts.situations.ruler import Ruler, prometheus
+
+from .expectation import NOT_PROGRESSING, NOTICE, PAGES, TICKET, Case, Expectation
+
+SCRAPE = 60.0
+GAP_SECONDS = 300.0  # an alert that is back within the group's interval notifies nobody anew
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A notification as the phone shows it: once, from its begin to its end."""
+
+    begin: float
+    end: float
+    kind: str
+    labels: Mapping[str, str]
+
+    @property
+    def group(self) -> Key:
+        """What Alertmanager groups pages by: a job, and otherwise an alert."""
+        job = self.labels.get("incident") or self.labels.get("job_id")
+        return (self.labels.get("cluster", ""), job or self.labels["alertname"])
+
+    def __str__(self) -> str:
+        about = [self.labels[name] for name in ("cluster", "job_id", "node") if name in self.labels]
+        return f"{self.labels['alertname']} ({', '.join(about)}) at {self.begin / 60:g} m"
+
+
+def firing_of(case: Case, paging: Paging) -> dict[float, list[dict[str, str]]]:
+    """The alerts that fire in the situation, by second."""
+    length = case.hours * 3600
+    read = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
+    series = case.world.scraped(
+        build(case.world.situation(case.name, case.hours), SCRAPE, length, read=read)
+    )
+    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
+        ruler = Ruler(url, SCRAPE, length)
+        ruler.load(series)
+        return ruler.firing(paging.rule_files)
+
+
+def heard(case: Case, firing: Mapping[float, list[dict[str, str]]], paging: Paging) -> list[Heard]:
+    """What is notified, less what somebody has silenced, each alert once while it lasts."""
+    silenced: dict[Key, float] = {}
+    for minute in case.world.silences:
+        for alert in firing.get(minute * 60, ()):
+            silenced.setdefault(_key(alert), minute * 60)
+    found: dict[Key, list[Heard]] = {}
+    for each in through_alertmanager(firing, paging, SCRAPE):
+        key = _key(each.labels)
+        if each.time >= silenced.get(key, float("inf")):
+            continue
+        runs = found.setdefault(key, [])
+        if runs and each.time - runs[-1].end <= GAP_SECONDS:
+            runs[-1] = replace(runs[-1], end=each.time)
+        else:
+            runs.append(Heard(each.time, each.time, each.kind, each.labels))
+    return sorted((run for runs in found.values() for run in runs), key=lambda run: run.begin)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How what was heard differs from what should be.
+
+    Attributes:
+        unmet: expectations that are silent or late, with a sentence each.
+        false_pages: pages by nobody's wish.
+        false_tickets: tickets where none is wanted.
+    """
+
+    unmet: Sequence[tuple[Expectation, str]]
+    false_pages: Sequence[Heard]
+    false_tickets: Sequence[Heard]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [
+            *(text for _, text in self.unmet),
+            *(f"pages falsely: {run}" for run in self.false_pages),
+            *(f"opens a false ticket: {run}" for run in self.false_tickets),
+        ]
+
+
+def judged(case: Case, runs: Sequence[Heard], *, is_named: bool) -> Verdict:
+    """What is silent, late, twice, or heard by nobody's wish."""
+    unmet: list[tuple[Expectation, str]] = []
+    explained: set[int] = set()
+    for expected in case.expectations:
+        unmet += (
+            (expected, text) for text in _missing(expected, runs, explained, is_named=is_named)
+        )
+    right = [run for run in runs if id(run) in explained]
+    surplus = [run for run in runs if id(run) not in explained]
+    # A page of the same job while one stands is its next state, and no second incident.
+    pages = [
+        run for run in surplus
+        if run.kind == "pages" and not any(_continues(run, each) for each in right)
+    ]  # fmt: skip
+    tickets = [run for run in surplus if run.kind == "tickets" and case.is_quiet]
+    return Verdict(unmet, pages, tickets)
+
+
+def is_named(paging: Paging) -> bool:
+    """Whether these rules have the five pages by name."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
+    return all(f"{name}\n" in text for name in PAGES)
+
+
+def _missing(
+    expected: Expectation, runs: Sequence[Heard], explained: set[int], *, is_named: bool
+) -> Iterable[str]:
+    matching = [
+        run for run in runs if _is_about(run, expected) and _is_of_kind(run, expected, is_named)
+    ]
+    begin, deadline = expected.at * 60, (expected.at + expected.within) * 60
+    in_time = [run for run in matching if begin <= run.begin <= deadline]
+    later = [run for run in matching if run.begin > deadline]
+    name = f"{'|'.join(expected.kinds)} {expected.about or ''}".strip()
+    if not in_time:
+        explained.update(id(run) for run in later[:1])
+        yield f"{name} comes late: {later[0]}" if later else f"{name} does not come"
+        return
+    explained.update(id(run) for run in matching if run.begin >= begin and run.kind == "tickets")
+    of_pages = [run for run in in_time if run.kind == "pages"]
+    may_be_many = not expected.about and NOT_PROGRESSING in expected.kinds
+    explained.update(id(run) for run in (of_pages if may_be_many else of_pages[:1]))
+
+
+def _continues(run: Heard, other: Heard) -> bool:
+    return run.group == other.group and other.begin - GAP_SECONDS <= run.begin <= other.end
+
+
+def _is_about(run: Heard, expected: Expectation) -> bool:
+    for name, value in expected.about.items():
+        label = run.labels.get(name, "")
+        if name == "node" and not label:
+            label = run.labels.get("instance", "").partition(":")[0]
+        if label != value:
+            return False
+    return True
+
+
+def _is_of_kind(run: Heard, expected: Expectation, is_named: bool) -> bool:
+    if NOTICE in expected.kinds:
+        return True
+    if TICKET in expected.kinds or run.kind == "tickets":
+        return TICKET in expected.kinds and run.kind == "tickets"
+    if is_named:
+        return any(run.labels["alertname"].endswith(kind) for kind in expected.kinds)
+    is_of_job = any(kind.startswith(("Job", "Work")) for kind in expected.kinds)
+    return is_of_job or "job_id" not in run.labels
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return tuple(f"{name}={value}" for name, value in sorted(labels.items()))

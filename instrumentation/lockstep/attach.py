@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.guard import Parts, outcome_of
+from lockstep.hangs.worker_server import flight_recorder_settings
 from lockstep.identity.rank_identity import identity_from, mesh_with_stage
 from lockstep.identity.ranks import RankPosition, find_position, is_group_ready
 from lockstep.identity.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
@@ -67,6 +68,7 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
+    os.environ.update(flight_recorder_settings(os.environ))  # for a group that is made later
     page = _PageRequest(mesh, schedule, root, environment, rows)
     position = outcome_of(find_position, environment)
     if isinstance(position, Exception):

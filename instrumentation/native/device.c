@@ -1,10 +1,13 @@
-/* Events in the device's stream.
+/* Events in the device's stream, in each step whose number the stride divides.
  *
- * Two lists own all events and their bound methods `record`, made once; items are borrowed for a call.
- * A device's own error ends its part (`failed`), never the step. What has run Python returns -1 only
- * for an interrupt, and its caller looks at `on` and `failed` again.
+ * A device's own error ends its part (`failed`), never the step. Only the current stream is asked of
+ * torch, by a function without a Python frame; what reports a failure runs Python, returns -1 only for
+ * an interrupt, and its caller looks at `on` and `failed` again.
  */
 #include "device.h"
+
+static const double DRIFT = 1e-4;      /* of the device's clock against the host's */
+static const double CLOSE_NS = 50e3;   /* an event that passes so soon was put into an empty stream */
 
 /* The device, or our use of it, has failed: rows are the host's from now on. -1 for an interrupt. */
 static int note_failure(StepRecorder *recorder)
@@ -13,72 +16,66 @@ static int note_failure(StepRecorder *recorder)
     return handle_part_error(recorder, "device_events");
 }
 
-static int is_true(StepRecorder *recorder, PyObject *result)
-{
-    if (result == NULL)
-        return note_failure(recorder);
-    int answer = PyObject_IsTrue(result);
-    Py_DECREF(result);
-    return answer;
-}
-
-static int set_stream(StepRecorder *recorder, bool *is_same)
-{
-    PyObject *stream = PyObject_CallNoArgs(recorder->current_stream);
-    if (stream == NULL)
-        return note_failure(recorder);
-    int equal = PyObject_RichCompareBool(stream, recorder->stream, Py_EQ);
-    *is_same = equal == 1;
-    Py_XSETREF(recorder->stream, stream);
-    return equal < 0 ? -1 : 0;
-}
-
 /* 1 where the event is in the stream, 0 where the step can have none, -1 with an error. */
-static int record(StepRecorder *recorder, int64_t now_ns, int phase, bool is_first)
+static int record(StepRecorder *recorder, int64_t now_ns, int phase)
 {
     DeviceClock *clock = recorder->clock;
     int64_t count = clock->count, index = count % POOL_EVENTS;
-    int64_t in_step = clock->first < 0 || is_first ? 0 : count - clock->first;
-    if (in_step >= MAX_EVENTS)
-        return clock->overflowed = true, 0;
-    if (count - clock->oldest >= POOL_EVENTS || clock->failed)
+    bool is_full = clock->first >= 0 && count - clock->first >= MAX_EVENTS;
+    if (is_full || count - clock->oldest >= POOL_EVENTS || clock->failed)
         return 0;
-    int capturing = is_true(recorder, PyObject_CallNoArgs(recorder->is_capturing));
-    if (capturing != 0 || clock->failed)
-        return capturing < 0 ? -1 : 0;
-    int caught_up = 0;
-    /* An empty stream: the device has done all it was given, and waits for the host. */
-    if (clock->phases[(count + POOL_EVENTS - 1) % POOL_EVENTS] != PHASE_SYNC)
-        caught_up = is_true(recorder, PyObject_CallMethodNoArgs(recorder->stream, name_query));
-    if (caught_up < 0 || clock->failed)
-        return caught_up < 0 ? -1 : 0;
-    PyObject *done = PyObject_CallOneArg(PyList_GET_ITEM(recorder->records, index), recorder->stream);
-    if (done == NULL)
-        return note_failure(recorder);
-    Py_DECREF(done);
-    clock->host_ns[index] = now_ns;
+    int is_ready = takes_work(clock, clock->stream);
+    if (is_ready <= 0)
+        return is_ready < 0 ? note_failure(recorder) : 0;
+    void **event = &clock->events[index];
+    if (*event == NULL && clock->num_free > 0)
+        *event = clock->free_events[--clock->num_free];
+    int code = *event == NULL ? CALL(clock, EventCreateWithFlags, event, 0) : 0;
+    clock->host_ns[index] = clock_ns();
+    if (code == 0)
+        code = CALL(clock, EventRecord, *event, clock->stream);
+    if (code != 0)
+        return set_runtime_error("EventRecord", code), note_failure(recorder);
+    clock->newest_ns = now_ns;
     clock->phases[index] = (uint8_t)phase;
-    clock->marks[index] = caught_up ? CAUGHT_UP : 0;
+    clock->marks[index] = 0;
     clock->count = count + 1;
     return 1;
+}
+
+void free_events_before(DeviceClock *clock, int64_t number)
+{
+    for (; clock->oldest < number; clock->oldest++) {
+        void **event = &clock->events[clock->oldest % POOL_EVENTS];
+        clock->free_events[clock->num_free++] = *event;
+        *event = NULL;
+    }
+}
+
+/* Whether the step that begins is one to be timed. */
+static bool is_due(const StepRecorder *recorder)
+{
+    DeviceClock *clock = recorder->clock;
+    return clock->is_awaited = recorder->next_step % clock->stride == 0;
 }
 
 int device_begin(StepRecorder *recorder, int64_t now_ns, int phase)
 {
     DeviceClock *clock = recorder->clock;
-    bool is_same;
     clock->first = NOT_TIMED;
-    if (set_stream(recorder, &is_same) < 0)
-        return -1;
-    int status = record(recorder, now_ns, phase, false);
+    if (clock->failed || !is_due(recorder))
+        return 0;
+    int status = loop_stream(recorder, &clock->stream);
+    if (status < 0)
+        return note_failure(recorder);
+    if (status > 0)
+        status = record(recorder, now_ns, phase);
     if (status > 0)
         clock->first = clock->count - 1;
-    clock->waits = 0;
-    clock->is_skipping = false;
     return status < 0 ? -1 : 0;
 }
 
-/* The running step is not timed; its events are free but the first, which ends another. */
+/* The running step is not timed; its events are free but the first, which may end another. */
 static void give_up(DeviceClock *clock)
 {
     clock->count = clock->first + 1;
@@ -90,17 +87,7 @@ int device_boundary(StepRecorder *recorder, int64_t now_ns, int phase)
     DeviceClock *clock = recorder->clock;
     if (clock->first < 0)
         return 0;
-    if (phase == PHASE_SYNC) {
-        clock->waits++;
-        clock->is_skipping = clock->waits % clock->stride != 0;
-        if (clock->is_skipping)
-            return 0;
-    } else if (clock->is_skipping) {
-        clock->is_skipping = false;
-        if (phase == clock->phases[(clock->count - 1) % POOL_EVENTS])
-            return 0;
-    }
-    int status = record(recorder, now_ns, phase, false);
+    int status = record(recorder, now_ns, phase);
     if (status == 0)
         give_up(clock);
     return status < 0 ? -1 : 0;
@@ -111,25 +98,21 @@ int device_arrival(StepRecorder *recorder, int64_t now_ns)
     DeviceClock *clock = recorder->clock;
     if (clock->first < 0)
         return 0;
-    int status = record(recorder, now_ns, clock->phases[(clock->count - 1) % POOL_EVENTS], false);
-    if (status > 0)
+    int status = device_boundary(recorder, now_ns, clock->phases[(clock->count - 1) % POOL_EVENTS]);
+    if (clock->first >= 0)
         clock->marks[(clock->count - 1) % POOL_EVENTS] |= ARRIVAL;
-    if (status == 0)
-        give_up(clock);
-    return status < 0 ? -1 : 0;
+    return status;
 }
 
 /* 1 where the calling thread gives its work to the loop's stream, else 0; -1 with an error. */
 int device_is_on_stream(StepRecorder *recorder)
 {
+    void *stream = NULL;
     if (recorder->clock->failed)
         return 1;
-    PyObject *stream = PyObject_CallNoArgs(recorder->current_stream);
-    if (stream == NULL)
+    if (current_stream(recorder, &stream) < 0)
         return note_failure(recorder) < 0 ? -1 : 1;
-    int equal = PyObject_RichCompareBool(stream, recorder->stream, Py_EQ);
-    Py_DECREF(stream);
-    return equal;
+    return stream == recorder->clock->stream;
 }
 
 void device_wait_ended(StepRecorder *recorder, const Collectives *collectives, double seconds)
@@ -148,38 +131,62 @@ void device_wait_ended(StepRecorder *recorder, const Collectives *collectives, d
 int device_end(StepRecorder *recorder, int64_t now_ns, int64_t *first, int64_t *last)
 {
     DeviceClock *clock = recorder->clock;
-    bool is_same = true;
-    *first = clock->first;
-    *last = clock->count - 1;
-    if (set_stream(recorder, &is_same) < 0)
-        return -1;
-    int64_t index = *last % POOL_EVENTS, other = PHASE_OTHER;
-    bool has_event = *first >= 0 && is_same && *last > *first && clock->host_ns[index] == now_ns
-                     && clock->phases[index] == other;
-    if (!has_event) {
-        int status = record(recorder, now_ns, (int)other, *first < 0);
-        if (status < 0)
-            return -1;
-        *last = clock->count - 1;
-        if (status == 0)
-            *first = *last = NOT_TIMED;
+    void *before = clock->stream;
+    bool is_next_due = is_due(recorder);
+    *first = *last = NOT_TIMED;
+    if (clock->failed || (clock->first < 0 && !is_next_due))
+        return 0;
+    int64_t begin = clock->first, newest = clock->count - 1, index = newest % POOL_EVENTS;
+    int status = loop_stream(recorder, &clock->stream);
+    if (status < 0)
+        status = note_failure(recorder);
+    bool has_event = status > 0 && clock->stream == before && newest > begin && begin >= 0
+                     && clock->newest_ns == now_ns && clock->phases[index] == PHASE_OTHER;
+    if (status > 0 && !has_event)
+        status = record(recorder, now_ns, PHASE_OTHER);
+    if (status <= 0) {
+        if (begin >= 0)
+            give_up(clock);
+        return status;
     }
-    if (clock->overflowed) {
-        clock->overflowed = false;
-        clock->stride *= 2;
+    newest = clock->count - 1;
+    if (begin >= 0) {
+        *first = begin;
+        *last = newest;
     }
-    clock->first = *last;
-    clock->waits = 0;
-    clock->is_skipping = false;
-    if (*first < 0 || *last <= *first)
-        *first = *last = NOT_TIMED;
+    clock->first = is_next_due ? newest : NOT_TIMED;
     return 0;
 }
 
 int device_has_passed(StepRecorder *recorder, int64_t last)
 {
-    PyObject *event = PyList_GET_ITEM(recorder->events, last % POOL_EVENTS);
-    return is_true(recorder, PyObject_CallMethodNoArgs(event, name_query));
+    DeviceClock *clock = recorder->clock;
+    int passed = has_passed(CALL(clock, EventQuery, clock->events[last % POOL_EVENTS]));
+    return passed < 0 ? note_failure(recorder) : passed;
+}
+
+/* Adds the nanoseconds from one event to another; -1 with an error. */
+static int add_span(DeviceClock *clock, int64_t begin, int64_t end, double *nanoseconds)
+{
+    float milliseconds = 0;
+    if (begin == end)
+        return 0;
+    int code = CALL(clock, EventElapsedTime, &milliseconds, clock->events[begin % POOL_EVENTS],
+                    clock->events[end % POOL_EVENTS]);
+    *nanoseconds += (double)milliseconds * 1e6;
+    return code == 0 ? 0 : set_runtime_error("EventElapsedTime", code);
+}
+
+/* Marks events that passed as they were recorded: the device had done all it was given. */
+static void mark_caught_up(DeviceClock *clock, int64_t first, int64_t last, double at_ns)
+{
+    for (int64_t number = first; number <= last; number++) {
+        int64_t index = number % POOL_EVENTS, before = (number + POOL_EVENTS - 1) % POOL_EVENTS;
+        bool is_after_wait = number > first && clock->phases[before] == PHASE_SYNC;
+        if (!is_after_wait && at_ns - (double)clock->host_ns[index] < CLOSE_NS)
+            clock->marks[index] |= CAUGHT_UP;
+        at_ns += number < last ? clock->spans[number - first] : 0;
+    }
 }
 
 int device_measure(StepRecorder *recorder, const PendingRow *row, int64_t now_ns, DeviceTimes *times,
@@ -187,34 +194,27 @@ int device_measure(StepRecorder *recorder, const PendingRow *row, int64_t now_ns
 {
     DeviceClock *clock = recorder->clock;
     int64_t first = row->first, last = row->last;
-    double position_ns = 0, low = (double)clock->host_ns[first % POOL_EVENTS];
-    bool is_caught_up = clock->marks[first % POOL_EVENTS] & CAUGHT_UP;
+    double position_ns = 0, gap_ns = 0, low = (double)clock->host_ns[first % POOL_EVENTS];
+    if (clock->passed >= 0 && add_span(clock, clock->passed, first, &gap_ns) < 0)
+        return note_failure(recorder);
     for (int64_t number = first + 1; number <= last; number++) {
-        int64_t index = number % POOL_EVENTS;
-        PyObject *span = PyObject_CallMethodOneArg(
-            PyList_GET_ITEM(recorder->events, (number - 1) % POOL_EVENTS), name_elapsed_time,
-            PyList_GET_ITEM(recorder->events, index));
-        if (span == NULL)
+        double *span_ns = &clock->spans[number - first - 1];
+        *span_ns = 0;
+        if (add_span(clock, number - 1, number, span_ns) < 0)
             return note_failure(recorder);
-        double span_ns = PyFloat_AsDouble(span) * 1e6;
-        Py_DECREF(span);
-        if (PyErr_Occurred())
-            return -1;
-        clock->spans[number - first - 1] = span_ns;
-        position_ns += span_ns;
-        is_caught_up = is_caught_up || clock->marks[index] & CAUGHT_UP;
+        position_ns += *span_ns;
         /* No event passes before the host has recorded it. */
-        double bound = (double)clock->host_ns[index] - position_ns;
+        double bound = (double)clock->host_ns[number % POOL_EVENTS] - position_ns;
         low = bound > low ? bound : low;
     }
-    *begin = low;
-    if (clock->passed == first && !is_caught_up) {
-        double expected = clock->passed_ns > low ? clock->passed_ns : low;
-        double latest = (double)now_ns - position_ns > low ? (double)now_ns - position_ns : low;
-        *begin = expected < latest ? expected : latest;
-    }
+    /* Once an event passed as it was recorded, both clocks are known to each other. */
+    double expected = clock->passed >= 0 ? clock->passed_ns + gap_ns * (1 - DRIFT) : low;
+    double true_begin = expected > low ? expected : low;
+    double latest = (double)now_ns - position_ns > low ? (double)now_ns - position_ns : low;
+    mark_caught_up(clock, first, last, true_begin);
+    *begin = true_begin < latest ? true_begin : latest;
     clock->passed = last;
-    clock->passed_ns = *begin + position_ns;
+    clock->passed_ns = true_begin + position_ns;
     divide_step(clock, first, last, *begin, times);
     return 1;
 }

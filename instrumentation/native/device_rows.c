@@ -1,8 +1,9 @@
 /* Rows that wait for the device: written with the host's times, then once more with the device's.
  *
- * `pending` is a ring that only the end of a step fills. A query of an event can run a step or a
- * `settle` from inside this one, so a row is copied before the first query; the dictionary of
- * callbacks gives up its entry before it is called.
+ * Of a step between two that are timed the totals take the host's duration, divided as the device
+ * divided the last one that was timed. `pending` is a ring that only the end of a step fills. What
+ * reports a failure can run a `settle` from inside this one, so a row is copied first; the dictionary
+ * of callbacks gives up its entry before it is called.
  */
 #include "device.h"
 
@@ -13,13 +14,30 @@ static PendingRow *pending_at(DeviceClock *clock, int64_t number)
     return &clock->pending[number % (MAX_PENDING + 2)];
 }
 
+/* What the calls of a step took but for those that settle others. */
+static void note_calls(DeviceClock *clock, bool is_timed, double total)
+{
+    int64_t calls = clock->num_calls - clock->noted_calls, spent_ns = clock->call_ns - clock->noted_ns;
+    /* It shrinks at once and grows slowly: a checkpoint is no reason to stamp more. */
+    double step_ns = total * 1e9, most_ns = clock->usual_step_ns ? 1.1 * clock->usual_step_ns : step_ns;
+    clock->usual_step_ns = step_ns < most_ns ? step_ns : most_ns;
+    if (calls > 0) {
+        double call_ns = (double)spent_ns / (double)calls;
+        clock->usual_call_ns = clock->usual_call_ns ? towards(clock->usual_call_ns, call_ns) : call_ns;
+    }
+    if (!is_timed)
+        clock->usual_calls += ((double)calls - clock->usual_calls) / 64;
+}
+
 int device_end_step(StepRecorder *recorder, int64_t now_ns, const double parts[STEP_PHASES], double total,
                     bool *is_timed)
 {
     DeviceClock *clock = recorder->clock;
     int64_t first, last;
+    bool is_awaited = clock->is_awaited;
     if (device_end(recorder, now_ns, &first, &last) < 0)
         return -1;
+    note_calls(clock, is_awaited, total);
     if (!recorder->on)
         return 0;
     PendingRow *row = pending_at(clock, clock->num_pushed++);
@@ -27,6 +45,7 @@ int device_end_step(StepRecorder *recorder, int64_t now_ns, const double parts[S
     row->first = first;
     row->last = last;
     row->total = total;
+    row->is_awaited = is_awaited;
     memcpy(row->parts, parts, sizeof row->parts);
     memcpy(row->collective, clock->collective, sizeof row->collective);
     memset(clock->collective, 0, sizeof clock->collective);
@@ -49,14 +68,36 @@ static void count_row(StepRecorder *recorder, const double *phases, const double
     settle_step(recorder, total);
 }
 
+/* Counts a step that lasted `scale` times as long as one that was timed. */
+static void count_scaled(StepRecorder *recorder, const DeviceTimes *times, double scale)
+{
+    double phases[STEP_PHASES], collective[NUM_KINDS];
+    Periodic *periodic = recorder->periodic.buf;
+    for (int n = 0; n < STEP_PHASES; n++) {
+        phases[n] = times->seconds[FIRST_STEP_PHASE + n] * scale;
+        periodic->host_bound_seconds[n] += times->idle[FIRST_STEP_PHASE + n] * scale;
+    }
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        collective[kind] = times->collective[kind] * scale;
+    count_row(recorder, phases, collective, times->total * scale);
+}
+
 static void settle_by_host(StepRecorder *recorder, const PendingRow *row)
 {
     DeviceClock *clock = recorder->clock;
-    count_row(recorder, row->parts, row->collective, row->total);
-    ((Periodic *)recorder->periodic.buf)->device_dropped++;
+    Periodic *periodic = recorder->periodic.buf;
+    const DeviceTimes *newest = &clock->newest;
+    if (row->is_awaited || clock->failed || !(newest->total > 0)) {
+        count_row(recorder, row->parts, row->collective, row->total);
+        periodic->device_dropped += row->is_awaited;
+    } else {
+        count_scaled(recorder, newest, row->total / newest->total);
+    }
     clock->num_settled++;
-    if (row->last >= 0)
-        clock->oldest = row->last;
+    if (row->last >= 0) {
+        free_events_before(clock, row->last);
+        clock->passed = NOT_TIMED;
+    }
 }
 
 /* Writes the row once more, unless the ring holds a newer one in its place. */
@@ -88,14 +129,14 @@ static void settle_by_device(StepRecorder *recorder, const PendingRow *row, cons
 {
     DeviceClock *clock = recorder->clock;
     rewrite(recorder, row->number, times);
-    count_row(recorder, times->seconds + FIRST_STEP_PHASE, times->collective, times->total);
+    count_scaled(recorder, times, 1);
     Periodic *periodic = recorder->periodic.buf;
-    for (int n = 0; n < STEP_PHASES; n++)
-        periodic->host_bound_seconds[n] += times->idle[FIRST_STEP_PHASE + n];
     periodic->device_steps++;
     periodic->launch_bound_steps += times->is_launch_bound;
+    clock->newest = *times;
     clock->num_settled++;
-    clock->oldest = row->last;
+    free_events_before(clock, row->last);
+    adjust_stride(clock, row->last - row->first + 1);
 }
 
 static PyObject *boundaries_of(const DeviceClock *clock, const PendingRow *row, double begin, PyObject **phases)
@@ -144,7 +185,7 @@ static int call_passed(StepRecorder *recorder, const PendingRow *row, double beg
     return result == NULL ? -1 : 0;
 }
 
-int device_settle(StepRecorder *recorder, int64_t now_ns, int64_t keep)
+static int settle(StepRecorder *recorder, int64_t now_ns, int64_t keep)
 {
     DeviceClock *clock = recorder->clock;
     for (int n = 0; n < MOST_AT_ONCE && recorder->on; n++) {
@@ -156,12 +197,12 @@ int device_settle(StepRecorder *recorder, int64_t now_ns, int64_t keep)
             settle_by_host(recorder, &row);
             continue;
         }
-        int has_passed = device_has_passed(recorder, row.last);
-        if (has_passed < 0)
+        int passed = device_has_passed(recorder, row.last);
+        if (passed < 0)
             return -1;
         if (!recorder->on)
             break;
-        if (!has_passed) {
+        if (!passed) {
             if (num_pending <= MAX_PENDING)
                 break;
             settle_by_host(recorder, &row);
@@ -177,6 +218,15 @@ int device_settle(StepRecorder *recorder, int64_t now_ns, int64_t keep)
             return -1;
     }
     return 0;
+}
+
+int device_settle(StepRecorder *recorder, int64_t now_ns, int64_t keep)
+{
+    DeviceClock *clock = recorder->clock;
+    int status = settle(recorder, now_ns, keep);
+    clock->noted_calls = clock->num_calls;
+    clock->noted_ns = clock->call_ns;
+    return status;
 }
 
 int device_settle_all(StepRecorder *recorder, int64_t now_ns)

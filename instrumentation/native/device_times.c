@@ -1,12 +1,7 @@
 /* From the events of a step to its times: own work, waits, and how long the host held it up. */
 #include "device.h"
 
-static const double SLOWLY = 64.0, LEAST_SHARE = 0.1;
-
-static double towards(double usual, double value)
-{
-    return value < usual ? value : usual + (value - usual) / SLOWLY;
-}
+static const double LEAST_SHARE = 0.1;
 
 static void learn(DeviceClock *clock, int64_t place, int phase, double device_ns, double host_ns)
 {

@@ -32,8 +32,12 @@ int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now_ns)
         return -1;
     if (recorder->clock != NULL && interrupted != code && device_boundary(recorder, now, code) < 0)
         return -1;
-    if (now >= recorder->due_ns && call_tick(recorder, now) < 0)
-        return -1;
+    if (now >= recorder->due_ns) {
+        if (recorder->clock != NULL && recorder->clock->numbers != NULL && poll_numbers(recorder) < 0)
+            return -1;
+        if (recorder->on && call_tick(recorder, now) < 0)
+            return -1;
+    }
     if (recorder->measures)
         recorder->own_ns += clock_ns() - now;
     return 0;
@@ -304,6 +308,7 @@ PyMethodDef recorder_methods[] = {
     METHOD("use_device", recorder_use_device, METH_O),
     METHOD("call_when_passed", recorder_call_when_passed, METH_O),
     METHOD("settle", recorder_settle, METH_NOARGS),
+    METHOD("is_device_busy", recorder_is_device_busy, METH_NOARGS),
     METHOD("watch_run_queue", recorder_watch_run_queue, METH_O),
     METHOD("watch_stops", recorder_watch_stops, METH_NOARGS),
     METHOD("restart", method_restart, METH_O),

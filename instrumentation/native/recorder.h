@@ -12,8 +12,8 @@
  * also unmaps the page. So whoever called into Python reads `on` again before it touches `slot`,
  * `periodic`, `noted` or `file`, and holds copies of what it goes on with instead of pointers into a
  * ring. Into Python go: the callbacks (callbacks.c), numbers and lengths that are no floats (step.c),
- * the device's events and streams (device.c), what waits for a passed step (device_rows.c), and a
- * heartbeat that stands in for the page's. All else here is plain arithmetic on memory.
+ * the current stream, numbers on a device (device_*.c), what waits for a passed step
+ * (device_rows.c), and a heartbeat that stands in for the page's. All else here is plain arithmetic on memory.
  *
  * References. A recorder owns one to each of RECORDER_OBJECTS from its creation until the collector
  * clears it, None where there is nothing yet, and to its exports of the page until
@@ -35,8 +35,9 @@ static const int64_t NEVER = (int64_t)1 << 62; /* nanoseconds or steps */
 #define RECORDER_OBJECTS(X)                                                                        \
     X(heartbeat)                                                                                   \
     X(page_heartbeat) /* the same object, unless the operations of a step are recorded */          \
-    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(sequence_figures) X(ignored)    \
-    X(is_capturing) X(current_stream) X(stream) X(events) X(records) /* of a device, or None */    \
+    X(callbacks) X(codes) X(kinds) X(code_of) X(bus_factor) X(sequence_figures) X(ignored)    \
+    X(current_stream) X(current_device) X(device_index) /* of a device, or None */                 \
+    X(number_memory) X(number_types) X(number_formats)  /* of the numbers that are on it */        \
     X(passed_callbacks) /* by number of the row */
 
 typedef struct DeviceClock DeviceClock;
@@ -93,9 +94,9 @@ extern PyMethodDef recorder_methods[];
 /* Names that are looked up in every step, interned once. */
 #define NAMES(X)                                                                                   \
     X(tick) X(inspect_loss) X(inspect_norm) X(inspect_step) X(step_ended) X(step_while_off)        \
-    X(fail) X(part_failed) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm)             \
+    X(fail) X(part_failed) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm)             \
     X(learning_rate) X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                  \
-    X(require_backward_grad_sync) X(query) X(elapsed_time)
+    X(require_backward_grad_sync) X(late_numbers) X(get_device) X(dtype) X(numel) X(data_ptr)
 #define NAME(name) extern PyObject *name_##name;
 NAMES(NAME)
 #undef NAME
@@ -114,6 +115,8 @@ int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Co
 PyObject *recorder_use_device(StepRecorder *recorder, PyObject *device);
 PyObject *recorder_call_when_passed(StepRecorder *recorder, PyObject *callback);
 PyObject *recorder_settle(StepRecorder *recorder, PyObject *unused);
+PyObject *recorder_is_device_busy(StepRecorder *recorder, PyObject *unused);
+void free_clock(StepRecorder *recorder);
 
 /* recorder_type.c */
 void recorder_release_page(StepRecorder *recorder);

@@ -34,9 +34,9 @@ static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwarg
     }
     recorder->rows = rows;
     recorder->page_heartbeat = recorder->heartbeat;
-    recorder->numbers = Py_None;
-    recorder->is_capturing = recorder->current_stream = recorder->stream = Py_None;
-    recorder->events = recorder->records = recorder->passed_callbacks = Py_None;
+    recorder->current_stream = recorder->current_device = recorder->device_index = Py_None;
+    recorder->number_memory = recorder->number_types = recorder->number_formats = Py_None;
+    recorder->passed_callbacks = Py_None;
 #define HOLD(name) Py_INCREF(recorder->name);
     RECORDER_OBJECTS(HOLD)
     return 0;
@@ -89,11 +89,6 @@ static int recorder_clear(StepRecorder *self)
     return 0;
 }
 
-static void free_clock(StepRecorder *recorder)
-{
-    PyMem_Free(recorder->clock);
-}
-
 DEFINE_TRAVERSE(recorder, StepRecorder, RECORDER_OBJECTS)
 DEFINE_DEALLOC(recorder, StepRecorder, free_clock)
 
@@ -117,7 +112,6 @@ static PyMemberDef recorder_members[] = {
     MEMBER("usual_seconds", T_DOUBLE, StepRecorder, usual_seconds, 0),
     MEMBER("slow_seconds", T_DOUBLE, StepRecorder, slow_seconds, 0),
     MEMBER("heartbeat", T_OBJECT_EX, StepRecorder, heartbeat, 0),
-    MEMBER("numbers", T_OBJECT_EX, StepRecorder, numbers, 0),
     END_OF_MEMBERS,
 };
 static PyType_Slot recorder_slots[] = {TABLE_SLOTS(recorder), NEW_SLOTS(recorder), END_OF_SLOTS};

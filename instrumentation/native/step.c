@@ -213,20 +213,6 @@ static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row 
     return read_lengths(recorder, arguments, row) < 0 ? handle_part_error(recorder, "loop_numbers") : 0;
 }
 
-/* Starts copies of the numbers that are on a GPU. */
-static int take_device_numbers(StepRecorder *recorder, const Arguments *arguments)
-{
-    PyObject *number = PyLong_FromLongLong(recorder->next_step - 1);
-    if (number == NULL)
-        return -1;
-    PyObject *result = PyObject_CallMethodObjArgs(
-        recorder->numbers, name_take, number, arguments->loss ? arguments->loss : Py_None,
-        arguments->norm ? arguments->norm : Py_None, arguments->rate ? arguments->rate : Py_None, NULL);
-    Py_DECREF(number);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
-}
-
 static int end_step(StepRecorder *recorder, const Arguments *arguments)
 {
     int64_t now_ns;
@@ -237,7 +223,9 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
         && parse_integer(recorder, arguments->step, "step", INT64_MIN, INT64_MAX - 1, &row.step) < 0)
         return -1;
     recorder->next_step = row.step + 1;
-    if (recorder->numbers != Py_None && take_device_numbers(recorder, arguments) < 0)
+    if (recorder->clock != NULL && recorder->clock->numbers != NULL
+        && (poll_numbers(recorder) < 0
+            || take_numbers_on_device(recorder, arguments->loss, arguments->norm, arguments->rate) < 0))
         return -1;
     if (take_numbers(recorder, arguments, &row) < 0
         || parse_count(recorder, arguments->tokens, "tokens", &row.tokens) < 0

@@ -1,76 +1,118 @@
-"""A device whose stream goes on when the test says so, and whose events nobody may wait for."""
+"""A GPU of a C stub of CUDA's runtime, which the recorder calls; tests move its streams on."""
 
+import ctypes
+import subprocess
+import tempfile
 import time
-from types import SimpleNamespace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from lockstep.recorder.device import Device
+from lockstep.recorder.device import Device, NumberMemory
+
+_SOURCE = Path(__file__).parents[1] / "fixtures" / "cuda-stub" / "cudart.c"
+_FUNCTIONS = (
+    "EventCreateWithFlags",
+    "EventDestroy",
+    "EventRecord",
+    "EventQuery",
+    "EventElapsedTime",
+    "StreamIsCapturing",
+    "StreamQuery",
+    "MemcpyAsync",
+    "GetLastError",
+)
+UNBOUNDED_NS = 10**12  # an allowance with which every step is timed
+_ROWS = 64
 
 
-class FakeStream:
-    """The stream: ``now_ms`` is where its work ends, ``passed_ms`` how far it has come."""
+@cache
+def stub() -> ctypes.CDLL:
+    """The stub, compiled once a process."""
+    library = Path(tempfile.mkdtemp()) / "libcudart.so.stub"
+    command = ["cc", "-O1", "-fPIC", "-shared", "-o", str(library), str(_SOURCE)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def calls() -> dict[str, int]:
+    """Calls of the runtime since the process began, by function."""
+    counts = (ctypes.c_long * len(_FUNCTIONS)).in_dll(stub(), "stub_calls")
+    return dict(zip(_FUNCTIONS, counts, strict=True))
+
+
+def last_error() -> int:
+    """The error that torch would find after its next launch."""
+    return ctypes.c_int.in_dll(stub(), "stub_last_error").value
+
+
+def fail_from_now(patch: pytest.MonkeyPatch) -> None:
+    """Every call answers as after an illegal access, until the test ends."""
+    patch.setattr(ctypes.c_int.in_dll(stub(), "stub_error"), "value", 700)
+
+
+class FakeStream(ctypes.Structure):
+    """A stream: ``now_ms`` is where its work ends, ``passed_ms`` how far it has come.
+
+    One that ``keeps_up`` idles until the host gives it something, by the host's clock.
+    """
+
+    _fields_ = (
+        ("now_ms", ctypes.c_double),
+        ("passed_ms", ctypes.c_double),
+        ("is_capturing", ctypes.c_long),
+        ("num_events", ctypes.c_long),
+        ("keeps_up", ctypes.c_long),
+    )
+    now_ms: float
+    passed_ms: float
+    is_capturing: bool
+    num_events: int
+    keeps_up: bool
 
     def __init__(self) -> None:
-        self.now_ms, self.passed_ms, self.num_events = 0.0, -1.0, 0
-        self.is_capturing = False
+        super().__init__(time.monotonic_ns() * 1e-6, -1.0)
 
-    def query(self) -> bool:
-        return self.passed_ms >= self.now_ms
+    @property
+    def handle(self) -> int:
+        """What torch calls the raw stream."""
+        return ctypes.addressof(self)
 
     def work(self, milliseconds: float) -> None:
         """A kernel of that duration is launched."""
         self.now_ms += milliseconds
 
-    def keep_up(self) -> None:
-        """The device idles until now, by the host's clock, and has done everything."""
-        self.now_ms = max(self.now_ms, time.monotonic_ns() * 1e-6)
-        self.passed_ms = self.now_ms
+
+class OnDevice(torch.Tensor):
+    """A number that claims to be on the GPU."""
+
+    is_cuda = True
+
+    def get_device(self) -> int:
+        return 0
 
 
-class FakeEvent:
-    """As torch.cuda.Event; to wait for it, or to ask for times too early, fails the test."""
-
-    def __init__(self, stream: FakeStream) -> None:
-        self._stream = stream
-        self.at_ms: float | None = None
-
-    def record(self, stream: FakeStream | None = None) -> None:
-        assert stream is None or stream is self._stream
-        assert not self._stream.is_capturing
-        self.at_ms = self._stream.now_ms
-        self._stream.num_events += 1
-
-    def query(self) -> bool:
-        return self.at_ms is not None and self.at_ms <= self._stream.passed_ms
-
-    def elapsed_time(self, end_event: "FakeEvent") -> float:
-        assert self.query()
-        assert end_event.query()
-        assert self.at_ms is not None
-        assert end_event.at_ms is not None
-        return end_event.at_ms - self.at_ms
-
-    def synchronize(self) -> None:
-        pytest.fail("nobody may wait for an event")
-
-    wait = synchronize
-
-
-def fake_device(stream: FakeStream) -> Device:
-    """A device with that stream alone."""
-    return Device(
-        create_event=lambda: FakeEvent(stream),
-        current_stream=lambda: stream,
-        is_capturing=lambda: stream.is_capturing,
+def fake_device(stream: FakeStream, *, allowance_ns: int = UNBOUNDED_NS, **changes: Any) -> Device:
+    """A device with that stream alone; its memory is the host's."""
+    on_device, on_host = torch.zeros((_ROWS, 3, 8)), torch.zeros((_ROWS, 3, 8))
+    memory = NumberMemory(
+        device_address=on_device.data_ptr(),
+        host_address=on_host.data_ptr(),
+        rows=_ROWS,
+        types=frozenset({OnDevice}),
+        formats={torch.float32: 1, torch.float64: 2, torch.float16: 3, torch.bfloat16: 4},
+        owners=(on_device, on_host),
     )
-
-
-def fake_module(stream: FakeStream) -> SimpleNamespace:
-    """What stands in for ``torch.cuda``."""
-    return SimpleNamespace(
-        is_initialized=lambda: True,
-        Event=lambda enable_timing=False: FakeEvent(stream),  # noqa: ARG005  # torch's name
-        current_stream=lambda: stream,
-        is_current_stream_capturing=lambda: stream.is_capturing,
-    )
+    parts: dict[str, Any] = {
+        "library": stub()._name,
+        "prefix": "cuda",
+        "index": 0,
+        "current_device": lambda: 0,
+        "current_stream": lambda _device: stream.handle,
+        "memory": memory,
+        "allowance_ns": allowance_ns,
+    }
+    return Device(**(parts | changes))

@@ -17,7 +17,7 @@ from lockstep_outcomes.progress.hang_events import hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.rank_files import write_rank_file
-from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
+from lockstep_records.files.worker_socket import query_flight_recorder, socket_path
 from lockstep_records.page.reader import Page
 
 log = logging.getLogger("lockstep")
@@ -105,7 +105,7 @@ class _NodeWatch:
         dumps = {}
         for page in pages:
             rank = page.identity["rank"]
-            data = query(socket_path(page.path), FLIGHT_RECORDER)
+            data = query_flight_recorder(socket_path(page.path))
             if data is not None:
                 dumps[rank] = data
                 write_rank_file(page.path, FLIGHT_SUFFIX, data)

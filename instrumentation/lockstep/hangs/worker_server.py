@@ -4,7 +4,7 @@ import ctypes
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,17 @@ _POLL_SECONDS = 0.005
 # all wheels are.
 _LOG_LEVEL = "FLAGS_caffe2_log_level"
 _ERRORS_ONLY = 2
+
+
+# Torch reads the first of them that it knows as the first group is made; old ones take none for 0.
+_BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_ENTRIES = "2000"  # torch's own default where it has one
+
+
+def flight_recorder_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that switch torch's Flight Recorder on; none where the user has set one."""
+    is_chosen = any(name in environment for name in _BUFFER_SIZES)
+    return {} if is_chosen else dict.fromkeys(_BUFFER_SIZES, _ENTRIES)
 
 
 def start_worker_server(path: Path) -> Any:

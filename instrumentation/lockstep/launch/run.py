@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
+from lockstep.hangs.worker_server import flight_recorder_settings
 from lockstep.identity.job_id import launched_job_id, scheduled_job_of
 from lockstep.identity.requeues import FIRST_ATTEMPT
 from lockstep.identity.scheduler import ALLOCATION
@@ -121,6 +122,7 @@ def _worker_environment(job: Job, first_attempt: int = 0) -> Iterator[None]:
         # As torchrun does: each rank would otherwise start a thread for every core of the node.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
+    added |= flight_recorder_settings(os.environ)
     if job.log_json:
         added[SWITCH] = "1"
     # What is not given stays as the scheduler has it.

@@ -13,14 +13,12 @@ from lockstep.monitor.checkpoint_handles import (
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
-from lockstep.recorder.device import LateNumbers
 from lockstep.recorder.phases import FLAG
-from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC, SLOT
+from lockstep_records.page.layout import FINGERPRINTS, PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
 _FINGERPRINTS = PERIODIC.word("fingerprints")
 _STEPS = SLOT.word("steps")
-_LATE, _DROPPED = PERIODIC.word("late_losses"), PERIODIC.word("device_dropped")
 
 
 class PageReports:
@@ -72,30 +70,6 @@ class PageReports:
     def nonfinite_parameters(self, count: int) -> None:
         """Counts values among sampled parameters and gradients that are NaN or infinite."""
         self._periodic.slots.count("nonfinite", "parameters", count)
-
-    @part_of("device_numbers")
-    def late_numbers(self, numbers: LateNumbers) -> None:
-        """Takes a device's numbers of an earlier step into state, judge and ring of late losses."""
-        # The row of the step is written and read already: only state and counters can change.
-        state, slots, flags = self._page.now, self._periodic.slots, 0
-        if numbers.loss is not None:
-            state.know("loss", numbers.loss)
-            flags |= self._callbacks.judge_late_loss(numbers.loss)
-            index = slots.words[_LATE] % LATE_LOSSES
-            slots.signed[PERIODIC.word("late_loss_step") + index] = numbers.step
-            slots.floats[PERIODIC.word("late_loss") + index] = numbers.loss
-            slots.words[_LATE] += 1
-        if numbers.gradient_norm is not None:
-            state.know("gradient_norm", numbers.gradient_norm)
-            flags |= self._callbacks.inspect_norm(numbers.gradient_norm)
-        if numbers.learning_rate is not None:
-            state.know("learning_rate", numbers.learning_rate)
-        state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
-
-    @part_of("device_numbers")
-    def device_dropped(self, count: int) -> None:
-        """Counts numbers of a device that have been given up since the last report."""
-        self._periodic.slots.words[_DROPPED] += count
 
     @part_of("blocks")
     def block_raised(self, error: BaseException | None, phase: str) -> None:

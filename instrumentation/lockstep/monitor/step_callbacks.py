@@ -14,14 +14,16 @@ from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
+from lockstep.recorder.device import LateNumbers, LateRow
 from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.phases import DATA, FLAG, OTHER
-from lockstep_records.page.layout import SLOT
+from lockstep_records.page.layout import LATE_LOSSES, PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
 _PHASE_SECONDS = SLOT.word("phase_seconds")
+_LATE = PERIODIC.word("late_losses")
 _NS = 1e-9
 _MEASURE_EVERY = 67  # steps; a prime, so that sampled steps are measured no more often than others
 
@@ -68,7 +70,7 @@ class StepCallbacks:
         step_while_off: Callable[[int | None], None],
         parts: Parts,
     ) -> None:
-        self._periodic, self._traces, self._parts = periodic, traces, parts
+        self._page, self._periodic, self._traces, self._parts = page, periodic, traces, parts
         self.fail, self.step_while_off = fail, step_while_off
         self._anomalies, self._judge = anomalies, anomalies.judge
         self._seconds, self._has_looked_inside = page.floats, False
@@ -108,12 +110,35 @@ class StepCallbacks:
         self._set_loss_bounds()
         return flags
 
-    def judge_late_loss(self, loss: float) -> int:
-        """Judges a loss that was read after its step; returns flags."""
-        if self._judge.floor < loss <= self._judge.bound:
-            self._judge.losses.append(loss)
-            return 0
-        return self.inspect_loss(loss)
+    def late_numbers(self, rows: Sequence[LateRow]) -> bool:
+        """Takes in numbers of steps that are over; returns whether more are wanted."""
+        self._parts.run("device_numbers", self._take_late, rows)
+        return not self._parts.is_off("device_numbers")
+
+    def _take_late(self, late: Sequence[LateRow]) -> None:
+        rows = [LateNumbers(*row) for row in late]
+        # Their rows are written and read already: only state and counters can change.
+        state, slots, judge = self._page.now, self._periodic.slots, self._judge
+        for numbers in rows:
+            flags = 0
+            if (loss := numbers.loss) is not None:
+                if judge.floor < loss <= judge.bound:
+                    judge.losses.append(loss)
+                else:
+                    flags |= self.inspect_loss(loss)
+            if (norm := numbers.gradient_norm) is not None and not math.isfinite(norm):
+                flags |= self.inspect_norm(norm)
+            state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
+        for name in LateNumbers._fields[1:]:
+            numbers_read = [value for row in rows if (value := getattr(row, name)) is not None]
+            if numbers_read:
+                state.know(name, numbers_read[-1])
+        losses = [(row.step, row.loss) for row in rows if row.loss is not None]
+        for step, late_loss in losses[-LATE_LOSSES:]:
+            index = slots.words[_LATE] % LATE_LOSSES
+            slots.signed[PERIODIC.word("late_loss_step") + index] = step
+            slots.floats[PERIODIC.word("late_loss") + index] = late_loss
+            slots.words[_LATE] += 1
 
     def inspect_norm(self, norm: float) -> int:
         """Judges a gradient norm that no row can hold; returns the step's flags."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
-from lockstep.recorder.device import DeviceNumbers, device_numbers, find_device
+from lockstep.recorder.device import find_device
 from lockstep.recorder.operations import OperationRecorder
 from lockstep_outcomes.progress.hangs import (
     HANG_TIMEOUT_SECONDS,
@@ -93,10 +93,8 @@ class StepWatch:
         self._report_timeouts(settings.hang_timeout_seconds, settings.pause_timeout_seconds)
         self._profiler = Profiler(page, identity.rank)
         self._has_device = False
-        self._numbers: DeviceNumbers | None = None
         self.operations = parts.run("operations", self._create_operations, page, identity)
         parts.call_when_off("operations", self._end_operations)
-        parts.call_when_off("device_numbers", self._end_device_numbers)
         parts.call_when_off("profiler", self._profiler.give_up)
 
     def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
@@ -113,9 +111,6 @@ class StepWatch:
         if operations is not None:
             operations.close()
 
-    def _end_device_numbers(self) -> None:
-        self._numbers = self._monitor.recorder.numbers = None
-
     def _report_timeouts(self, hang_seconds: float | None, pause_seconds: float | None) -> None:
         """Puts the rank's own time-outs into the page, for who judges it from outside."""
         for name, seconds in (("hang", hang_seconds), ("pause", pause_seconds)):
@@ -127,8 +122,6 @@ class StepWatch:
         operations, parts = self.operations, self._parts
         if operations is not None and operations.sampling:
             parts.run("operations", operations.end, now_ns)
-        if self._numbers is not None:
-            parts.run("device_numbers", self._poll_numbers, self._numbers)
         if self._profiler.running:
             parts.run("profiler", self._profiler.step_ended)
         if now_ns >= self._poll_ns:
@@ -147,7 +140,7 @@ class StepWatch:
         # A sample begins at the end of the step before it, where its first boundary is.
         every, recorder = self._sample_every, self._monitor.recorder
         is_sampling = self.operations is not None and self.operations.sampling
-        is_busy = is_sampling or self._profiler.running or self._numbers is not None
+        is_busy = is_sampling or self._profiler.running
         before_sample = (step // every + 1) * every - 1 if every else _NEVER
         recorder.wake_step = step if is_busy else before_sample
         recorder.wake_ns = self._poll_ns
@@ -180,21 +173,10 @@ class StepWatch:
 
     def find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
-        parts, recorder = self._parts, self._monitor.recorder
-        device = parts.run("device_events", find_device)
+        device = self._parts.run("device_events", find_device)
         if device is not None:
             self._has_device = True
-            parts.run("device_events", recorder.use_device, device)
-        if self._numbers is None:
-            self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
-
-    def _poll_numbers(self, numbers: DeviceNumbers) -> None:
-        """Takes in what the device has copied since; waits for nothing."""
-        while (late := numbers.poll()) is not None:
-            self._monitor.reports.late_numbers(late)
-        if numbers.dropped:
-            self._monitor.reports.device_dropped(numbers.dropped)
-            numbers.dropped = 0
+            self._parts.run("device_events", self._monitor.recorder.use_device, device)
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
         settings = self._settings

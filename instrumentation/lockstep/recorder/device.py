@@ -1,36 +1,41 @@
-"""The device of a process through one small interface, and the loop's numbers that are on it.
+"""The GPU of a process as the recorder in C calls it: the runtime's library, and torch's streams.
 
-Whatever has the names of ``torch.cuda`` that are used here is a device: ``is_initialized``,
-``Event``, ``current_stream`` and ``is_current_stream_capturing``.
+CUDA and HIP have the same functions under another prefix; torch calls both ``torch.cuda``. On
+another kind of device rows are the host's.
 """
 
 import sys
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from lockstep.guard import Parts, part_of
+ALLOWANCE_NS = 20_000
+"""Host time a step that calls of the device may take; a long step's is a thousandth of it."""
+_ROWS = 1024  # steps whose numbers may be under way
+_NUMBERS, _NUMBER_BYTES = 3, 8
+_PREFIXES = {"libcudart.so": "cuda", "libamdhip64.so": "hip"}
+_FORMATS = {"float32": 1, "float64": 2, "float16": 3, "bfloat16": 4}  # of device_numbers.c
 
 
-class Stream(Protocol):
-    """The part of ``torch.cuda.Stream`` that is used."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NumberMemory:
+    """Memory for numbers on their way from a device: [rows, 3] of eight bytes, there and here.
 
-    def query(self) -> bool:
-        """Whether all work of the stream is done; waits for none."""
+    Attributes:
+        device_address: where the device gathers losses, gradient norms and learning rates.
+        host_address: pinned memory of the same size.
+        types: exact types of values that are read; others might start a collective.
+        formats: what the C code calls their ``dtype``.
+        owners: keep the memory.
+    """
 
-
-class Event(Protocol):
-    """The part of ``torch.cuda.Event`` that is used."""
-
-    def record(self, stream: Any = None) -> Any:
-        """Puts it at the end of a stream, of the current one by default."""
-
-    def query(self) -> bool:
-        """Whether the stream has passed it; waits for nothing."""
-
-    def elapsed_time(self, end_event: Self) -> float:
-        """Milliseconds from this event to another; both have passed."""
+    device_address: int
+    host_address: int
+    rows: int
+    types: frozenset[type]
+    formats: Mapping[Any, int]
+    owners: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,50 +43,22 @@ class Device:
     """What the recorder calls of a device; none of it waits.
 
     Attributes:
-        current_stream: the stream that takes the work of the calling thread.
-        is_capturing: whether that stream takes no events now, because a graph is captured.
+        library: the runtime's library, which the process has loaded.
+        prefix: of the runtime's functions, ``cuda`` or ``hip``.
+        index: the device that the loop uses.
+        current_device: index of the one that the calling thread uses now.
+        current_stream: raw handle of the stream of a device that takes the thread's work.
+        memory: for the loop's numbers; None where they are not read.
+        allowance_ns: host time a step that calls of the runtime may take, on average.
     """
 
-    create_event: Callable[[], Event]
-    current_stream: Callable[[], Stream]
-    is_capturing: Callable[[], bool]
-
-
-stand_in: Any = None
-"""Takes the place of ``torch.cuda`` in tests and benches."""
-
-
-def device_module() -> Any:
-    """``torch.cuda`` or what this build of torch has in its place; None while nothing uses it."""
-    if stand_in is not None:
-        return stand_in if stand_in.is_initialized() else None
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    if torch.cuda.is_initialized():
-        return torch.cuda
-    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
-    # Of how torch was built; asking whether one is available could start its driver.
-    kind = accelerator.current_accelerator(check_available=False) if accelerator else None
-    module = getattr(torch, kind.type, None) if kind is not None else None
-    is_initialized = getattr(module, "is_initialized", None)
-    return module if is_initialized is not None and is_initialized() else None
-
-
-def find_device() -> Device | None:
-    """The device of this process; None while the process uses none, or one without streams."""
-    module = device_module()
-    if module is None or not hasattr(module, "Event") or not hasattr(module, "current_stream"):
-        return None
-    event = module.Event
-    return Device(
-        create_event=lambda: event(enable_timing=True),
-        current_stream=module.current_stream,
-        is_capturing=getattr(module, "is_current_stream_capturing", lambda: False),
-    )
-
-
-ROWS = 16  # steps whose numbers may be under way
+    library: str
+    prefix: str
+    index: int
+    current_device: Callable[[], int]
+    current_stream: Callable[[int], int]
+    memory: NumberMemory | None = None
+    allowance_ns: int = ALLOWANCE_NS
 
 
 class LateNumbers(NamedTuple):
@@ -93,76 +70,55 @@ class LateNumbers(NamedTuple):
     learning_rate: float | None
 
 
-class DeviceNumbers:
-    """Numbers on their way from a device: copied within the stream, read some steps later.
-
-    The copy goes into pinned memory behind the step's work, with an event behind it; nothing waits
-    for either. A number that finds no free row is dropped and counted.
-
-    Args:
-        memory: pinned memory to copy into, float32 [rows, 3]: loss, gradient norm, learning rate.
-        is_on_device: whether a value is a number on the device.
-        parts: of the monitor; ``take`` runs inside the loop's call.
-
-    Attributes:
-        dropped: number of steps whose numbers were given up, as all rows were under way.
-    """
-
-    def __init__(
-        self,
-        create_event: Callable[[], Event],
-        memory: Any,
-        is_on_device: Callable[[Any], bool],
-        parts: Parts | None = None,
-    ) -> None:
-        self.parts = parts or Parts()
-        self._memory, self._is_on_device = memory, is_on_device
-        self._events = [create_event() for _ in range(len(memory))]
-        self._free = deque(range(len(memory)))
-        self._under_way: deque[tuple[int, int, tuple[bool, ...]]] = deque()
-        self.dropped = 0
-
-    @part_of("device_numbers")
-    def take(self, step: int, *values: Any) -> None:
-        """Starts the copies of a step's loss, gradient norm and learning rate."""
-        present = tuple(self._is_on_device(value) for value in values)
-        if not any(present):
-            return
-        if not self._free:
-            self.dropped += 1
-            return
-        row = self._free.popleft()
-        for column, (value, is_present) in enumerate(zip(values, present, strict=True)):
-            if is_present:
-                # Converted on the device: a copy that also converts the type would wait.
-                number = value.detach().reshape(()).float()
-                self._memory[row, column].copy_(number, non_blocking=True)
-        self._events[row].record()
-        self._under_way.append((step, row, present))
-
-    def poll(self) -> LateNumbers | None:
-        """The oldest numbers under way, once they are copied; None until then."""
-        if not self._under_way or not self._events[self._under_way[0][1]].query():
-            return None
-        step, row, present = self._under_way.popleft()
-        self._free.append(row)
-        loss, norm, rate = (
-            number if is_present else None
-            for number, is_present in zip(self._memory[row].tolist(), present, strict=True)
-        )
-        return LateNumbers(step, loss, norm, rate)
+LateRow = tuple[int, float | None, float | None, float | None]
 
 
-def device_numbers(parts: Parts | None = None) -> DeviceNumbers | None:
-    """Numbers of this process's GPU; None while the process uses none."""
+def is_in_use() -> bool:
+    """Whether the process uses a GPU by now; asking the driver could start it."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def loaded_runtime(maps: Path = Path("/proc/self/maps")) -> tuple[str, str]:
+    """Path of the runtime's library in this process, and the prefix of its functions.
+
+    Raises:
+        OSError: no runtime is loaded, as in a build of torch that is linked with it statically.
+    """
+    for line in maps.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        path = line[line.find("/") :] if "/" in line else ""
+        for name, prefix in _PREFIXES.items():
+            if Path(path).name.startswith(name):
+                return path, prefix
+    raise OSError(f"the process has loaded none of {', '.join(_PREFIXES)}")
+
+
+def find_device() -> Device | None:
+    """The GPU of this process; None while the process uses none.
+
+    Raises:
+        OSError: it uses one whose runtime cannot be called.
+    """
+    if not is_in_use():
         return None
-
-    def is_on_device(value: Any) -> bool:
-        # Exact types: to read a distributed tensor takes a collective, which would block the step.
-        is_plain = type(value) in {torch.Tensor, torch.nn.Parameter}
-        return is_plain and bool(value.is_cuda) and value.numel() == 1
-
-    memory = torch.zeros((ROWS, 3), dtype=torch.float32, pin_memory=True)
-    return DeviceNumbers(torch.cuda.Event, memory, is_on_device, parts)
+    torch = sys.modules["torch"]
+    library, prefix = loaded_runtime()
+    index = torch.cuda.current_device()
+    on_device = torch.zeros((_ROWS, _NUMBERS), dtype=torch.float64, device=f"cuda:{index}")
+    on_host = torch.zeros((_ROWS, _NUMBERS), dtype=torch.float64, pin_memory=True)
+    assert on_host.element_size() == _NUMBER_BYTES
+    return Device(
+        library=library,
+        prefix=prefix,
+        index=index,
+        current_device=torch._C._cuda_getDevice,  # noqa: SLF001  # no public one without a frame
+        current_stream=torch._C._cuda_getCurrentRawStream,  # noqa: SLF001  # the same
+        memory=NumberMemory(
+            device_address=on_device.data_ptr(),
+            host_address=on_host.data_ptr(),
+            rows=_ROWS,
+            types=frozenset({torch.Tensor, torch.nn.Parameter}),
+            formats={getattr(torch, name): code for name, code in _FORMATS.items()},
+            owners=(on_device, on_host),
+        ),
+    )

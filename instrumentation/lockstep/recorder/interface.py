@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from lockstep.guard import guarded
-from lockstep.recorder.device import Device
+from lockstep.recorder.device import Device, LateRow
 from lockstep.recorder.phases import NOT_WAITING, OTHER
 
 NEVER = 1 << 62  # nanoseconds or steps
@@ -35,6 +35,9 @@ class RecorderCallbacks(Protocol):
 
     def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
         """A step took longer than ``usual_seconds``, by phase; returns its flags."""
+
+    def late_numbers(self, rows: Sequence[LateRow]) -> bool:
+        """Numbers of earlier steps have come from a device; returns whether more are wanted."""
 
     def part_failed(self, part: str, error: Exception) -> None:
         """A part has failed, such as reading a number of the loop's; the step goes on."""
@@ -125,7 +128,7 @@ class LoopCalls(Protocol):
         Args:
             step: number of the step as the job counts; counted from 0 when left out.
             loss: training loss of this rank; a number or a tensor on the CPU. A tensor on a GPU
-                would have to be waited for: it is read some steps later.
+                would have to be waited for: it is read within a second.
             gradient_norm: norm before clipping; the same kinds.
             learning_rate: learning rate of the step.
             tokens: tokens of this rank in the step; the sum of the lengths when left out.
@@ -162,7 +165,6 @@ class StepRecorder(Recorder, Protocol):
         heartbeat: the page's word; replaced while the operations of a step are recorded.
         next_step: number that the step which runs now will have.
         flags: of the step that runs now, so far.
-        numbers: reads numbers that are on a GPU; None where the process uses none.
         loss_floor, loss_bound: a loss above the one and up to the other needs no judgement.
         lasting_flags: of each step with such a loss.
         usual_seconds: a step up to that long needs no judgement.
@@ -182,7 +184,6 @@ class StepRecorder(Recorder, Protocol):
     heartbeat: HeartbeatWord
     next_step: int
     flags: int
-    numbers: Any
     loss_floor: float
     loss_bound: float
     lasting_flags: int
@@ -215,7 +216,14 @@ class StepRecorder(Recorder, Protocol):
         """Records from now on for how long the process is stopped."""
 
     def use_device(self, device: Device, /) -> None:
-        """Times steps on a device from now on; the running step as well, from here."""
+        """Times steps on a device from now on, and reads numbers that are on it.
+
+        Each step is timed whose number the stride divides, a power of two by which the calls of
+        the device stay within its allowance.
+        """
+
+    def is_device_busy(self) -> bool | None:
+        """Whether the loop's stream has work before it; None where unknown. From any thread."""
 
     def call_when_passed(self, callback: StepPassed, /) -> None:
         """Has it called once the device has passed the step that ended last, if it ever has."""

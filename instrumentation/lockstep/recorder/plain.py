@@ -1,6 +1,6 @@
 """The plain recorder, for where the one in C was not compiled: the same rows, by simpler means.
 
-It times nothing on a device, sees no stops of the process, and costs several times as much.
+It reads nothing of a device, sees no stops of the process, and costs several times as much.
 """
 
 import math
@@ -77,7 +77,6 @@ class PlainRecorder(StepRecorder):
         self._first_arrival_ns = self._last_arrival_ns = 0
         self.own_ns = self.due_ns = self.next_step = self.flags = self.lasting_flags = 0
         self.wake_rows, self.wake_step, self.wake_ns = 1, NEVER, NEVER
-        self.numbers: Any = None
         self.loss_floor, self.loss_bound = -math.inf, math.inf
         self.usual_seconds, self.slow_seconds = math.inf, 0.0
 
@@ -96,7 +95,7 @@ class PlainRecorder(StepRecorder):
     def _do_nothing(self, *_: Any) -> None:
         pass
 
-    use_device = call_when_passed = settle = watch_stops = _do_nothing
+    use_device = call_when_passed = settle = watch_stops = is_device_busy = _do_nothing
 
     def watch_run_queue(self, descriptors: tuple[int, ...]) -> None:
         self._run_queue.watch(descriptors)
@@ -181,8 +180,6 @@ class PlainRecorder(StepRecorder):
         read = None if step is None else self._read(_integer_of, step, *_STEP_RANGE)
         number = self.next_step if read is None else read
         self.next_step = number + 1
-        if self.numbers is not None:
-            self.numbers.take(number, loss, gradient_norm, learning_rate)
         row = self._take_numbers(loss, gradient_norm, learning_rate)
         row |= self._take_counts(tokens, samples, sequence_lengths)
         parts = self._end_phases()

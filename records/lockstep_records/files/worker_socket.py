@@ -5,13 +5,17 @@ answer needs no Python, while a thread holds the interpreter's lock.
 """
 
 import http.client
+import json
+import logging
 import socket
 from pathlib import Path
 
+log = logging.getLogger("lockstep")
 SUFFIX = ".sock"
 MAX_PATH_BYTES = 100  # the kernel takes at most 107
 MAX_ANSWER_BYTES = 64 << 20
-FLIGHT_RECORDER = "fr_trace_json"
+# NCCL's recorder first: the other one holds what gloo does, and is empty where nothing does.
+FLIGHT_RECORDERS = ("dump_nccl_trace_json", "fr_trace_json")
 
 
 def socket_path(page: Path) -> Path:
@@ -44,3 +48,30 @@ def query(path: Path, handler: str, timeout_seconds: float = 5.0) -> bytes | Non
     finally:
         connection.close()
     return data if is_complete else None
+
+
+def query_flight_recorder(path: Path, timeout_seconds: float = 5.0) -> bytes | None:
+    """The dump of the rank's Flight Recorder that holds collectives; None where none does.
+
+    That all of them are empty is logged: such a dump says nothing of the rank.
+    """
+    dumps = [query(path, handler, timeout_seconds) for handler in FLIGHT_RECORDERS]
+    answers = [dump for dump in dumps if dump is not None]
+    if (dump := next((dump for dump in answers if holds_collectives(dump)), None)) is not None:
+        return dump
+    if answers:
+        log.warning(
+            "the Flight Recorder of %s is empty and says nothing of its collectives: "
+            "TORCH_FR_BUFFER_SIZE is 0, or the rank has started none",
+            path.stem,
+        )
+    return None
+
+
+def holds_collectives(dump: bytes) -> bool:
+    """Whether a dump in JSON has collectives, or says how far a group is."""
+    try:
+        values = json.loads(dump)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and bool(values.get("entries") or values.get("pg_status"))

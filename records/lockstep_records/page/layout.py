@@ -297,7 +297,7 @@ PERIODIC = Section(
         for writing in ("blocking", "persisting")
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
-    Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
+    Field("device_stride", "Q", "each n-th step is timed on the device", optional=True),
     Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True),
     Field("loader_workers", "Q", "processes that fetch for the loop", optional=True),
     Field("batches_ahead", "Q", "in the making and ready there, at most", optional=True),

@@ -158,7 +158,7 @@ def _judge(
         replayed = replay_trace(recording.operations)
         return replayed, replayed.verdict, replayed.episodes
     verdict, episodes = judge_recording(recording, scores)
-    if (weights := recording.steps.steps_per_column) is not None:
+    if (weights := recording.steps.weights) is not None:
         episodes = tuple(
             replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
         )

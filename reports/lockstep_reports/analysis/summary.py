@@ -127,9 +127,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
     pauses = Pauses(steps.ranks, {phase: steps.phases[phase] for phase in ("checkpoint", "eval")})
     return StepSummary(
-        count=count
-        if steps.steps_per_column is None
-        else round(float(steps.steps_per_column.sum())),
+        count=count if steps.weights is None else round(float(steps.weights.sum())),
         first=int(steps.numbers[0]) if count else None,
         last=int(steps.numbers[-1]) if count else None,
         median_seconds=median,

@@ -36,6 +36,8 @@ _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _DEVICE_BIT = _BITS["device"]
+_TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
+_TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
 _BLOCKED = "blocked_seconds"
 _WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED}
 
@@ -63,16 +65,18 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     ranks = _read_ranks(folder, notes)
     _check_same_world(ranks)
     first = ranks[0].page.identity
-    numbers = _newest_numbers(ranks, max_cells, notes)
     # The device's clock as soon as one rank has rows by it.
     clock: Clock = "device" if any(_is_on_device(r.rows).any() for r in ranks) else "host"
+    represented, by_host = None, np.zeros(0, dtype=np.int64)
     if clock == "device":
         notes.append(_clock_note(ranks))
-    matrices = _matrices(ranks, numbers, clock)
+        ranks, represented, by_host = _select_timed(ranks)
+    numbers = _newest_numbers(ranks, max_cells, notes)
+    matrices = _matrices(ranks, numbers, clock, by_host)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
-        copied["blocked"] = None
+        copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
     steps = Steps(
         **{name: first[name] for name in _SHARED_FIELDS},
         members=tuple(_member(rank) for rank in ranks),
@@ -81,8 +85,8 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         **copied,
         notes=tuple(notes),
         clock=clock,
-        host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
         by_device=matrices["device"],
+        represented=None if represented is None else represented[-len(numbers) :],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
     )
@@ -172,19 +176,55 @@ def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
     return by_clock
 
 
+def _select_timed(ranks: list[_Rank]) -> tuple[list[_Rank], Matrix | None, Integers]:
+    """The ranks without steps that no device timed, where devices time only some of the steps.
+
+    Returns how many steps each of the others represents, too, and which have the host's times:
+    those in which a host stood still, wrote a checkpoint, evaluated or was flagged.
+    """
+    if not any(rank.page.periodic.get("device_stride") for rank in ranks):
+        return ranks, None, np.zeros(0, dtype=np.int64)
+    every = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
+    selected = np.unique(np.concatenate([r.rows["step"][_is_selected(r.rows)] for r in ranks]))
+    timed = np.unique(np.concatenate([r.rows["step"][_is_on_device(r.rows)] for r in ranks]))
+    left_out = np.setdiff1d(every, selected)
+    before = np.clip(np.searchsorted(timed, left_out, side="right") - 1, 0, None)
+    represented = np.ones(len(selected))
+    columns = np.searchsorted(selected, timed)
+    represented[columns] += np.bincount(before, minlength=len(timed))
+    in_selected = [_Rank(r.page, r.rows[np.isin(r.rows["step"], selected)]) for r in ranks]
+    return in_selected, represented, np.setdiff1d(selected, timed)
+
+
+def _is_selected(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether a device timed the row's step, or the host's row tells more [rows]."""
+    is_flagged = (rows["flags"] & _TELLING_BITS) != 0
+    is_pause = (phase_column(rows, "checkpoint") > 0) | (phase_column(rows, "eval") > 0)
+    is_selected: NDArray[np.bool_] = _is_on_device(rows) | is_flagged | is_pause
+    return is_selected
+
+
 def _clock_note(ranks: Sequence[_Rank]) -> str:
     num_host = sum(int((~_is_on_device(rank.rows)).sum()) for rank in ranks)
     note = "All times are those of the devices' streams."
-    if num_host:
+    stride = max(rank.page.periodic.get("device_stride") or 1 for rank in ranks)
+    if stride > 1:
+        note += (
+            f" One step in {stride} was timed, for events cost more than a thousandth of such short"
+            " steps; each timed step represents those up to the next."
+        )
+    elif num_host:
         rows = plural(num_host, "row")
         note += f" {rows} that only the host timed, such as the last before the end, are left out."
     return note
 
 
-def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[str, Matrix]:
+def _matrices(
+    ranks: Sequence[_Rank], numbers: Integers, clock: Clock, by_host: Integers
+) -> dict[str, Matrix]:
     """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step.
 
-    Times by another clock than this one are NaN as well.
+    Times by another clock than this one are NaN as well, but in the steps ``by_host``.
     """
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
@@ -196,7 +236,8 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
             # Of a step that was written twice the last row counts.
             values = _column(page, rows, name)
             if clock == "device" and name in by_clock:
-                values = np.where(_is_on_device(rows), values, np.nan)
+                is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
+                values = np.where(is_right, values, np.nan)
             matrices[name][row, columns] = values
     return matrices
 

@@ -111,6 +111,8 @@ class Steps:
         notes: sentences for the reader about what is missing.
         steps_per_column: number of the job's steps that a column is the mean of [steps]; None
             where each column is one step.
+        represented: number of steps that a column represents, itself included [steps], where a
+            device timed only some; None where each column is only itself.
         durations: histogram of the single steps behind the columns; None where none is kept.
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
@@ -148,6 +150,7 @@ class Steps:
     project: str = ""
     notes: tuple[str, ...] = ()
     steps_per_column: Matrix | None = None
+    represented: Matrix | None = None
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
@@ -174,7 +177,12 @@ class Steps:
 
     def sum_over_columns(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps behind each column."""
-        return values if self.steps_per_column is None else values * self.steps_per_column
+        return values if self.weights is None else values * self.weights
+
+    @property
+    def weights(self) -> Matrix | None:
+        """Number of steps behind each column [steps]; None where each is one."""
+        return self.represented if self.steps_per_column is None else self.steps_per_column
 
     @property
     def is_running(self) -> bool:

@@ -76,12 +76,12 @@ import torch.distributed as dist
 import lockstep
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep_records.files.jobs import page_path
-from lockstep_records.files.worker_socket import FLIGHT_RECORDER, query, socket_path
+from lockstep_records.files.worker_socket import query, socket_path
 root, store = map(Path, sys.argv[1:])
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
 monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
 socket = socket_path(page_path(root, "job-a", 0, 0))
-assert query(socket, FLIGHT_RECORDER)
+assert query(socket, "fr_trace_json")
 child = os.fork()
 if child == 0:
     monitor.close()
@@ -91,7 +91,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 for _ in range(3):
     monitor.step()
-assert query(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
+assert query(socket, "fr_trace_json"), "the child took the parent's socket with it"
 monitor.close()
 dist.destroy_process_group()
 """

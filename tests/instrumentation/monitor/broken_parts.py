@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lockstep.monitor.fingerprints import Fingerprints
-from lockstep.recorder import device
 from lockstep_records.files.switches import ProfileRequest, Switches, write_switches
 
-from ..fake_device import FakeEvent, FakeStream, fake_module
+from ..fake_device import FakeStream, fail_from_now, fake_device
 
+_WATCH = "lockstep.monitor.step_watch"
 Break = Callable[[pytest.MonkeyPatch, Path], None]
 
 
@@ -53,22 +53,20 @@ def without_module(name: str) -> Break:
     return apply
 
 
-def with_device(*targets: str, **attributes: Any) -> Break:
+def with_device(**changes: Any) -> Break:
     """A device in which something is broken."""
 
-    def apply(patch: pytest.MonkeyPatch, root: Path) -> None:
-        module = fake_module(FakeStream())
-        for name, value in attributes.items():
-            setattr(module, name, value)
-        patch.setattr(device, "stand_in", module)
-        at(*targets)(patch, root)
+    def apply(patch: pytest.MonkeyPatch, _root: Path) -> None:
+        stream = FakeStream()
+        device = fake_device(stream, **changes)
+        patch.setattr(f"{_WATCH}.find_device", lambda: device)
 
     return apply
 
 
 def with_broken_events(patch: pytest.MonkeyPatch, root: Path) -> None:
-    """A device whose events are not recorded."""
-    patch.setattr(FakeEvent, "record", broken)
+    """A device whose runtime refuses every call."""
+    fail_from_now(patch)
     with_device()(patch, root)
 
 
@@ -99,7 +97,7 @@ def after_an_attempt(patch: pytest.MonkeyPatch, root: Path) -> None:
     at("lockstep.monitor.anomalies.AnomalyDetector.step")(patch, root)
 
 
-_PERIODIC, _WATCH = "lockstep.monitor.periodic", "lockstep.monitor.step_watch"
+_PERIODIC = "lockstep.monitor.periodic"
 _TRACES = "lockstep.telemetry.traces.Traces"
 _HOOKS = "lockstep.strategies.hooks.StepHooks"
 _OPERATIONS = "lockstep.recorder.operations.OperationRecorder"
@@ -142,14 +140,9 @@ BREAKS: dict[str, tuple[str, Break]] = {
     "a boundary in a sample": ("operations", at(f"{_OPERATIONS}._note_boundary")),
     "the end of operations": ("operations", at(f"{_OPERATIONS}.close")),
     "the search for a device": ("device_events", at(f"{_WATCH}.find_device")),
-    "a device without events": ("device_events", with_device(Event=broken)),
+    "a device without a runtime": ("device_events", with_device(library="/no/libcudart.so")),
     "a device without a stream": ("device_events", with_device(current_stream=broken)),
-    "an event that is not recorded": (
-        "device_events",
-        with_broken_events,
-    ),
-    "pinned memory": ("device_numbers", at(f"{_WATCH}.device_numbers")),
-    "pinned memory beside a device": ("device_numbers", with_device(f"{_WATCH}.device_numbers")),
+    "an event that is not recorded": ("device_events", with_broken_events),
     "the file of switches": ("switches", with_switches(f"{_WATCH}.read_switches")),
     "a trace on request": ("profiler", with_switches("lockstep.monitor.profiling.Profiler.begin")),
     "the end of a trace": (

@@ -152,7 +152,12 @@ def test_every_part_has_a_sentence_and_thirty_ways_to_break_are_tried() -> None:
     assert len(BREAKS) >= 30
     tried = {part for part, _ in BREAKS.values()}
     # Those left out take several ranks, a GPU or numbers of the loop: tests of their own.
-    assert set(LOST) - tried == {"loop_numbers", "gradient_buckets", "forks"}
+    assert set(LOST) - tried == {
+        "loop_numbers",
+        "device_numbers",
+        "gradient_buckets",
+        "forks",
+    }
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ class NotedCallbacks:
     def fail(self, _error: Exception) -> None:
         self.failures += 1
 
+    def late_numbers(self, rows: Any) -> bool:
+        self.calls.append(("late", len(rows)))
+        return True
+
     def part_failed(self, part: str, error: Exception) -> None:
         self.calls.append(("part", part, type(error)))
 

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from lockstep.recorder import native
 from lockstep.recorder.phases import NOT_WAITING
 from lockstep_records.page.reader import read_page
 
+from ..fake_device import FakeStream, fake_device
 from .recorder_fixture import RecorderFixture
 
 needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
@@ -72,7 +72,7 @@ class Closing:
 @pytest.mark.parametrize(
     "closing",
     [
-        *("tick", "inspect_loss", "inspect_norm", "inspect_step", "step_ended", "take"),
+        *("tick", "inspect_loss", "inspect_norm", "inspect_step", "step_ended", "stream"),
         *("loss", "tokens", "samples", "sequence_lengths"),
     ],
 )
@@ -90,8 +90,14 @@ def test_a_page_that_is_closed_while_a_step_is_written_stops_nothing(
         return 1
 
     arguments: dict[str, Any] = {"loss": 1.0, "gradient_norm": math.inf, "learning_rate": 1e-3}
-    if closing == "take":
-        fixture.recorder.numbers = SimpleNamespace(take=close)  # as on a GPU
+    if closing == "stream":
+        devices = iter([0])  # the second question comes at the end of the step
+
+        def current_device() -> int:
+            index = next(devices, None)
+            return close() if index is None else index
+
+        fixture.recorder.use_device(fake_device(FakeStream(), current_device=current_device))
     elif hasattr(fixture.callbacks, closing):
         monkeypatch.setattr(fixture.callbacks, closing, close)
         fixture.recorder.due_ns = 0

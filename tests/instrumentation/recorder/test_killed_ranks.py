@@ -24,29 +24,16 @@ KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 RANKS = """
 import os, sys, time
 from pathlib import Path
-from types import SimpleNamespace
 import lockstep
-from lockstep.recorder import device
-
-class Event:
-    # Passes a moment after it was recorded: rows are written again some steps later.
-    def record(self, stream=None):
-        self.at = time.monotonic()
-    def query(self):
-        return time.monotonic() - self.at > 0.0002
-    def elapsed_time(self, end):
-        return 1e3 * (end.at - self.at)
-
-STREAM = SimpleNamespace(query=lambda: False)
-CUDA = SimpleNamespace(
-    is_initialized=lambda: True,
-    Event=lambda enable_timing: Event(),
-    current_stream=lambda: STREAM,
-    is_current_stream_capturing=lambda: False,
-)
+from lockstep.monitor import step_watch
+sys.path.insert(0, sys.argv[2])
+from fake_device import FakeStream, fake_device
 
 def train(job_id):
-    device.stand_in = CUDA if job_id.startswith("device") else None
+    stream = FakeStream()
+    stream.keeps_up = True  # events pass at once: rows are written again one step later
+    device = fake_device(stream) if job_id.startswith("device") else None
+    step_watch.find_device = lambda: device
     monitor = lockstep.attach(
         root=Path(sys.argv[1]), environment={"LOCKSTEP_JOB_ID": job_id}, rows=4096
     )
@@ -71,7 +58,7 @@ for line in sys.stdin:
 def rank_server(root: Path) -> Iterator[Callable[[str], str]]:
     """Sends a line to the process that forks ranks; returns its next line."""
     with subprocess.Popen(
-        [sys.executable, "-c", RANKS, str(root)],
+        [sys.executable, "-c", RANKS, str(root), str(Path(__file__).parents[1])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -70,7 +70,6 @@ _COMPETITORS = (
     Competitor("traceml", _TRACEML, pairs=5, peer="traceml_ai"),
     Competitor("nvrx", (), pairs=20, peer="nvidia_resiliency_ext"),
     Competitor("ddp", _TORCHRUN, pairs=2000),
-    Competitor("cuda", (), pairs=2000),
 )
 
 
@@ -86,12 +85,6 @@ def _table(pooled: Pooled) -> Table:
     table = Table("competitor", "loop", "bare us", "added us (95 %)", "target")
     _add_small_loops(table, pooled)
     _add_ddp(table, pooled)
-    if rows := pooled.get(("cuda", "cuda")):
-        bare = f"{median_of([bare for bare, _ in rows]).value:.1f}"
-        figures = _format_added(_added(rows))
-    else:
-        bare, figures = "", "no GPU here"
-    table.add_row("Lockstep", "CUDA events, every step", bare, figures, "")
     return table
 
 

@@ -1,7 +1,7 @@
 """Measures this node before a job: ``python -m lockstep.preflight`` prints one JSON object.
 
-Three probes: matrix product, memory copy, all-reduce. They run in a process of their own, so they
-may wait for a device.
+Probes: matrix product, copies in memory and from and to the host, all-reduce. They run in a process
+of their own, so they may wait for a device.
 """
 
 import json
@@ -10,7 +10,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
 from lockstep_cli.options import DurationRange
-from lockstep_records.files.node_figure import Figure
+from lockstep_records.files.node_figure import BYTES, FLOPS, Figure
 
 _MIN_ROUNDS = 5  # two slow ones do not move the median
-_CPU_RANKS = 2
+_LOOPBACK_RANKS = 2
 _MEBIBYTE = 1 << 20
 
 
@@ -54,41 +54,53 @@ _GPU_PROBE = ProbeSize(
 )
 
 
-def measure(seconds: float) -> list[Figure]:
-    """Figures of each GPU, or of the processor where there is none, and of the all-reduce."""
+def measure(
+    seconds: float, gpus: Sequence[int] | None = None, load_seconds: float = 0.0
+) -> list[Figure]:
+    """Figures of each GPU, or of the processor where there is none, and of the all-reduce.
+
+    Args:
+        seconds: duration of each probe.
+        gpus: numbers of those that are measured; None for all.
+        load_seconds: duration of the matrix product, where that is longer.
+    """
     num_gpus = torch.cuda.device_count()
+    indices = range(num_gpus) if gpus is None else gpus
     figures: list[Figure] = []
-    for index in range(num_gpus):
+    for index in indices:
         device = torch.device("cuda", index)
-        figures += _measure_device(
-            device, torch.cuda.get_device_name(device), index, _GPU_PROBE, seconds
-        )
+        figures += _measure_device(device, _GPU_PROBE, seconds, load_seconds)
     if num_gpus == 0:
-        figures += _measure_device(torch.device("cpu"), _processor(), None, _CPU_PROBE, seconds)
-    return [*figures, _all_reduce(num_gpus, seconds)]
+        figures += _measure_device(torch.device("cpu"), _CPU_PROBE, seconds)
+    return [*figures, _all_reduce(len(indices), seconds)]
 
 
 def _measure_device(
-    device: torch.device, name: str, index: int | None, size: ProbeSize, seconds: float
+    device: torch.device, size: ProbeSize, seconds: float, load_seconds: float = 0.0
 ) -> Iterator[Figure]:
+    on_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if on_gpu else _processor()
+    index = device.index if on_gpu else None
+
+    def figure(probe: str, value: float, unit: str = BYTES) -> Figure:
+        return Figure(probe=probe, device=name, index=index, value=value, unit=unit)
+
     left, right = (
         torch.randn(size.matrix_rows, size.matrix_rows, device=device).to(size.dtype) for _ in "ab"
     )
-    gemm_seconds = _median_seconds(lambda: left @ right, device, seconds)
-    flops = 2 * size.matrix_rows**3
-    yield Figure(
-        probe="gemm", device=name, index=index, value=flops / gemm_seconds, unit="flops_per_second"
-    )
+    gemm_seconds = _median_seconds(lambda: left @ right, device, max(seconds, load_seconds))
+    yield figure("gemm", 2 * size.matrix_rows**3 / gemm_seconds, FLOPS)
     source = torch.ones(size.copy_bytes // 4, device=device)
     target = torch.empty_like(source)
     copy_seconds = _median_seconds(lambda: target.copy_(source), device, seconds)
-    yield Figure(
-        probe="memory",
-        device=name,
-        index=index,
-        value=2 * size.copy_bytes / copy_seconds,  # each byte is read and written
-        unit="bytes_per_second",
-    )
+    yield figure("memory", 2 * size.copy_bytes / copy_seconds)  # each byte is read and written
+    if not on_gpu:
+        return
+    pinned = torch.empty(size.copy_bytes // 4, pin_memory=True)
+    to_device = _median_seconds(lambda: target.copy_(pinned), device, seconds)
+    yield figure("host_to_device", size.copy_bytes / to_device)
+    to_host = _median_seconds(lambda: pinned.copy_(target), device, seconds)
+    yield figure("device_to_host", size.copy_bytes / to_host)
 
 
 def _median_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> float:
@@ -111,9 +123,9 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _all_reduce(num_gpus: int, seconds: float) -> Figure:
-    """Bus bandwidth over the node's GPUs by NCCL; by gloo on the loopback for fewer than two."""
-    on_gpus = num_gpus >= _CPU_RANKS
-    world_size = num_gpus if on_gpus else _CPU_RANKS
+    """Bus bandwidth over the node's GPUs by NCCL, over two ranks of one; by gloo where none is."""
+    on_gpus = num_gpus > 0
+    world_size = max(num_gpus, _LOOPBACK_RANKS)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "seconds"
@@ -129,7 +141,7 @@ def _all_reduce(num_gpus: int, seconds: float) -> Figure:
         device=f"{world_size} x {device}",
         index=None,
         value=bus_bytes / reduce_seconds,
-        unit="bytes_per_second",
+        unit=BYTES,
     )
 
 
@@ -137,8 +149,13 @@ def _reduce(  # noqa: PLR0917  # spawn hands over by position
     rank: int, world_size: int, on_gpus: bool, seconds: float, store: str, result: Path
 ) -> None:
     backend = "nccl" if on_gpus else "gloo"
+    if on_gpus and torch.cuda.device_count() < world_size:
+        # NCCL takes two ranks on one GPU where they seem to be on different hosts.
+        os.environ |= {"NCCL_HOSTID": f"loopback-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
     dist.init_process_group(backend, init_method=store, rank=rank, world_size=world_size)
-    device = torch.device("cuda", rank) if on_gpus else torch.device("cpu")
+    device = (
+        torch.device("cuda", rank % torch.cuda.device_count()) if on_gpus else torch.device("cpu")
+    )
     size = _GPU_PROBE if on_gpus else _CPU_PROBE
     values = torch.zeros(size.reduce_bytes // 4, device=device)
     durations: list[float] = []
@@ -187,9 +204,17 @@ def _processor() -> str:
     show_default=True,
     help="Running time of each probe, 50ms to 1m.",
 )
-def main(seconds: float) -> None:
+@click.option("--gpu", "gpus", type=int, multiple=True, help="GPU to measure; all by default.")
+@click.option(
+    "--load",
+    "load_seconds",
+    type=DurationRange(0.0, 3600),
+    default="0s",
+    help="Duration of the matrix product, up to 1h; that of the others by default.",
+)
+def main(seconds: float, gpus: tuple[int, ...], load_seconds: float) -> None:
     """Measure this node and print the figures as one JSON object."""
-    figures = [asdict(figure) for figure in measure(seconds)]
+    figures = [asdict(figure) for figure in measure(seconds, gpus or None, load_seconds)]
     click.echo(json.dumps({"torch": torch.__version__, "figures": figures}))
 
 

@@ -27,7 +27,7 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.distribution import install_hint
-from lockstep_records.files.node_figure import Figure
+from lockstep_records.files.node_figure import Figure, format_rate, published_rate
 from lockstep_records.text.durations import format_duration
 from lockstep_records.text.printable import printable
 
@@ -156,7 +156,7 @@ def compare(
 
 def check_up(
     url: str | None, duration_seconds: float, options: Options, *, measures: bool,
-    fleet: Path | None, slower_than_ratio: float, as_json: bool,
+    fleet: Path | None, slower_than_ratio: float, output: str | None,
 ) -> int:  # fmt: skip
     """Prints the verdicts and, where it measures, the figures of GPUs, memory and all-reduce.
 
@@ -175,12 +175,12 @@ def check_up(
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--fleet: {error}") from error
     health = _ask(url) if url else _sample(options, duration_seconds)
-    preflight = _measure(duration_seconds) if measures else {}
+    preflight = measure_node(duration_seconds) if measures else {}
     figures = parse_figures(preflight) if measures else []
     comparisons = list(compare(figures, others, slower_than_ratio))
-    if as_json:
+    if output is not None:
         measured = {"preflight": _as_json(preflight, comparisons)} if measures else {}
-        click.echo(json.dumps(health | measured))
+        write_json(health | measured, output)
     else:
         _print(health, comparisons)
         if hidden := hiding_words(options.procfs):
@@ -190,6 +190,23 @@ def check_up(
     # An agent of another version may have a verdict that is not known here.
     status = _STATUS.get(health["verdict"], 2)
     return max([status, *(_STATUS[DEGRADED] for each in comparisons if each.too_slow)])
+
+
+def write_json(document: Mapping[str, Any], output: str) -> None:
+    """Writes a document into a file, or to standard output for ``-``.
+
+    Raises:
+        click.UsageError: the file cannot be written.
+    """
+    text = json.dumps(document, ensure_ascii=False)
+    if output == "-":
+        click.echo(text)
+        return
+    try:
+        Path(output).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        reason = f"--json {output}: {error.strerror}; give a file to write"
+        raise click.UsageError(reason) from error
 
 
 def _sample(options: Options, duration_seconds: float) -> dict[str, Any]:
@@ -243,18 +260,23 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     return texts | required | {"reasons": [str(reason) for reason in part["reasons"]]}
 
 
-def _measure(duration_seconds: float) -> dict[str, Any]:
-    """The output of the probe, which is a child of its own because it needs torch."""
+def measure_node(
+    duration_seconds: float, *more: str, timeout_seconds: float = _PROBE_TIMEOUT_SECONDS
+) -> dict[str, Any]:
+    """The output of the probe, which is a child of its own because it needs torch.
+
+    Raises:
+        click.UsageError: the probe fails, or does not end in time.
+    """
     duration = format_duration(min(duration_seconds, _MAX_PROBE_SECONDS))
-    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration]
+    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration, *more]
     try:
         probe = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=timeout_seconds
         )
     except subprocess.TimeoutExpired as error:
         raise click.UsageError(
-            f"--preflight did not end in {_PROBE_TIMEOUT_SECONDS:g} s: a device or the network "
-            "hangs"
+            f"the measurement did not end in {timeout_seconds:g} s: a device or the network hangs"
         ) from error
     # Libraries of the child may print before the probe does.
     last_line = probe.stdout.strip().rpartition("\n")[2]
@@ -267,7 +289,7 @@ def _measure(duration_seconds: float) -> dict[str, Any]:
         # drain it.
         if _NO_TORCH in message:
             return {"skipped": _SKIPPED, "figures": []}
-        raise click.UsageError(f"--preflight failed: {message}") from error
+        raise click.UsageError(f"the measurement failed: {message}") from error
     return preflight
 
 
@@ -305,14 +327,17 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _figures_table(comparisons: list[Comparison]) -> Table:
-    table = Table("probe", "device", "measured", "fleet's median", "", title="preflight")
+    columns = ("probe", "device", "measured", "published peak", "fleet's median", "")
+    table = Table(*columns, title="preflight")
     for comparison in comparisons:
         figure, median = comparison.figure, comparison.median
+        published = published_rate(figure)
         table.add_row(
             figure.probe,
             _text(figure.device if figure.index is None else f"{figure.index}: {figure.device}"),
-            f"{figure.value:.3g} {figure.unit}",
-            "none of its kind" if median is None else f"{median:.3g}",
+            format_rate(figure.value, figure.unit),
+            "" if published is None else format_rate(published, figure.unit),
+            "none of its kind" if median is None else format_rate(median, figure.unit),
             "[red]too slow[/]" if comparison.too_slow else "",
         )
     return table

@@ -13,7 +13,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@click.option(
+    "--json",
+    "output",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Print everything as one JSON object, or write it into a file.",
+)
 @click.option("--url", metavar="URL", help="Address of an agent; its verdicts cover the past.")
 @click.option(
     "--duration",
@@ -24,6 +31,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Duration of the observation and of each probe.",
 )
 @command_options("expect_gpus", "expect_port", "sysfs", "procfs", "nvml_library")
+@click.option("--gpu", is_flag=True, help="Check each GPU, also under load, against its model.")
+@click.option(
+    "--minutes",
+    type=FiniteRange(0.1, 60),
+    help="Duration of the load of --gpu in minutes; that of a probe by default.",
+)
+@click.option("--load", is_flag=True, help="Load GPUs that other processes use, too.")
 @click.option("--preflight", is_flag=True, help="Also measure GPUs, memory and all-reduce.")
 @click.option(
     "--fleet",
@@ -40,7 +54,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 def doctor(
     *,
-    as_json: bool,
+    output: str | None,
+    gpu: bool,
+    minutes: float | None,
+    load: bool,
     url: str | None,
     duration_seconds: float,
     preflight: bool,
@@ -53,16 +70,28 @@ def doctor(
     Exits with 0 when the node is ok, 1 when it is degraded or slower than the fleet, 2 when it
     failed or cannot be judged.
     """
+    _check_together(gpu=gpu, of_gpu=load or minutes is not None, others=bool(url) or preflight)
     if fleet is not None and not preflight:
         raise click.UsageError(f"--fleet {fleet} is compared by --preflight only; give both")
-    from lockstep_agent.doctor import checkup  # noqa: PLC0415  # --help needs none of the agent's parts
+    from lockstep_agent.doctor import checkup, gpu_fitness  # noqa: PLC0415  # --help needs none of the agent's parts
 
+    options = Options(**node)
+    if gpu:
+        work = gpu_fitness.Load(minutes=minutes, on_used=load, seconds=duration_seconds)
+        return gpu_fitness.check_gpus(options.nvml_library, work, output)
     return checkup.check_up(
         url,
         duration_seconds,
-        Options(**node),
+        options,
         measures=preflight,
         fleet=fleet,
         slower_than_ratio=slower_than,
-        as_json=as_json,
+        output=output,
     )
+
+
+def _check_together(*, gpu: bool, of_gpu: bool, others: bool) -> None:
+    if of_gpu and not gpu:
+        raise click.UsageError("--load and --minutes are of --gpu; give that too")
+    if gpu and others:
+        raise click.UsageError("--gpu goes alone: leave out --url and --preflight")

@@ -143,7 +143,7 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
 ) -> None:
     assert gpus.gpus
     measured = {"torch": "2", "figures": [figure(80)]}
-    monkeypatch.setattr(checkup, "_measure", lambda _: measured)
+    monkeypatch.setattr(checkup, "measure_node", lambda _: measured)
     fleet = tmp_path / "fleet.jsonl"
     fleet.write_text(json.dumps({"figures": [figure(100)]}))
     for ratio, status in ((0.9, 1), (0.7, 0)):
@@ -154,7 +154,7 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
             measures=True,
             fleet=fleet,
             slower_than_ratio=ratio,
-            as_json=False,
+            output=None,
         )
         assert found == status
         assert ("too slow" in capsys.readouterr().out) == bool(status)

@@ -193,7 +193,7 @@ class Guard:
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self.tier = collector.tier
+        self.name, self.tier = collector.name, collector.tier
         self._last_error = ""
 
     def run(self) -> Run:

@@ -9,7 +9,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
@@ -20,11 +21,14 @@ from lockstep_agent.jobs.pages import last_events
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import XID_TABLE
+from lockstep_outcomes.attribution import Presence, SignOrigin, find_owners
 from lockstep_records.events.event import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 
-# Between the fault of a device and the line in the log, or the tick of the agent.
+# In which an incident may still be about who is only now seen.
 _SLACK_SECONDS = 60.0
+# Between two readings of the driver's list of processes, and a tick.
+_PROCESSES_SECONDS = 12.0
 _MAX_WRITTEN = 10_000
 _NIC_SIGNS = frozenset({"link_down", "health", "queue_error", "timeout"})
 _USER = re.compile(r"\bUID:(\d{1,10})\b")
@@ -55,6 +59,7 @@ class NodeEvents:
         incidents: of the kernel log and the driver.
         gpus: the GPUs as the driver last reported them; calls no driver.
         has_used: whether a user's process was on a GPU since a wall clock; see ``GpuAllocation``.
+        rank_appeared: called when a rank is seen for the first time.
     """
 
     name = "node_events"
@@ -68,8 +73,10 @@ class NodeEvents:
         node: str,
         *,
         has_used: Callable[[str, int, float], bool],
+        rank_appeared: Callable[[], object] = lambda: None,
     ) -> None:
-        self._has_used = has_used
+        self._has_used, self._rank_appeared = has_used, rank_appeared
+        self._presences: dict[Path, Presence] = {}
         self._last_id = -1
         self._incidents, self._pages, self._gpus, self._node = incidents, pages, gpus, node
         self._uuids: dict[str, tuple[str, ...]] = {}
@@ -86,17 +93,70 @@ class NodeEvents:
         incidents = self._due()
         signs = [(sign, each) for each in incidents if (sign := _sign_of(each)) is not None]
         self._pages.guard.begin(self.name)
+        seen: set[Path] = set()
+        yield from self._pages.each(self.name, lambda job: self._note_presence(job, seen))
+        self._end_unseen(seen)
         if signs:
-            yield from self._pages.each(self.name, lambda job: self._report_all(job, signs))
+            owners = [find_owners(self._origin(*each), self._presences.values()) for each in signs]
+            found = [(*each, ranks) for each, ranks in zip(signs, owners, strict=True) if ranks]
+            yield from self._pages.each(self.name, lambda job: self._report_all(job, found))
+
+    def _note_presence(self, job: JobSnapshot, seen: set[Path]) -> Iterator[Reading]:
+        """Keeps when each rank began and ended, by its page and the kernel's word."""
+        for page in job.newest_pages():
+            seen.add(page.path)
+            before, process = self._presences.get(page.path), job.process(page)
+            if before is None and process is not None:
+                self._rank_appeared()
+            end = None if process is not None else _end_of(before, page)
+            pid = page.identity["pid"] if process is None else process.pid
+            self._presences[page.path] = Presence(
+                job_id=job.job_id,
+                attempt=int(page.path.parent.name),
+                rank=page.identity["rank"],
+                begin=page.identity["start_wall_ns"] / 1e9,
+                end=end,
+                pid=pid if before is None or process is not None else before.pid,
+                device=page.identity["gpu_uuid"],
+            )
+        return iter(())
+
+    def _end_unseen(self, seen: set[Path]) -> None:
+        """Ends ranks of older attempts and removed jobs, and forgets them after a while."""
+        now = time.time()
+        for path in self._presences.keys() - seen:
+            presence = self._presences[path]
+            if presence.end is None:
+                self._presences[path] = replace(presence, end=now)
+            elif presence.end < now - 2 * _SLACK_SECONDS:
+                del self._presences[path]
+
+    def _origin(self, sign: _Sign, incident: dict[str, Any]) -> SignOrigin:
+        devices = None if sign.address is None else frozenset(self._uuids.get(sign.address, ()))
+        times = (incident["first_seconds"], incident["last_seconds"])
+        return SignOrigin(times=times, pid=sign.pid, devices=devices)
 
     def _report_all(
-        self, job: JobSnapshot, signs: list[tuple[_Sign, dict[str, Any]]]
+        self, job: JobSnapshot, signs: list[tuple[_Sign, dict[str, Any], list[Presence]]]
     ) -> Iterator[Reading]:
-        found = [self._event(job, *each) for each in signs] if job.attempts else []
-        events = [each for each in found if each is not None and each.id not in self._written]
-        if events:
-            self._write(job, events)
+        events = []
+        for sign, incident, owners in signs:
+            own = [presence for presence in owners if presence.job_id == job.job_id]
+            if own and self._is_of_user(job, sign, incident["first_seconds"]):
+                events.append(_event(job.owner, sign, own, incident, self._node))
+        new = [event for event in events if event.id not in self._written]
+        if new:
+            self._write(job, new)
         return iter(())
+
+    def _is_of_user(self, job: JobSnapshot, sign: _Sign, begin: float) -> bool:
+        """Whether driver and kernel say so too: a page may name any GPU and any process."""
+        if sign.user not in {None, job.owner}:
+            return False
+        if sign.address is None:
+            return True
+        uuids = self._uuids.get(sign.address, ())
+        return bool(uuids) and self._has_used(uuids[0], job.owner, begin - _PROCESSES_SECONDS)
 
     def poll(self) -> list[Event]:
         """Takes the events that no file could hold, from another thread."""
@@ -116,31 +176,6 @@ class NodeEvents:
         self._last_id = max((incident["id"] for incident in newest), default=self._last_id)
         return due
 
-    def _ranks(
-        self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]
-    ) -> tuple[int, ...] | None:
-        """Ranks of a job that an incident affects; None when it does not affect the job."""
-        begin, end = incident["first_seconds"], incident["last_seconds"]
-        pages = [page for page in job.newest_pages() if _is_at(job, page, begin, end)]
-        if sign.address is not None:
-            uuids = self._uuids.get(sign.address, ())
-            # A page may name any GPU: the driver must have listed a process of the job's user.
-            if not uuids or not self._has_used(uuids[0], job.owner, begin - _SLACK_SECONDS):
-                return None
-            pages = [page for page in pages if page.identity["gpu_uuid"] in uuids]
-        elif sign.pid is not None:
-            # The kernel tells whose process it ended; the page may name any.
-            if sign.user not in {None, job.owner}:
-                return None
-            pages = [page for page in pages if page.identity["pid"] == sign.pid]
-        elif pages:
-            return ()
-        return tuple(int(page.identity["rank"]) for page in pages) or None
-
-    def _event(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> Event | None:
-        ranks = self._ranks(job, sign, incident)
-        return None if ranks is None else _event(job, sign, ranks, incident, self._node)
-
     def _write(self, job: JobSnapshot, events: list[Event]) -> None:
         self._written |= dict.fromkeys(event.id for event in events)
         while len(self._written) > _MAX_WRITTEN:
@@ -158,28 +193,31 @@ class NodeEvents:
                 self._unwritable += events
 
 
-def _is_at(job: JobSnapshot, page: Page, begin: float, end: float) -> bool:
-    """Whether a rank ran at the time of an incident."""
-    born = page.identity["start_wall_ns"] / 1e9
-    last = float("inf") if job.is_running(page) else page.progress_wall_seconds
-    return born - _SLACK_SECONDS <= end and begin <= last + _SLACK_SECONDS
+def _end_of(before: Presence | None, page: Page) -> float:
+    """When a rank that does not run has ended: as it was seen, or else its last progress."""
+    if before is None:
+        return page.progress_wall_seconds
+    return time.time() if before.end is None else before.end
 
 
 def _event(
-    job: JobSnapshot, sign: _Sign, ranks: tuple[int, ...], incident: dict[str, Any], node: str
+    owner: int, sign: _Sign, owners: list[Presence], incident: dict[str, Any], node: str
 ) -> Event:
-    attempt = int(job.attempts[-1][0].parent.name) if job.attempts[-1] else 0
-    fields: dict[str, Any] = {"sign": sign.name, "detail": sign.detail}
+    """The event of a job; it names ranks where the sign is of a GPU or a process."""
+    job_id, attempt = owners[0].job_id, max(presence.attempt for presence in owners)
+    ranks = sorted({presence.rank for presence in owners if presence.attempt == attempt})
+    is_of_node = sign.address is None and sign.pid is None
     labels = sorted(incident["labels"].items())
     return Event(
         kind="node_event",
-        job_id=job.job_id,
+        job_id=job_id,
         attempt=attempt,
-        fields=fields | ({"ranks": list(ranks)} if ranks else {}),
+        fields={"sign": sign.name, "detail": sign.detail}
+        | ({} if is_of_node else {"ranks": ranks}),
         time=incident["first_seconds"],
-        id=stable_id(node, job.job_id, attempt, labels, incident["first_seconds"]),
+        id=stable_id(node, job_id, attempt, labels, incident["first_seconds"]),
         node=node,
-        owner=job.owner,
+        owner=owner,
     )
 
 
@@ -192,7 +230,8 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
         address, _, number = labels.values()
         xid = XID_TABLE.get(int(number))
         words = f"Xid{number} {xid.name if xid else 'of the driver'}"
-        return _Sign(name="xid", detail=words, address=address)
+        named = _pid_of(incident) if xid is not None and xid.of_a_process else None
+        return _Sign(name="xid", detail=words, address=address, pid=named)
     if name == metrics.NVSWITCH_INCIDENTS.name:
         return _Sign(name="xid", detail=text) if "fatal" in labels.values() else None
     if name == metrics.NIC_INCIDENTS.name:
@@ -200,11 +239,15 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     sign = next((_HOST_SIGNS[value] for value in labels.values() if value in _HOST_SIGNS), None)
     if sign is None:
         return None
-    pid = incident["facts"].get("pid", "")
     user = _USER.search(text)
     return _Sign(
         name=sign,
         detail=text,
-        pid=int(pid) if pid.isdigit() else None,
+        pid=_pid_of(incident),
         user=int(user[1]) if user else None,
     )
+
+
+def _pid_of(incident: dict[str, Any]) -> int | None:
+    pid = incident["facts"].get("pid", "")
+    return int(pid) if pid.isdigit() else None

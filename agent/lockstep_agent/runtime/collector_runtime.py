@@ -110,6 +110,11 @@ class GpuWorkers:
             if gpu.uuid
         ]
 
+    def read_processes(self) -> None:
+        """Has the driver's lists of processes read with the next tick."""
+        for worker in self.workers:
+            worker.make_due("gpu_processes")
+
     def take_xids(self) -> list[XidEvent] | None:
         """Xid events of the driver since the last call; None where it has none."""
         driver = self._driver
@@ -275,7 +280,12 @@ class CollectorRuntime:
         )
         yield allocation
         node_events = NodeEvents(
-            self._incidents, pages, self.gpus.list_used, options.node, has_used=allocation.has_used
+            self._incidents,
+            pages,
+            self.gpus.list_used,
+            options.node,
+            has_used=allocation.has_used,
+            rank_appeared=self.gpus.read_processes,
         )
         yield node_events
         path = options.state / "spool.sqlite" if options.state and options.ledger else None

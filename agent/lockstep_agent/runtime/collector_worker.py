@@ -88,6 +88,12 @@ class CollectorWorker:
         self._requests.put(False)
         return self._thread is None or self.wait(timeout_seconds)
 
+    def make_due(self, collector: str) -> None:
+        """Has one of its collectors run with the next tick."""
+        for index, guard in enumerate(self._guards):
+            if guard.name == collector:
+                self._due_seconds[index] = 0.0
+
     @property
     def is_hung(self) -> bool:
         """Whether the run under way exceeds the time that a run may take."""

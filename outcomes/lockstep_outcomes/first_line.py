@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.progress.missing import rank_words
 
 _MAX_EXCEPTION_CHARACTERS = 200
 _OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})

@@ -3,7 +3,6 @@
 A thread of the launcher, which trains nothing, reads the pages; no rank has to answer.
 """
 
-import dataclasses
 import logging
 import threading
 import time
@@ -13,7 +12,8 @@ from pathlib import Path
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress import hangs
-from lockstep_outcomes.progress.hang_events import hangs_of, standstill_words
+from lockstep_outcomes.progress.flight_recorders import launched_by_dump
+from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.rank_files import write_rank_file
@@ -101,22 +101,16 @@ class _NodeWatch:
         )
 
     def _report(self, hang: hangs.Hang, pages: list[Page]) -> Event:
-        # First the Flight Recorders: the ranks behind in them are the missing ones.
-        dumps = {}
+        # First the Flight Recorders: they say which collectives each rank has launched.
+        launched = {}
         for page in pages:
-            rank = page.identity["rank"]
             data = query_flight_recorder(socket_path(page.path))
             if data is not None:
-                dumps[rank] = data
                 write_rank_file(page.path, FLIGHT_SUFFIX, data)
-        missing = hang.missing or hangs.ranks_behind(dumps)
+                launched[page.identity["rank"]] = launched_by_dump(data)
         attempt = max((page.identity["attempt"] for page in pages), default=0)
-        fields = {
-            "limit_seconds": hang.limit_seconds,
-            "ranks": [dataclasses.asdict(rank) for rank in hang.ranks],
-            "missing": list(missing),
-            "flight_recorders": sorted(dumps),
-        }
+        recorded = sorted(rank for rank, groups in launched.items() if groups)
+        fields = hang_fields(hang.with_launched(launched)) | {"flight_recorders": recorded}
         event = Event(kind="hang", job_id=self._job_id, attempt=attempt, fields=fields)
         append_event(self._job, event)
         (record,) = hangs_of([event], attempt)

@@ -8,16 +8,23 @@ The rule is one for all of Lockstep: no progress for longer than ``hang_limit_se
 judges by it, and the alert fires on the agent's judgement.
 """
 
-import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
+from lockstep_outcomes.progress.missing import (
+    GONE,
+    STOPPED,
+    WAITING,
+    Launched,
+    Missing,
+    RankState,
+    find_missing,
+)
 from lockstep_records.files.switches import read_switches, switches_path
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
@@ -31,9 +38,6 @@ PAUSE_TIMEOUT_SECONDS = 1800.0
 """Default time-out of a planned pause: the file system of a large checkpoint may take minutes, and
 so may the compilation before the first step; gloo's own time-out is 30 minutes too."""
 ProcessOf = Callable[[Page], RankProcess | None]
-_WAITING = "sync"
-_STOPPED = frozenset("Tt")
-_KERNEL_WAIT = "D"
 # The newest rows: steps may become longer or shorter in a run.
 _ROWS_FOR_MEDIAN = 64
 
@@ -124,37 +128,33 @@ def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> flo
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HungRank:
-    """A rank that has made no progress.
-
-    Attributes:
-        phase: phase that its last heartbeat began; empty where unknown.
-        step: last completed step; None before the first.
-        idle_seconds: since its last heartbeat; 0 where unknown.
-        process: state of its process by /proc (R running, S asleep, D in the kernel, T stopped,
-            Z ended); None when it has gone, or is not visible here.
-    """
-
-    rank: int
-    phase: str
-    step: int | None
-    idle_seconds: float
-    process: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Hang:
     """Ranks of this node without progress.
 
     Attributes:
         limit_seconds: longest limit that one of the ranks has exceeded.
-        missing: ranks that the others wait for, as far as is known: they are outside of
-            synchronisation, or their process is stopped.
+        ranks: those that have exceeded theirs.
+        states: of all ranks here that have not ended.
+        num_unseen: ranks of the job that have no page here.
     """
 
     limit_seconds: float
-    ranks: tuple[HungRank, ...]
-    missing: tuple[int, ...]
+    ranks: tuple[RankState, ...]
+    states: tuple[RankState, ...]
+    num_unseen: int
+
+    def with_launched(self, launched: Mapping[int, Mapping[str, Launched]]) -> "Hang":
+        """The hang with the collectives that ranks are known to have launched, by rank."""
+        states = [
+            replace(state, launched=launched.get(state.rank) or state.launched)
+            for state in self.states
+        ]
+        return replace(self, states=tuple(states))
+
+    @property
+    def missing(self) -> Missing:
+        """Whom the others wait for."""
+        return find_missing(self.states, len(self.states) + self.num_unseen)
 
 
 def find_hang(
@@ -178,24 +178,38 @@ def find_hang(
     """
     process_of = process_of or partial(find_process, procfs=procfs)
     # A rank that was killed in a checkpoint pauses no more.
-    is_pausing = any(page.phase in PAUSE_PHASES and process_of(page) is not None for page in pages)
-    hung, longest_limit = [], 0.0
+    processes = {page.path: process_of(page) for page in pages if page.phase not in ENDED_PHASES}
+    is_pausing = any(
+        page.phase in PAUSE_PHASES and processes.get(page.path) is not None for page in pages
+    )
+    hung, longest_limit = set[int](), 0.0
     for page in pages:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
         limit = _limit_of_rank(page, timeouts.apply_page(page), idle_seconds, is_pausing=is_pausing)
         if limit is not None and idle_seconds > limit:
-            hung.append(_hung_rank(page, idle_seconds, process_of(page), procfs))
+            hung.add(page.identity["rank"])
             longest_limit = max(longest_limit, limit)
     if not hung:
         return None
-    return Hang(limit_seconds=longest_limit, ranks=tuple(hung), missing=_missing(hung))
+    states = tuple(
+        _state_of(page, now_ns, processes[page.path], procfs)
+        for page in pages
+        if page.phase not in ENDED_PHASES
+    )
+    world_size = max(page.identity["world_size"] for page in pages)
+    return Hang(
+        limit_seconds=longest_limit,
+        ranks=tuple(state for state in states if state.rank in hung),
+        states=states,
+        num_unseen=max(0, world_size - len(pages)),
+    )
 
 
 def _limit_of_rank(
     page: Page, timeouts: HangTimeouts, idle_seconds: float, *, is_pausing: bool
 ) -> float | None:
     """Time without progress from which on a rank hangs; None where it cannot hang."""
-    waits_for_pause = is_pausing and page.phase == _WAITING
+    waits_for_pause = is_pausing and page.phase == WAITING
     is_pause = page.phase in PAUSE_PHASES or page.state["step"] is None or waits_for_pause
     least_seconds = timeouts.pause_seconds if is_pause else timeouts.step_seconds
     if page.phase in ENDED_PHASES or not timeouts.step_seconds or not least_seconds:
@@ -212,37 +226,27 @@ def _median_of_rows(page: Page) -> float | None:
     return statistics.median(durations) if durations else None
 
 
-def _hung_rank(
-    page: Page, idle_seconds: float, process: RankProcess | None, procfs: Path
-) -> HungRank:
-    pid = process.pid if process is not None else None
-    return HungRank(
+def _state_of(page: Page, now_ns: int, process: RankProcess | None, procfs: Path) -> RankState:
+    rounds = page.periodic["sync_rounds"]
+    return RankState(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
-        idle_seconds=idle_seconds,
-        process=process_state(pid, procfs) if pid is not None else None,
+        rounds=rounds,
+        idle_seconds=(now_ns - page.progress_ns) / 1e9,
+        process=_letter_of(process, procfs),
     )
 
 
-def _missing(hung: list[HungRank]) -> tuple[int, ...]:
-    stopped = [rank.rank for rank in hung if rank.process in _STOPPED]
-    if stopped:
-        return tuple(stopped)
-    # Ranks in synchronisation wait for all others; those in a pause wait for who has not begun it.
-    for waiting in ((_WAITING,), (_WAITING, *PAUSE_PHASES)):
-        elsewhere = [rank.rank for rank in hung if rank.phase not in waiting]
-        at_work = [rank.rank for rank in hung if rank.phase not in (_WAITING, *PAUSE_PHASES)]
-        if elsewhere and (len(elsewhere) < len(hung) or len(hung) == 1):
-            return tuple(at_work or elsewhere)
-    # All are at one place, and none waits for another; a call into the kernel sets a rank apart.
-    blocked = [rank.rank for rank in hung if rank.process == _KERNEL_WAIT]
-    return tuple(blocked) if len(blocked) < len(hung) else ()
+def _letter_of(process: RankProcess | None, procfs: Path) -> str | None:
+    if process is None:
+        return GONE
+    return None if process.pid is None else process_state(process.pid, procfs)
 
 
 def is_stopped(pid: int, procfs: Path = Path("/proc")) -> bool:
     """Whether a process is stopped by a signal or a debugger."""
-    return process_state(pid, procfs) in _STOPPED
+    return process_state(pid, procfs) in STOPPED
 
 
 def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:
@@ -254,33 +258,3 @@ def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:
     # The name of the process stands in brackets and may hold brackets itself.
     state = text.rpartition(")")[2].split()[:1]
     return state[0] if state else None
-
-
-def ranks_behind(dumps: dict[int, bytes]) -> tuple[int, ...]:
-    """Ranks that have not entered a collective which another rank has, by Flight Recorder dumps.
-
-    Args:
-        dumps: JSON of the Flight Recorder by rank; what cannot be read is left out.
-    """
-    entered: dict[str, dict[int, int]] = {}
-    for rank, data in dumps.items():
-        for group, last in _last_enqueued(data).items():
-            entered.setdefault(group, {})[rank] = last
-    behind = {
-        rank
-        for by_rank in entered.values()
-        for rank, last in by_rank.items()
-        if last < max(by_rank.values())
-    }
-    return tuple(sorted(behind))
-
-
-def _last_enqueued(data: bytes) -> dict[str, int]:
-    try:
-        dump: Any = json.loads(data)
-        return {
-            str(group): int(status["last_enqueued_collective"])
-            for group, status in dump["pg_status"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}

@@ -169,8 +169,11 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "hang",
         "No rank of the node makes progress.",
         (
-            _F("ranks", "objects", "rank, phase and step of each"),
+            _F("ranks", "objects", "of each: rank, phase, step, collectives launched, device"),
             _ranks("missing", "ranks that the others wait for"),
+            _F("kind", "text", "how they are missing, or why nobody is"),
+            _F("why", "text", "the evidence"),
+            _count("world_size", "ranks of the job", _MAX_RANKS),
             _seconds("limit_seconds", "time without progress from which on it is a hang"),
             _ranks("flight_recorders", "ranks whose Flight Recorder was fetched"),
         ),

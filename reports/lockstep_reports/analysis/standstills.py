@@ -5,12 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
-from lockstep_outcomes.progress.hang_events import (
-    HangRecord,
-    hangs_of,
-    rank_words,
-    standstill_words,
-)
+from lockstep_outcomes.progress.hang_events import HangRecord, hangs_of, standstill_words
+from lockstep_outcomes.progress.missing import WAITING, RankState, find_missing, rank_words
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.recording import Recording
@@ -100,9 +96,8 @@ def _describe_column(steps: Steps, column: int, hangs: list[HangRecord]) -> Stan
         member.rank: _standing_phase(steps, row, column, lost)
         for row, member in enumerate(steps.members)
     }
-    missing = tuple(rank for rank, phase in by_rank.items() if phase is not None)
-    if len(missing) == len(by_rank) > 1:
-        missing = ()
+    states = [RankState(rank=rank, phase=phase or WAITING) for rank, phase in by_rank.items()]
+    missing = find_missing(states).ranks
     hang = next((h for h in hangs if h.end is not None and (h.step or 0) + 1 == number), None)
     words = "" if hang is None else standstill_words(hang)
     missing = hang.missing if hang is not None and hang.missing else missing

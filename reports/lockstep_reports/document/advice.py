@@ -1,6 +1,6 @@
 """Advice: a few plain steps to do next, which follow from the verdict."""
 
-from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.document.headline import sees_no_phase

@@ -7,7 +7,7 @@ import numpy as np
 
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_outcomes.first_line import first_line
-from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.step_losses import loss_sentence

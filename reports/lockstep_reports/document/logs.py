@@ -8,7 +8,7 @@ import numpy as np
 from lockstep_catalogue.palette import STATE_COLOURS
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_outcomes.joblogs.outcome import Incident
-from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document import model

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
+from lockstep_outcomes.attribution import without_strangers
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
-from lockstep_outcomes.progress.hang_events import HangRecord, record_of
+from lockstep_outcomes.progress.hang_events import (
+    HangRecord,
+    hangs_of,
+    record_of,
+    standstill_words,
+)
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_outcomes.slurm import ended_state
 from lockstep_records.events.event import Event, read_events
@@ -43,7 +49,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         recorded = ", ".join(map(str, folders)) or "none"
         raise ValueError(f"attempt {options.attempt} is not in {path}; attempts there: {recorded}")
     candidates = [f for number, f in folders.items() if options.attempt in {None, number}]
-    events = tuple(read_events(path))
+    events = tuple(without_strangers(read_events(path)))
     steps, pages = _read_newest(path, candidates, events)
     outcomes = {number: _find_outcome(number, events) for number in folders}
     end = _read_end(path, steps, events)
@@ -125,7 +131,7 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
     """Fields of the attempt's last event; by its pages where no launcher wrote one; else empty."""
     for event in reversed(events):
         if event.kind == "attempt_ended" and event.attempt == steps.attempt:
-            return event.fields
+            return _judge_hang_again(event.fields, hangs_of(events, steps.attempt))
     # Pages that say neither done nor failed may be a copy of those of a job that runs.
     ended = [member.phase in ENDED_PHASES for member in steps.members]
     has_failed = any(m.phase == "failed" or m.exception is not None for m in steps.members)
@@ -133,6 +139,15 @@ def _read_end(job: Path, steps: Steps, events: tuple[Event, ...]) -> Mapping[str
     if steps.is_running or not (has_failed or is_complete):
         return {}
     return _judge_end(job, steps)
+
+
+def _judge_hang_again(end: Mapping[str, Any], hangs: list[HangRecord]) -> Mapping[str, Any]:
+    """The end of a hang with whom the ranks of all nodes name; its launcher knew its own."""
+    if end.get("cause") != "hang" or not hangs or not hangs[-1].missing:
+        return end
+    begin = str(end.get("reason") or "It hung").partition(":")[0]
+    reason = f"{begin}: {standstill_words(hangs[-1])}."
+    return {**end, "reason": reason, "culprit_ranks": list(hangs[-1].missing)}
 
 
 def _add_slurm_state(job: Path, steps: Steps, pages: tuple[Page, ...]) -> Mapping[str, Any]:

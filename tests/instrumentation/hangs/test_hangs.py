@@ -18,7 +18,6 @@ from lockstep_outcomes.progress.hangs import (
     HangTimeouts,
     find_hang,
     hang_limit_seconds,
-    ranks_behind,
 )
 from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
 from lockstep_records.events.event import Event, read_events
@@ -184,15 +183,6 @@ def test_a_hang_is_never_shorter_than_the_time_out_or_twenty_median_steps() -> N
     assert hang_limit_seconds(None) == 120.0
     assert hang_limit_seconds(2.0) == 120.0
     assert hang_limit_seconds(30.0) == 600.0
-
-
-def test_a_rank_behind_in_the_flight_recorder_has_not_entered_the_collective() -> None:
-    def dump(last: int) -> bytes:
-        return json.dumps({"pg_status": {"0": {"last_enqueued_collective": last}}}).encode()
-
-    assert ranks_behind({0: dump(7), 1: dump(6), 2: dump(7)}) == (1,)
-    assert ranks_behind({0: dump(7), 1: dump(7)}) == ()
-    assert ranks_behind({0: dump(7), 1: b"{", 2: b'{"pg_status": 3}'}) == ()
 
 
 @without_flight_recorder

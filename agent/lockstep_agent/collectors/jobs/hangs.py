@@ -16,8 +16,8 @@ from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import training as metrics
-from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_outcomes.progress.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
+from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
+from lockstep_outcomes.progress.missing import GONE, RankState, rank_words
 from lockstep_records.page.reader import Page
 
 _log = logging.getLogger(__name__)
@@ -32,12 +32,14 @@ class JobHang:
     Attributes:
         hung: ranks that make no progress, in the order in which they stopped.
         missing: ranks that the others wait for, each with its phase or ``gone``.
+        why: the evidence for it.
         limit_seconds: time without progress from which on these ranks hang.
         since_seconds: wall clock of the last progress of the rank that stopped first.
     """
 
-    hung: tuple[HungRank, ...]
+    hung: tuple[RankState, ...]
     missing: tuple[tuple[int, str], ...]
+    why: str
     limit_seconds: float
     attempt: int
     since_seconds: float
@@ -108,19 +110,13 @@ class Hangs:
         if not hang or not hung:
             return None
         hung.sort(key=lambda rank: -rank.idle_seconds)
-        by_rank = {page.identity["rank"]: page for page in pages}
-        phases = {rank.rank: rank.phase for rank in hung}
-        dead = [
-            rank
-            for rank, page in by_rank.items()
-            if rank not in running and page.phase not in ENDED_PHASES
-        ]
-        # A dead rank explains the hang: whatever phase the others are in, they wait for it.
-        missing = dead or [rank.rank for rank in hung if rank.rank in hang.missing]
-        first = by_rank[hung[0].rank]
+        found = hang.missing
+        phases = {s.rank: _GONE if s.process == GONE else s.phase for s in hang.states}
+        first = next(page for page in pages if page.identity["rank"] == hung[0].rank)
         return JobHang(
             hung=tuple(hung),
-            missing=tuple((rank, phases.get(rank, _GONE)) for rank in missing),
+            missing=tuple((rank, phases[rank]) for rank in found.ranks),
+            why=found.why,
             limit_seconds=hang.limit_seconds,
             attempt=first.identity["attempt"],
             since_seconds=first.progress_wall_seconds,
@@ -155,9 +151,8 @@ def _event(labels: tuple[str, ...], hang: JobHang) -> dict[str, Any]:
     first = hang.hung[0]
     ranks = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.hung[:_MAX_NAMED_RANKS])
     missing = ", ".join(str(rank) for rank, _ in hang.missing[:_MAX_NAMED_RANKS])
-    cause = (
-        f"the others wait for {missing}" if missing else "all of this node are at the same place"
-    )
+    named = rank_words([rank for rank, _ in hang.missing]) if hang.missing else ""
+    cause = ", ".join(filter(None, (named and f"the others wait for {named}", hang.why)))
     return {
         "id": f"hang/{labels[1]}/{hang.attempt}/{hang.since_seconds:.3f}",
         "log": "ranks",
@@ -170,6 +165,7 @@ def _event(labels: tuple[str, ...], hang: JobHang) -> dict[str, Any]:
             "first_process": first.process or "",
             "hung": str(len(hang.hung)),
             "missing": missing,
+            "why": hang.why,
             "limit_seconds": f"{hang.limit_seconds:g}",
             "lasts": "yes",
         },

@@ -1,0 +1,135 @@
+"""Hangs on simulated devices, each with who is missing and in what way.
+
+Written from what a hang is, not from the code that judges it.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+from simulated_jobs import Fault, Job
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kind`: as that of ``Missing``. `without`: ranks that left no page. `blind`: nobody asked the
+    devices, as on older pages. `recorded`: with a Flight Recorder."""
+
+    job: Job
+    ranks: tuple[int, ...]
+    kind: str
+    without: tuple[int, ...] = ()
+    blind: bool = False
+    recorded: bool = False
+
+    def __str__(self) -> str:
+        job, faults = self.job, ",".join(f"{fault.place}:{fault.rank}" for fault in self.job.faults)
+        named = ",".join(map(str, self.ranks)) or "nobody"
+        how = f"{job.launches}-{job.copies}{'-blind' * self.blind}"
+        return f"{job.ranks}x{job.parallel}-{how}-{faults or job.dead}-{named}"
+
+
+def stop(ranks: int, rank: int, place: str, **options: object) -> Case:
+    """One rank's host stops."""
+    return Case(Job(ranks, (Fault(rank, place),), **options), (rank,), "host")  # type: ignore[arg-type]
+
+
+PLACES = ("other", "data", "forward", "backward", "checkpoint")
+
+# A host stops in each place: few launches a step (the others run many steps ahead), a thousand and
+# more (they block within it), a copy of the loss in
+# each step on all ranks, on the first only, on none.
+STOPS = [
+    stop(2, 1, place, launches=8, checkpoint_every=0 if place != "checkpoint" else 6)
+    for place in PLACES
+]
+STOPS += [stop(3, 0, place, launches=600, steps=14) for place in PLACES]
+STOPS += [stop(8, 7, place, copies="first") for place in PLACES]
+STOPS += [stop(16, 5, place, parallel="fsdp", copies="all") for place in PLACES]
+STOPS += [stop(64, 40, place, launches=8, steps=20) for place in ("other", "data", "backward")]
+STOPS += [
+    stop(4, 0, place, parallel="fsdp", copies="first", checkpoint_every=0)
+    for place in ("other", "forward", "backward")
+]
+
+# Two hosts stop together: a node's storage, a data set that ended early on half of the ranks.
+BOTH = [
+    Case(Job(8, (Fault(2, "data"), Fault(3, "data"))), (2, 3), "host"),
+    Case(Job(4, (Fault(0, "data"), Fault(1, "data"), Fault(2, "data"))), (0, 1, 2), "host"),
+]
+
+# A stage's rank stops: the ranks of its replica stand in front of the links, those of the other
+# replica in front of the reduction.
+PIPELINES = [
+    Case(
+        Job(
+            ranks,
+            (Fault(rank, place),),
+            parallel="pipeline",
+            stages=stages,
+            launches=8,
+            copies=copies,
+            steps=16,
+            checkpoint_every=0,
+        ),
+        (rank,),
+        "host",
+    )
+    for (ranks, stages, rank), (place, copies) in product(
+        ((4, 2, 3), (4, 4, 1), (8, 4, 5), (8, 2, 0), (32, 4, 17)),
+        (("forward", "none"), ("backward", "all")),
+    )
+]
+
+# A collective too few, too many, or another one: of two ranks nobody can tell which of them is
+# wrong.
+MISCOUNTS = [
+    Case(
+        Job(ranks, (Fault(ranks - 1, place),), parallel=parallel, copies=copies),
+        tuple(range(ranks)) if ranks == 2 else (ranks - 1,),
+        "operations",
+        recorded=True,
+    )
+    for place in ("few", "many", "other_operation")
+    for ranks, parallel, copies in (
+        (2, "fsdp", "all"),
+        (4, "fsdp", "all"),
+        (16, "fsdp", "none"),
+        (3, "ddp", "none"),
+    )
+]
+
+# A dead link, and a kernel that never ends: every host has launched what it had to, wherever it
+# stands by then.
+LAUNCHED = [
+    Case(Job(ranks, dead=("world", 44), copies=copies, launches=launches), (), "launched")
+    for ranks, copies, launches in (
+        (2, "none", 40),
+        (2, "first", 8),
+        (8, "all", 40),
+        (64, "first", 8),
+    )
+]
+LAUNCHED += [
+    Case(
+        Job(8, dead=("dp1", 10), parallel="pipeline", stages=2, copies="first", launches=8),
+        (),
+        "launched",
+    )
+]
+LAUNCHED += [
+    Case(Job(4, (Fault(2, "kernel"),), copies=copies), (), "launched") for copies in ("none", "all")
+]
+
+# No page of the missing rank, or of another one.
+UNSEEN = [
+    Case(Job(4, (Fault(3, "data"),), copies="all"), (), "unseen", without=(3,)),
+    Case(Job(4, (Fault(3, "data"),), copies="all"), (3,), "host", without=(0,)),
+]
+
+# No word of the device: older pages, gloo, a plain recorder.
+BLIND = [
+    Case(case.job, case.ranks, case.kind, blind=True)
+    for case in (*STOPS[:4], *STOPS[5:9], *STOPS[15:19], *PIPELINES[:1])
+]
+
+HANGS = [*STOPS, *BOTH, *PIPELINES, *MISCOUNTS, *LAUNCHED, *UNSEEN, *BLIND]

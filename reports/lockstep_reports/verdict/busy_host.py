@@ -146,8 +146,10 @@ def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict |
     """
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
+    if not is_crowded(steps):
+        return None
     left, without = remove_waits(steps), "that"
-    if is_crowded(steps) and steps.blocked is not None:
+    if steps.blocked is not None:
         if slow.cause in LOADS:
             return None
         own = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
@@ -162,7 +164,7 @@ def busy_everywhere(steps: Steps, slow: Verdict, window_steps: int) -> Verdict |
 def _write_waits(steps: Steps) -> str:
     """Begins a sentence on the shares of all recorded time that the host took."""
     assert steps.run_queue is not None
-    total = float(steps.seconds[~np.isnan(steps.run_queue)].sum())
+    total = float(np.nansum(steps.seconds[~np.isnan(steps.run_queue)]))
     waited = float(np.nansum(steps.run_queue)) / total
     return (
         f"Ranks waited for a core in {percent(waited)} of their time, because other processes had "

@@ -21,12 +21,12 @@ from simulated_device import (
 class Fault:
     """What one rank does in a step that no other does.
 
-    `place`: a phase in which its host stops; `kernel`, one that never ends; or a collective too
+    `halt`: a phase in which its host stops; `kernel`, one that never ends; or a collective too
     `few`, too `many`, or an `other_operation`.
     """
 
     rank: int
-    place: str
+    halt: str
     step: int = 12
 
 
@@ -65,23 +65,23 @@ class Job:
     def program(self, rank: int) -> Iterator[Call]:
         """The calls of one rank's host."""
         for step in range(self.steps):
-            places = {
-                fault.place for fault in self.faults if fault.rank == rank and fault.step == step
+            halts = {
+                fault.halt for fault in self.faults if fault.rank == rank and fault.step == step
             }
-            for call in self._step(rank, step, places):
+            for call in self._step(rank, step, halts):
                 yield call
-                if isinstance(call, Phase) and call.name in places:
+                if isinstance(call, Phase) and call.name in halts:
                     yield HostWork(inf)
-                if isinstance(call, Phase) and call.name == "forward" and "kernel" in places:
+                if isinstance(call, Phase) and call.name == "forward" and "kernel" in halts:
                     yield Kernel(inf)
 
-    def _step(self, rank: int, step: int, places: set[str]) -> Iterator[Call]:
+    def _step(self, rank: int, step: int, halts: set[str]) -> Iterator[Call]:
         yield Phase("data", step)
         yield HostWork(1e-4)
         compute = {"ddp": self._data_parallel, "fsdp": self._sharded, "pipeline": self._pipeline}[
             self.parallel
         ]
-        yield from self._miscount(compute(rank, step), places)
+        yield from self._miscount(compute(rank, step), halts)
         yield Phase("optimizer", step)
         yield from self._kernels(self.launches // 8)
         if self.copies == "all" or (self.copies == "first" and rank == 0):
@@ -95,9 +95,9 @@ class Job:
             yield CopyToHost()
         yield Phase("other", step)
 
-    def _miscount(self, calls: Iterator[Call], places: set[str]) -> Iterator[Call]:
-        """Leaves the first collective out, calls it twice, or calls another in its place."""
-        waiting = places & {"few", "many", "other_operation"}
+    def _miscount(self, calls: Iterator[Call], halts: set[str]) -> Iterator[Call]:
+        """Leaves the first collective out, calls it twice, or calls another in its halt."""
+        waiting = halts & {"few", "many", "other_operation"}
         for call in calls:
             if waiting and isinstance(call, Collective):
                 wrong = {

@@ -52,26 +52,26 @@ class SignOrigin:
 def find_owners(sign: SignOrigin, presences: Iterable[Presence]) -> list[Presence]:
     """The ranks that a sign belongs to.
 
-    Of those who were there: the process that it names, else all on its GPU, else all of the node.
+    Of those who were present: the process that it names, else all on its GPU, else all of the node.
     Who had just ended is taken where nobody was there at that moment.
     """
-    there = [
+    present = [
         (presence, min(late))
         for presence in presences
         if (late := [each for at in sign.times if (each := presence.lateness(at)) is not None])
     ]
     if sign.devices is not None:
-        there = [each for each in there if each[0].device in sign.devices]
+        present = [each for each in present if each[0].device in sign.devices]
     if sign.pid is not None:
-        named = [each for each in there if each[0].pid == sign.pid]
-        is_stranger = all(presence.pid is not None for presence, _ in there)
+        named = [each for each in present if each[0].pid == sign.pid]
+        is_stranger = all(presence.pid is not None for presence, _ in present)
         if named or is_stranger or sign.devices is None:
-            there = named
-    least = min((late for _, late in there), default=0.0)
-    return [presence for presence, late in there if late == least or not late]
+            present = named
+    least = min((late for _, late in present), default=0.0)
+    return [presence for presence, late in present if late == least or not late]
 
 
-def without_strangers(events: Iterable[Event]) -> list[Event]:
+def drop_strangers(events: Iterable[Event]) -> list[Event]:
     """A job's events without signs of times at which its attempt did not run."""
     events = list(events)
     begins: dict[int, float] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep_outcomes.attribution import without_strangers
+from lockstep_outcomes.attribution import drop_strangers
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME
 from lockstep_outcomes.joblogs.model import JobLog
 from lockstep_outcomes.joblogs.outcome import Incident
@@ -124,7 +124,7 @@ def node_events_of(
             detail=_text(event.fields.get("detail")) or "",
             time=event.time,
         )
-        for event in without_strangers(events)
+        for event in drop_strangers(events)
         if event.kind == "node_event"
         and event.attempt == attempt
         and (end is None or event.time >= end - NODE_EVENT_SECONDS)

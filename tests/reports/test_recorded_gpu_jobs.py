@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.attribution import without_strangers
+from lockstep_outcomes.attribution import drop_strangers
 from lockstep_records.events.event import read_events
 
 from .report_command import report_json, reported
@@ -42,7 +42,7 @@ def test_the_rank_whose_steps_are_behind_is_named_though_the_other_stands_in_for
     ("job", "signs"), [("assert", 1), ("hangone", 0), ("oom", 0), ("graphs", 0), ("host", 0)]
 )
 def test_no_record_holds_a_sign_of_another_job(jobs: Path, job: str, signs: int) -> None:
-    events = without_strangers(read_events(jobs / job))
+    events = drop_strangers(read_events(jobs / job))
     assert sum(event.kind == "node_event" for event in events) == signs
 
 

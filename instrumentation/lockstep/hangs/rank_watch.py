@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.guard import Parts
+from lockstep.hangs.progress_watch import ProgressWatch, loop_stream
 from lockstep.hangs.worker_server import shut_down, start_worker_server
 from lockstep_outcomes.progress.hangs import HangTimeouts, hang_limit_seconds
 from lockstep_records.file_access.own_files import open_own_file
@@ -62,6 +63,7 @@ class HangWatch:
         self._pid = os.getpid()
         self._socket = socket_path(page)
         self._server = self._start_server(parts or Parts()) if timeout_seconds else None
+        self._progress = ProgressWatch(page, lambda: self._armed_seconds, parts or Parts())
         self._arm_or_close(now_ns)
         # Hooks of a fork cannot be taken back: they must not keep a watch that is over alive.
         watch = weakref.ref(self)
@@ -92,6 +94,7 @@ class HangWatch:
         """Starts the timer anew: from now on, one limit may pass without the end of a step."""
         if not self._timeout_seconds:
             self._cancel()
+            self._armed_seconds = 0.0
             self.rearm_ns = sys.maxsize
             return
         median = statistics.median(self.steps_ns) / 1e9 if self.steps_ns else None
@@ -110,6 +113,7 @@ class HangWatch:
         if os.fstat(self._file.fileno()).st_size > _MAX_STACKS_BYTES:
             self._cancel()
             return
+        self._progress.stream = loop_stream()
         faulthandler.dump_traceback_later(self._armed_seconds, file=self._file)
 
     def _cancel(self) -> None:
@@ -121,6 +125,7 @@ class HangWatch:
         if os.getpid() != self._pid:
             return
         self._cancel()
+        self._progress.stop()
         self._armed_seconds = 0.0
         self.rearm_ns = sys.maxsize
         if self._file is not None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from lockstep_outcomes.progress.hangs import Hang
 from lockstep_outcomes.progress.missing import (
@@ -14,6 +14,7 @@ from lockstep_outcomes.progress.missing import (
     places,
     rank_words,
 )
+from lockstep_outcomes.progress.rank_progress import is_count
 from lockstep_records.events.event import Event
 
 _MAX_GROUPS = 16  # of a rank in an event; a rank of many meshes has fewer
@@ -174,7 +175,7 @@ def _launched(value: Any) -> dict[str, Launched]:
             (*numbers, "", None)[:3] if isinstance(numbers, list) else 3 * (0,)
         )
         if is_count(number) and isinstance(operation, str):
-            is_pair = isinstance(oldest, list) and len(oldest) == 2 and is_count(oldest[0])  # noqa: PLR2004
+            is_pair = isinstance(oldest, list) and len(oldest) == 2 and is_count(oldest[0])  # noqa: PLR2004  # a pair
             pair = (oldest[0], str(oldest[1])) if is_pair else None
             found[str(group)] = Launched(number, operation, pair)
     return found
@@ -184,8 +185,3 @@ def _idle_seconds(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return 0.0
     return max(0.0, float(value))
-
-
-def is_count(value: Any) -> TypeGuard[int]:
-    """Whether a value of an event is a number from 0 on."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -25,6 +25,7 @@ from lockstep_outcomes.progress.missing import (
     RankState,
     find_missing,
 )
+from lockstep_outcomes.progress.rank_progress import read_progress
 from lockstep_records.files.switches import read_switches, switches_path
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
@@ -177,31 +178,25 @@ def find_hang(
         process_of: finds the process of a page; by default as the page tells.
     """
     process_of = process_of or partial(find_process, procfs=procfs)
+    unended = [(page, process_of(page)) for page in pages if page.phase not in ENDED_PHASES]
     # A rank that was killed in a checkpoint pauses no more.
-    processes = {page.path: process_of(page) for page in pages if page.phase not in ENDED_PHASES}
     is_pausing = any(
-        page.phase in PAUSE_PHASES and processes.get(page.path) is not None for page in pages
+        page.phase in PAUSE_PHASES and process is not None for page, process in unended
     )
-    hung, longest_limit = set[int](), 0.0
-    for page in pages:
+    limits: dict[int, float] = {}
+    for page, _ in unended:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
         limit = _limit_of_rank(page, timeouts.apply_page(page), idle_seconds, is_pausing=is_pausing)
         if limit is not None and idle_seconds > limit:
-            hung.add(page.identity["rank"])
-            longest_limit = max(longest_limit, limit)
-    if not hung:
+            limits[page.identity["rank"]] = limit
+    if not limits:
         return None
-    states = tuple(
-        _state_of(page, now_ns, processes[page.path], procfs)
-        for page in pages
-        if page.phase not in ENDED_PHASES
-    )
-    world_size = max(page.identity["world_size"] for page in pages)
+    states = tuple(_state_of(page, now_ns, process, procfs) for page, process in unended)
     return Hang(
-        limit_seconds=longest_limit,
-        ranks=tuple(state for state in states if state.rank in hung),
+        limit_seconds=max(limits.values()),
+        ranks=tuple(state for state in states if state.rank in limits),
         states=states,
-        num_unseen=max(0, world_size - len(pages)),
+        num_unseen=max(0, max(page.identity["world_size"] for page in pages) - len(pages)),
     )
 
 
@@ -227,14 +222,16 @@ def _median_of_rows(page: Page) -> float | None:
 
 
 def _state_of(page: Page, now_ns: int, process: RankProcess | None, procfs: Path) -> RankState:
-    rounds = page.periodic["sync_rounds"]
+    progress = read_progress(page)
     return RankState(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
-        rounds=rounds,
+        rounds=page.periodic["sync_rounds"],
         idle_seconds=(now_ns - page.progress_ns) / 1e9,
         process=_letter_of(process, procfs),
+        device=progress.device,
+        launched=progress.launched,
     )
 
 

@@ -230,7 +230,7 @@ def _earlier_in_the_step(left: _States, _: _States) -> _Found:
     ], lambda *_: "the others have come further in the step"
 
 
-def _in_the_kernel(left: _States, _: _States) -> _Found:
+def _blocked_in_kernel(left: _States, _: _States) -> _Found:
     return [
         state for state in left if state.process == KERNEL_WAIT
     ], lambda *_: "blocked in the kernel"
@@ -319,5 +319,5 @@ _EVIDENCE: tuple[Callable[[_States, _States], _Found], ...] = (
     _not_running,
     _outside_of_waits,
     _earlier_in_the_step,
-    _in_the_kernel,
+    _blocked_in_kernel,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
-from lockstep_outcomes.attribution import without_strangers
+from lockstep_outcomes.attribution import drop_strangers
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.progress.hang_events import (
@@ -49,7 +49,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         recorded = ", ".join(map(str, folders)) or "none"
         raise ValueError(f"attempt {options.attempt} is not in {path}; attempts there: {recorded}")
     candidates = [f for number, f in folders.items() if options.attempt in {None, number}]
-    events = tuple(without_strangers(read_events(path)))
+    events = tuple(drop_strangers(read_events(path)))
     steps, pages = _read_newest(path, candidates, events)
     outcomes = {number: _find_outcome(number, events) for number in folders}
     end = _read_end(path, steps, events)

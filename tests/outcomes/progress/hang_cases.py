@@ -22,33 +22,33 @@ class Case:
     recorded: bool = False
 
     def __str__(self) -> str:
-        job, faults = self.job, ",".join(f"{fault.place}:{fault.rank}" for fault in self.job.faults)
+        job, faults = self.job, ",".join(f"{fault.halt}:{fault.rank}" for fault in self.job.faults)
         named = ",".join(map(str, self.ranks)) or "nobody"
         how = f"{job.launches}-{job.copies}{'-blind' * self.blind}"
         return f"{job.ranks}x{job.parallel}-{how}-{faults or job.dead}-{named}"
 
 
-def stop(ranks: int, rank: int, place: str, **options: object) -> Case:
+def stop(ranks: int, rank: int, halt: str, **options: object) -> Case:
     """One rank's host stops."""
-    return Case(Job(ranks, (Fault(rank, place),), **options), (rank,), "host")  # type: ignore[arg-type]
+    return Case(Job(ranks, (Fault(rank, halt),), **options), (rank,), "host")  # type: ignore[arg-type]  # names of a job's fields
 
 
 PLACES = ("other", "data", "forward", "backward", "checkpoint")
 
-# A host stops in each place: few launches a step (the others run many steps ahead), a thousand and
+# A host stops in each halt: few launches a step (the others run many steps ahead), a thousand and
 # more (they block within it), a copy of the loss in
 # each step on all ranks, on the first only, on none.
 STOPS = [
-    stop(2, 1, place, launches=8, checkpoint_every=0 if place != "checkpoint" else 6)
-    for place in PLACES
+    stop(2, 1, halt, launches=8, checkpoint_every=0 if halt != "checkpoint" else 6)
+    for halt in PLACES
 ]
-STOPS += [stop(3, 0, place, launches=600, steps=14) for place in PLACES]
-STOPS += [stop(8, 7, place, copies="first") for place in PLACES]
-STOPS += [stop(16, 5, place, parallel="fsdp", copies="all") for place in PLACES]
-STOPS += [stop(64, 40, place, launches=8, steps=20) for place in ("other", "data", "backward")]
+STOPS += [stop(3, 0, halt, launches=600, steps=14) for halt in PLACES]
+STOPS += [stop(8, 7, halt, copies="first") for halt in PLACES]
+STOPS += [stop(16, 5, halt, parallel="fsdp", copies="all") for halt in PLACES]
+STOPS += [stop(64, 40, halt, launches=8, steps=20) for halt in ("other", "data", "backward")]
 STOPS += [
-    stop(4, 0, place, parallel="fsdp", copies="first", checkpoint_every=0)
-    for place in ("other", "forward", "backward")
+    stop(4, 0, halt, parallel="fsdp", copies="first", checkpoint_every=0)
+    for halt in ("other", "forward", "backward")
 ]
 
 # Two hosts stop together: a node's storage, a data set that ended early on half of the ranks.
@@ -63,7 +63,7 @@ PIPELINES = [
     Case(
         Job(
             ranks,
-            (Fault(rank, place),),
+            (Fault(rank, halt),),
             parallel="pipeline",
             stages=stages,
             launches=8,
@@ -74,7 +74,7 @@ PIPELINES = [
         (rank,),
         "host",
     )
-    for (ranks, stages, rank), (place, copies) in product(
+    for (ranks, stages, rank), (halt, copies) in product(
         ((4, 2, 3), (4, 4, 1), (8, 4, 5), (8, 2, 0), (32, 4, 17)),
         (("forward", "none"), ("backward", "all")),
     )
@@ -84,12 +84,12 @@ PIPELINES = [
 # wrong.
 MISCOUNTS = [
     Case(
-        Job(ranks, (Fault(ranks - 1, place),), parallel=parallel, copies=copies),
+        Job(ranks, (Fault(ranks - 1, halt),), parallel=parallel, copies=copies),
         tuple(range(ranks)) if ranks == 2 else (ranks - 1,),
         "operations",
         recorded=True,
     )
-    for place in ("few", "many", "other_operation")
+    for halt in ("few", "many", "other_operation")
     for ranks, parallel, copies in (
         (2, "fsdp", "all"),
         (4, "fsdp", "all"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
-from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_outcomes.progress.missing import rank_words
 
 _NOT_IN_A_STEP = frozenset({None, "init", "restore", *PAUSE_PHASES})
 _PLACE = re.compile(r"\((?:[^()\s]*/)*([^()\s/]+:\d+), in ([^()\s]+)\)$")

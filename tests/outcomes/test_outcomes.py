@@ -89,6 +89,7 @@ CASES = [
     case("failed", "user", "uneven_end", (), ranks=apart(CLOSED, done=1, failed=1)),
     case("failed", "user", "gpu_oom", (1,), ranks=apart(OOM, done=1, failed=1)),
     case("failed", "unknown", "peer_failure", (), ranks=apart(CLOSED, done=1, failed=1, behind=1)),
+    case("failed", "user", "pipe_closed", (0,), ranks=ends(1, -15, r0="BrokenPipeError: [Errno 32] Broken pipe")),
     case("succeeded", None, "success", (), ranks=ends(0, 0)),
     case("succeeded", None, "success", (), ranks=ends(0, 0, each=OOM)),
     case("failed", "user", "gpu_oom", (3,), ranks=ends(-6, -6, -6, 1, r3=OOM, **lines(TIMEOUT, range(3)))),

@@ -279,14 +279,7 @@ class CollectorRuntime:
             adapters=adapters,
         )
         yield allocation
-        node_events = NodeEvents(
-            self._incidents,
-            pages,
-            self.gpus.list_used,
-            options.node,
-            has_used=allocation.has_used,
-            rank_appeared=self.gpus.read_processes,
-        )
+        node_events = self._node_events(options, pages, allocation)
         yield node_events
         path = options.state / "spool.sqlite" if options.state and options.ledger else None
         spool = EventSpool(options.root, path)
@@ -295,6 +288,18 @@ class CollectorRuntime:
         )
         yield _delivery(options, spool, (unreported, node_events))
         yield Archive(options.root, options.archive)
+
+    def _node_events(
+        self, options: Options, pages: PageStore, allocation: GpuAllocation
+    ) -> NodeEvents:
+        return NodeEvents(
+            self._incidents,
+            pages,
+            self.gpus.list_used,
+            options.node,
+            has_used=allocation.has_used,
+            rank_appeared=self.gpus.read_processes,
+        )
 
     def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
         if options.dcgm:

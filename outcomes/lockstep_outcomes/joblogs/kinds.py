@@ -165,6 +165,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("nccl_timeout", _V, "unknown", "nobody", "a collective timed out",
           "caught collective operation timeout|Watchdog caught", r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>[^()]{0,600}+(?>(?:\([^()]{0,200}+\)[^()]{0,200}+){0,20}))\)(?: ran for (?P<ms>\d+) milliseconds)?"),
     _kind("nccl_state", _M, "unknown", "nobody", "", "last enqueued NCCL work", r"last enqueued NCCL work: (?P<enqueued>-?\d{1,18}), last completed NCCL work: (?P<completed>-?\d+)"),
+    _kind("pipe_closed", _V, "unknown", "nobody", "the reader of what it wrote went away", "BrokenPipeError", r"^BrokenPipeError: \[Errno 32\]"),
     _kind("nccl_remote", _V, "unknown", "nobody", "a connection of NCCL was closed by the other side",
           "ncclRemoteError|remote process exited|Connection closed by remote peer|Broken pipe|onnection reset by peer|NCCL communicator was aborted|NCCL WARN",
           r"ncclRemoteError|remote process exited|closed by remote peer|Broken pipe|[Cc]onnection reset by peer|NCCL communicator was aborted|socketProgress|NCCL WARN .{0,200}(?:Call to (?:recv|send|connect)|[Aa]sync error|Connect to)"),

@@ -115,7 +115,8 @@ def find_missing(states: Sequence[RankState], world_size: int | None = None) -> 
     left, clauses = list(states), list[str]()
     for evidence in _EVIDENCE:
         found, clause = evidence(left, states)
-        if found and len(found) < len(left):
+        # What all that are left share says why they stand, and sets none apart.
+        if found and (len(found) < len(left) or evidence in _STATES_OF_PROCESSES):
             left = found
             clauses.append(clause(left, states))
         if all(state.waits for state in left):
@@ -312,6 +313,7 @@ def _numbers(states: _States) -> dict[str, list[int]]:
     return numbers
 
 
+_STATES_OF_PROCESSES = (_not_running, _blocked_in_kernel)
 _EVIDENCE: tuple[Callable[[_States, _States], _Found], ...] = (
     _behind_in_steps,
     _behind_in_collectives,

@@ -134,7 +134,7 @@ def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:
     hangs = HangFixture(root)
     assert values_of(hangs.values(), training.HANG_MISSING) == {}
     [event] = hangs.events()
-    assert "all of this node are at the same place" in str(event["text"])
+    assert "all 3 ranks that are seen here wait, of 4" in str(event["text"])
 
 
 @pytest.mark.parametrize("ending", ["done", "killed"])

@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
          "Its connections to others broke, and nothing here tells why.",
          unless=("completed",)),
     Rule("pipe_closed", ("pipe_closed",), "failed", "user", "rank",
-         "{Ranks} stopped by a write to a pipe or socket whose reader had gone, such as its output's."),
+         "{Ranks} stopped by a write to a pipe or socket whose reader had gone."),
     Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",
          "Failed with {sign}{ranks} and reported no cause."),
     Rule("peer_failure", ("terminated",), "failed", "unknown", "unknown",

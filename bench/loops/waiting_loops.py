@@ -29,7 +29,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "collector": {"says": ["garbage|collector"]},
     "evaluation": {"says": ["rank 0"], "may": [0]},
     "logging": {"says": ["rank 0"], "may": [0]},
-    "uneven": {"says": ["rank 2", "240", "data|finished|ended|done"], "may": [2], "lost": None},
+    "uneven": {"says": ["rank 2", "239|240", "data|finished|ended|done"], "may": [2], "lost": None},
     "barrier": {"says": ["rank 1"], "may": [1], "lost": None},
     "loader": {"says": ["data|loader"], "kinds": ["workload"]},
 }

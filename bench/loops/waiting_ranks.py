@@ -78,8 +78,6 @@ class Strokes:
         self.rank, self._planted = dist.get_rank(), Planted()
         self._held_out = torch.randn(256, _WIDTH)
         gc.disable()
-        if self.is_healthy:
-            gc.freeze()  # what was imported is never looked at
         self._heap = [[step] for step in range(0 if self.is_healthy else _HEAP_OBJECTS)]
 
     @property
@@ -117,6 +115,8 @@ def _train(kind: str, twin: str) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     loader = DataLoader(Shard(strokes.steps, strokes.before), batch_size=_BATCH_SIZE)
     monitor = lockstep.attach(model, optimizer)
+    if twin == "healthy":
+        gc.freeze()  # what was imported is never looked at
     for step, batch in enumerate(monitor.prepare(loader), start=1):
         time.sleep(_DEVICE_SECONDS)  # of a device: four ranks would have no core each
         loss = model(batch).square().mean()

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_outcomes.progress.missing import rank_words
 
-_NOT_IN_A_STEP = frozenset({None, "init", "restore", *PAUSE_PHASES})
+# Before data, and after the last step, a loop may be over and only its end not yet marked.
+_IN_A_STEP = frozenset({"forward", "backward", "sync", "optimizer"})
 _PLACE = re.compile(r"\((?:[^()\s]*/)*([^()\s/]+:\d+), in ([^()\s]+)\)$")
 _MAJORITY = 0.5
 
@@ -40,13 +40,15 @@ class UnevenEnd:
 
     Attributes:
         finished: ranks whose loop had ended, and the last step of any of them.
-        left: ranks that had begun another step, and the first such step.
+        left: ranks that went on, and the last step that all of them completed.
+        is_in_step: whether they are known to have begun another one.
     """
 
     finished: tuple[int, ...]
     finished_step: int
     left: tuple[int, ...]
     left_step: int
+    is_in_step: bool
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -59,18 +61,23 @@ class UnevenEnd:
     def words(self) -> str:
         """Both with their steps, without a full stop."""
         were = "was" if len(self.left) == 1 else "were"
+        further = f"{were} in step {self.left_step + 1}"
+        if not self.is_in_step:
+            further = f"went on after step {self.left_step}"
         loops = "its loop" if len(self.finished) == 1 else "their loops"
         return (
-            f"{rank_words(self.left)} {were} in step {self.left_step} when "
-            f"{rank_words(self.finished)} had ended {loops} after step {self.finished_step}"
+            f"{rank_words(self.left)} {further} when {rank_words(self.finished)} had ended {loops} "
+            f"after step {self.finished_step}"
         )
 
 
 def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
     """The ranks that finished and those that went on; None where they do not differ so."""
-    seen = [state for state in states if state.phase not in _NOT_IN_A_STEP]
+    seen = [state for state in states if state.phase is not None]
     finished = [state for state in seen if state.phase == "done"]
     left = [state for state in seen if state.phase != "done"]
+    if not all(state.phase in {*_IN_A_STEP, "failed"} for state in left):
+        return None
     ends = [state.last_step for state in finished if state.last_step is not None]
     begun = [state.last_step for state in left if state.last_step is not None]
     # Who has done fewer steps than the finished ones is behind, and in no step of its own.
@@ -81,7 +88,8 @@ def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
         tuple(sorted(state.rank for state in finished)),
         max(ends),
         tuple(sorted(state.rank for state in left)),
-        min(begun) + 1,
+        min(begun),
+        all(state.phase in _IN_A_STEP for state in left),
     )
 
 

@@ -144,6 +144,7 @@ class Sampler:
         try:
             self._run_ticks()
         finally:
+            self._sampled.set()  # whoever starts it need not wait for what will not come
             self._on_end()
 
     def _run_ticks(self) -> None:

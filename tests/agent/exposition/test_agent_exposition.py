@@ -86,7 +86,7 @@ OF_STEPS = st.builds(
 PARTS = st.lists(st.lists(PLAIN | OF_STEPS, max_size=4).map(tuple), max_size=3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(PARTS, max_size=5))
 def test_an_incremental_exposition_equals_a_fresh_one(
     ticks: list[list[tuple[AnyReading, ...]]],

@@ -260,7 +260,7 @@ def test_the_bus_bandwidth_is_that_of_the_rank_that_waited_least(root: Path) -> 
     for wait_seconds, poll_ns in ((0.01, 10**10), (0.04, 2 * 10**10)):
         for page, late in zip(pages, (1, 5), strict=True):
             carry(page, late * wait_seconds, start_ns + poll_ns)
-        assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / wait_seconds)
-    assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / 0.04)
+        assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / wait_seconds, rel=1e-4)
+    assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / 0.04, rel=1e-4)
     since_creation = bus_rate(Bus(PageStore(root, Path("/proc"), cluster="east"), "node-7"))
-    assert since_creation == pytest.approx(ALL_REDUCE_BYTES / 0.025)
+    assert since_creation == pytest.approx(ALL_REDUCE_BYTES / 0.025, rel=1e-4)

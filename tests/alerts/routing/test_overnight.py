@@ -26,9 +26,9 @@ DAY, HOUR = 1440, 60
 THURSDAY, FRIDAY, SATURDAY, MONDAY, TUESDAY = (DAY * number for number in (0, 1, 2, 4, 5))
 """Minutes since promtool's time 0, a Thursday."""
 MORNING = 9 * HOUR + 2
-NODE_TICKET = 'alertname="TrainAgentDown", severity="warning", cluster="c1", node="n1"'
-JOB_TICKET = 'alertname="TrainDataSkew", severity="warning", cluster="c1", job_id="j1"'
-JOB_PAGE = 'alertname="TrainJobStalled", severity="critical", cluster="c1", job_id="j1"'
+NODE_TICKET = 'alertname="TrainAgentDown", severity="warning", node="n1"'
+JOB_TICKET = 'alertname="TrainDataSkew", severity="warning", job_id="j1"'
+JOB_PAGE = 'alertname="TrainJobStalled", severity="critical", job_id="j1"'
 OWNER_TICKET = f'{JOB_TICKET}, route="owners"'
 
 
@@ -38,80 +38,89 @@ def rules(folder: Path, deployment: str = DEPLOYMENT) -> dict[str, str]:
     return render(read_spec(spec_path()), Delivery(), read_deployment(path))
 
 
-def firing(labels: str, begin: int, end: int) -> dict[str, str]:
-    """An alert that fires from minute to minute."""
-    series = f'ALERTS{{alertstate="firing", {labels}}}'
-    return {"series": series, "values": f"_x{begin} 1x{end - begin - 1} stale"}
+Firing = tuple[str, int, int]
+"""Labels of an alert, and the minutes from and to which it fires."""
+NIGHTS: dict[str, tuple[list[Firing], dict[int, str | None]]] = {
+    "at night": (
+        [(NODE_TICKET, 2 * HOUR, 3 * HOUR)],
+        {150: None, 539: None, MORNING: "TrainAgentDown", 575: None, FRIDAY + MORNING: None},
+    ),
+    "muted before its group's wait was over": (
+        [(NODE_TICKET, 17 * HOUR - 1, 17 * HOUR + 3)],
+        {17 * HOUR + 10: None, FRIDAY + MORNING: "TrainAgentDown"},
+    ),
+    "told in the afternoon": (
+        [(NODE_TICKET, 16 * HOUR, 17 * HOUR + 20)],
+        {FRIDAY + minute: None for minute in (MORNING, 9 * HOUR + 29)},
+    ),
+    "still there in the morning": (
+        [(NODE_TICKET, 8 * HOUR, 11 * HOUR)],
+        dict.fromkeys((MORNING, 9 * HOUR + 29)),
+    ),
+    "under a page of its job": (
+        [(JOB_TICKET, 2 * HOUR, 3 * HOUR), (JOB_PAGE, 2 * HOUR, 3 * HOUR)],
+        {MORNING: None},
+    ),
+    "no owners": ([(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainDataSkew"}),
+}
+"""What fires, each in a cluster of its own, and the ticket that is told of it at some minutes."""
+WEEKEND = {
+    "at the weekend": (
+        [(NODE_TICKET, SATURDAY + 600, SATURDAY + 660)],
+        {FRIDAY + MORNING: None, MONDAY + MORNING: "TrainAgentDown", TUESDAY + MORNING: None},
+    )
+}
 
 
-def tried(folder: Path, alerts: list[dict[str, str]], expected: dict[int, str | None]) -> None:
+def check_told(
+    folder: Path, cases: dict[str, tuple[list[Firing], dict[int, str | None]]], owners: str = ""
+) -> None:
     """promtool finds the alert, with the name of the ticket, at just these minutes."""
-    selector = f'count by (ticket) (ALERTS{{alertname="{OVERNIGHT}", alertstate="firing"}})'
-    expressions = [
-        {
-            "expr": selector,
-            "eval_time": f"{minute}m",
-            "exp_samples": [{"labels": f'{{ticket="{name}"}}', "value": 1}] if name else [],
-        }
-        for minute, name in expected.items()
-    ]
-    test = {"interval": "1m", "input_series": alerts, "promql_expr_test": expressions}
+    write_files(folder, rules(folder, DEPLOYMENT + owners))
+    alert = f'ALERTS{{alertname="{OVERNIGHT}", alertstate="firing"'
+    test = {
+        "interval": "1m",
+        "input_series": [
+            {
+                "series": f'ALERTS{{alertstate="firing", cluster="{name}", {labels}}}',
+                "values": f"_x{begin} 1x{end - begin - 1} stale",
+            }
+            for name, (alerts, _) in cases.items()
+            for labels, begin, end in alerts
+        ],
+        "promql_expr_test": [
+            {
+                "expr": f'count by (ticket) ({alert}, cluster="{name}"}})',
+                "eval_time": f"{minute}m",
+                "exp_samples": [{"labels": f'{{ticket="{ticket}"}}', "value": 1}] if ticket else [],
+            }
+            for name, (_, expected) in cases.items()
+            for minute, ticket in expected.items()
+        ],
+    }
     content = {"rule_files": [OVERNIGHT_FILE], "evaluation_interval": "1m", "tests": [test]}
     check_rules(folder, content)
 
 
 @pytest.mark.promtool
 @pytest.mark.parametrize(
-    ("alerts", "expected"),
+    "cases",
     [
-        pytest.param(
-            [firing(NODE_TICKET, 2 * HOUR, 3 * HOUR)],
-            {150: None, 539: None, MORNING: "TrainAgentDown", 575: None, FRIDAY + MORNING: None},
-            id="at night",
-        ),
-        pytest.param(
-            [firing(NODE_TICKET, SATURDAY + 600, SATURDAY + 660)],
-            {FRIDAY + MORNING: None, MONDAY + MORNING: "TrainAgentDown", TUESDAY + MORNING: None},
-            id="at the weekend",
-            # promtool takes a minute for the five days.
-            marks=[pytest.mark.release, pytest.mark.timeout(600)],
-        ),
-        pytest.param(
-            [firing(NODE_TICKET, 17 * HOUR - 1, 17 * HOUR + 3)],
-            {17 * HOUR + 10: None, FRIDAY + MORNING: "TrainAgentDown"},
-            id="muted before its group's wait was over",
-        ),
-        pytest.param(
-            [firing(NODE_TICKET, 16 * HOUR, 17 * HOUR + 20)],
-            {FRIDAY + minute: None for minute in (MORNING, 9 * HOUR + 29)},
-            id="told in the afternoon",
-        ),
-        pytest.param(
-            [firing(NODE_TICKET, 8 * HOUR, 11 * HOUR)],
-            dict.fromkeys((MORNING, 9 * HOUR + 29)),
-            id="still there in the morning",
-        ),
-        pytest.param(
-            [firing(JOB_TICKET, 2 * HOUR, 3 * HOUR), firing(JOB_PAGE, 2 * HOUR, 3 * HOUR)],
-            {MORNING: None},
-            id="under a page of its job",
-        ),
-        pytest.param(
-            [firing(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainDataSkew"}, id="no owners"
-        ),
+        pytest.param(NIGHTS, id="nights"),
+        # promtool takes a minute for the five days.
+        pytest.param(WEEKEND, id="weekend", marks=[pytest.mark.release, pytest.mark.timeout(600)]),
     ],
 )
 def test_a_ticket_that_nobody_heard_of_is_told_in_the_morning(
-    tmp_path: Path, alerts: list[dict[str, str]], expected: dict[int, str | None]
+    tmp_path: Path, cases: dict[str, tuple[list[Firing], dict[int, str | None]]]
 ) -> None:
-    write_files(tmp_path, rules(tmp_path))
-    tried(tmp_path, alerts, expected)
+    check_told(tmp_path, cases)
 
 
 @pytest.mark.promtool
 def test_what_owners_hear_at_any_hour_is_not_told_again(tmp_path: Path) -> None:
-    write_files(tmp_path, rules(tmp_path, DEPLOYMENT + OWNERS))
-    tried(tmp_path, [firing(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: None})
+    alerts = [(OWNER_TICKET, 2 * HOUR, 3 * HOUR)]
+    check_told(tmp_path, {"owners": (alerts, {MORNING: None})}, OWNERS)
 
 
 def test_where_tickets_are_told_at_any_hour_there_is_no_such_rule(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import PageError, read_page, read_rows
 
 ROWS = 4096
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "20"))
 
 # Forks a rank for every line that names a job: an interpreter for each would take most of the time.
 RANKS = """

@@ -1,16 +1,11 @@
 """Operation rows read back intact, whatever happens to the ring, the file or its writer."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from killed_writers import killed_files
 from trainer_validation.operation_values import operation_values
 
 from lockstep_records.files.operations import (
@@ -25,8 +20,6 @@ from lockstep_records.files.operations import (
 )
 from lockstep_records.page.reader import PageError
 from lockstep_records.page.writer import NoPageError
-
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "30"))
 
 
 def written(path: Path, *, steps: int, each: int = 3, rows: int = 16) -> Path:
@@ -127,28 +120,13 @@ def test_no_file_is_created_on_a_disk(tmp_path: Path) -> None:
 
 
 def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
-    chance = random.Random(seed)
-    for number in range(KILLS):
-        path = memory / f"rank-{number:05d}.ops"
-        program = f"from sample_pages import hammer_operations; hammer_operations({str(path)!r})"
-        with subprocess.Popen(
-            [sys.executable, "-c", program], cwd=Path(__file__).parents[2]
-        ) as writer:
-            deadline = time.monotonic() + 40
-            while not (path.exists() and path.stat().st_size and started(path)):
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            time.sleep(chance.uniform(0, 0.02))
-            writer.send_signal(signal.SIGKILL)
-            writer.wait()
+    for path in killed_files(memory, "hammer_operations", ".ops", started):
         check_hammered(path)
 
 
 def started(path: Path) -> bool:
     try:
-        return bool(read_operations(path))
+        return path.exists() and bool(read_operations(path))
     except PageError:
         return False
 

@@ -1,8 +1,5 @@
 """A page stays intact whatever happens to its writer, also for readers at the same time."""
 
-import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -11,15 +8,16 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from killed_writers import killed_files
+
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 READING_SECONDS = 2.0
 CYCLE = (1, 10, 100)
 
 
 @contextmanager
-def hammering(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def hammering(path: Path) -> Iterator[None]:
     """A process that writes the page in a hot loop; ready when the page can be read."""
     program = f"from sample_pages import hammer; hammer({str(path)!r})"
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2]) as writer:
@@ -28,7 +26,7 @@ def hammering(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             while not readable(path):
                 assert time.monotonic() < deadline, "the writer never began"
                 time.sleep(0.001)
-            yield writer
+            yield
         finally:
             writer.kill()
 
@@ -55,15 +53,7 @@ def assert_totals_fit(page: Page) -> None:
 
 
 def test_a_page_is_intact_up_to_its_last_step_whenever_its_rank_is_killed(memory: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
-    chance = random.Random(seed)
-    for number in range(KILLS):
-        path = memory / f"rank-{number:05d}.page"
-        with hammering(path) as writer:
-            time.sleep(chance.uniform(0, 0.03))
-            os.kill(writer.pid, signal.SIGKILL)
-            writer.wait()
+    for path in killed_files(memory, "hammer", ".page", readable):
         page = read_page(path)
         assert_totals_fit(page)
         rows, steps = read_rows(page), page.state["steps"]

@@ -89,13 +89,15 @@ def links(browser: Any) -> list[str]:
     return list(dict.fromkeys(browser.execute_script(script)))
 
 
-def serious(browser: Any) -> list[tuple[str, str, str]]:
-    """What axe-core finds on the open page that is serious or worse."""
+def serious(browser: Any, *rules: str) -> list[tuple[str, str, str]]:
+    """What axe-core finds on the open page that is serious or worse, by all rules or by some."""
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
     script = next(Path(importlib.import_module(axe.__name__).__path__[0]).rglob("axe.min.js"))
     browser.execute_script(script.read_text(encoding="utf-8"))
     violations = browser.execute_async_script(
-        "axe.run().then((found) => arguments[0](found.violations))"
+        "const [rules, done] = arguments;"
+        " axe.run(rules.length ? {runOnly: rules} : {}).then((found) => done(found.violations))",
+        list(rules),
     )
     return [
         (x["id"], x["nodes"][0]["html"][:150], x["nodes"][0].get("failureSummary", "")[:150])

@@ -170,7 +170,7 @@ def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_killed_worker_leaves_a_page_and_an_event_with_its_signal(
+def test_a_killed_worker_leaves_a_page_and_an_event_and_a_restart_is_a_new_attempt(
     root: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "loop.py"
@@ -178,36 +178,21 @@ def test_a_killed_worker_leaves_a_page_and_an_event_with_its_signal(
         LOOP.replace(
             "        optimizer.zero_grad()\n",
             "        optimizer.zero_grad()\n        steps += 1\n"
-            "        if slow and steps == 12:\n            os.kill(os.getpid(), 9)\n",
+            "        if slow and steps == 12 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "            os.kill(os.getpid(), 9)\n",
         )
     )
     began = time.monotonic()
-    assert launch(root, script, "none") == 1
+    assert launch(root, script, "none", restarts=1) == 0
     assert time.monotonic() - began < 60
-    page = read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
-    assert [row["step"] for row in read_rows(page)] == list(range(11))
-    lines = (root / "jobs" / "job-a" / "events.jsonl").read_text().splitlines()
-    ends = [e["fields"] for e in map(json.loads, lines) if e["kind"] == "rank_ended"]
+    job = root / "jobs" / "job-a"
+    killed, again = (read_page(job / str(attempt) / "rank-00001.page") for attempt in range(2))
+    assert [row["step"] for row in read_rows(killed)] == list(range(11))
+    assert (again.phase, again.state["steps"]) == ("done", 24)
+    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    ends = [e["fields"] for e in events if e["kind"] == "rank_ended" and e["attempt"] == 0]
     assert [(e["rank"], e["signal"]) for e in ends if e["first"]] == [(1, "SIGKILL")]
     assert len(ends) == 2
-
-
-@pytest.mark.distributed
-@pytest.mark.timeout(120)
-def test_a_restart_is_a_new_attempt_and_the_old_pages_stay(root: Path, tmp_path: Path) -> None:
-    script = tmp_path / "loop.py"
-    script.write_text(
-        LOOP.replace(
-            "    monitor.close()",
-            "    if slow and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-            "        os.kill(os.getpid(), 9)\n    monitor.close()",
-        )
-    )
-    assert launch(root, script, "none", restarts=1) == 0
-    job = root / "jobs" / "job-a"
-    assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
-    assert read_page(job / "1" / "rank-00001.page").phase == "done"
-    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
     ended = [(e["attempt"], e["fields"]["outcome"]) for e in events if e["kind"] == "attempt_ended"]
     assert ended == [(0, "failed"), (1, "succeeded")]
 

@@ -68,35 +68,34 @@ def stops_of(root: Path) -> list[float]:
     return [stop for stop in stops if stop]
 
 
-@pytest.mark.parametrize("work", ["compute(0.01)", "time.sleep(0.01)"])
-def test_a_stopped_process_has_its_stops_in_its_rows(root: Path, work: str) -> None:
-    with loop(root, work) as process:
-        for _ in range(10):
-            os.kill(process.pid, signal.SIGSTOP)
-            time.sleep(0.08)
-            os.kill(process.pid, signal.SIGCONT)
-            time.sleep(0.12)
-    stops = stops_of(root)
-    assert len(stops) == pytest.approx(10, abs=1)
-    assert sum(stops) == pytest.approx(0.8, rel=0.25)
-
-
-@pytest.mark.parametrize("work", ["compute(0.01)", "time.sleep(0.01)"])
-def test_who_waits_for_a_core_has_not_stood_still(root: Path, work: str) -> None:
-    with crowded_core(), loop(root, work):
-        time.sleep(2.0)
-    assert sum(stops_of(root)) < 0.1
-
-
 def threads_of(process: int) -> list[str]:
     tasks = Path(f"/proc/{process}/task").iterdir()
     return [(task / "comm").read_text(encoding="ascii").strip() for task in tasks]
 
 
-def test_the_thread_is_there_once_and_ends_with_the_monitor(root: Path) -> None:
+def test_a_stopped_process_has_its_stops_in_its_rows(root: Path) -> None:
+    folders = [root / str(number) for number in range(2)]
+    with loop(folders[0], "compute(0.01)") as one, loop(folders[1], "time.sleep(0.01)") as other:
+        for _ in range(5):
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                os.kill(one.pid, number)
+                os.kill(other.pid, number)
+                time.sleep(0.1)
+        assert threads_of(other.pid).count("lockstep-stops") == 1  # it has ticked again
+    for stops in map(stops_of, folders):
+        assert len(stops) == pytest.approx(5, abs=1)
+        assert sum(stops) == pytest.approx(0.5, rel=0.25)
+
+
+def test_who_waits_for_a_core_has_not_stood_still(root: Path) -> None:
+    folders = [root / str(number) for number in range(2)]
+    works = ("compute(0.01)", "time.sleep(0.01)")
+    with crowded_core(), loop(folders[0], works[0]), loop(folders[1], works[1]):
+        time.sleep(2.0)
+    assert [sum(stops_of(folder)) < 0.1 for folder in folders] == [True, True]
+
+
+def test_the_thread_ends_with_the_monitor(root: Path) -> None:
     work = "monitor.close() if step == 100 else time.sleep(0.015)"
-    with loop(root, "time.sleep(0.015)") as process:
-        time.sleep(1.5)  # it ticks again
-        assert threads_of(process.pid).count("lockstep-stops") == 1
     with loop(root, work) as process:
         assert "lockstep-stops" not in threads_of(process.pid)

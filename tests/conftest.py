@@ -20,6 +20,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 # What several components' tests share, the simulated cluster, and the writers of documents.
 _ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(_ROOT / folder) for folder in ("tests", "bench", "docs")]
+pytest_plugins = ("http_servers",)
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),

@@ -24,6 +24,8 @@ from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus
 
+from .board_answers import panels_of
+
 REPOSITORY = Path(__file__).parents[2]
 SCOPE = Scope(
     chosen={"job_id": ("a",), "cluster": ("c",), "node": ("n",)},
@@ -33,13 +35,6 @@ SCOPE = Scope(
 )
 OFFERED = {"status": "success", "data": ["a"]}
 EVERY_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
-
-
-def panels_of(board: Board) -> list[dict[str, Any]]:
-    """The panels of the JSON, without the headings, those of closed rows too."""
-    panels = render(board)["panels"]
-    inside = [each for row in panels for each in row.get("panels", [])]
-    return [panel for panel in (*panels, *inside) if panel["type"] != "row"]
 
 
 def nulls(value: Any) -> int:
@@ -81,7 +76,7 @@ def test_a_board_is_of_schema_39_and_nobody_edits_it(board: Board) -> None:
 @EVERY_BOARD
 def test_panels_have_ids_of_their_own_and_no_two_overlap(board: Board) -> None:
     panels = render(board)["panels"]
-    numbers = [item["id"] for item in [*panels, *panels_of(board)]]
+    numbers = [item["id"] for item in [*panels, *panels_of(render(board))]]
     assert len(set(numbers)) == len(panels) + sum(len(x.get("panels", [])) for x in panels)
     for item in panels:
         grid = item["gridPos"]
@@ -93,7 +88,7 @@ def test_panels_have_ids_of_their_own_and_no_two_overlap(board: Board) -> None:
 @EVERY_BOARD
 def test_a_panel_names_its_series_and_unit_and_queries_the_chosen_source(board: Board) -> None:
     declared = {each.name for each in METRICS} | {each.name for each in RECORDED}
-    for rendered in panels_of(board):
+    for rendered in panels_of(render(board)):
         assert rendered["title"]
         named = re.search(r"Series: (\S+?)\.$", rendered["description"])
         assert named is not None
@@ -179,18 +174,18 @@ def test_what_is_generated_is_up_to_date_and_leaves_no_temporary_file(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("url", "job_id", "sentence"),
+    ("arguments", "sentence"),
     [
-        ("localhost:9090", "a", "must begin with http:// or https://"),
-        ("http://127.0.0.1:1", "a", "cannot be queried"),
-        ("http://127.0.0.1:1", "../a", "job id '../a' must be"),
+        ("--prometheus localhost:9090", "must begin with http:// or https://"),
+        ("--job-id a", "cannot be queried"),
+        ("--job-id ../a", "job id '../a' must be"),
+        ("--board jop", "did you mean job?"),
+        ("--var node", "--var 'node' must be NAME=VALUE"),
     ],
 )
-def test_bad_input_to_check_is_refused_in_one_sentence(
-    url: str, job_id: str, sentence: str
-) -> None:
-    arguments = ["check", "--prometheus", url, "--job-id", job_id]
-    done = CliRunner().invoke(dashboards, arguments)
+def test_bad_input_to_check_is_refused_in_one_sentence(arguments: str, sentence: str) -> None:
+    line = ["check", "--prometheus", "http://127.0.0.1:1", *arguments.split()]
+    done = CliRunner().invoke(dashboards, line)
     assert done.exit_code == 2
     assert sentence in done.output
 

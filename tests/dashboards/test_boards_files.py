@@ -66,30 +66,7 @@ def test_a_board_opens_for_the_first_job_where_none_is_chosen() -> None:
     assert opened.offered["job_id"] == ("job-2", "job-10")
 
 
-def test_a_job_that_is_not_there_and_a_window_without_any_are_refused() -> None:
-    scope = Scope(end=1e9, range_seconds=900, scrape_seconds=15, chosen={"job_id": ("job-3",)})
-    with offering("job-1") as server, pytest.raises(ValueError, match="there are: job-1"):
-        open_board(JOB, scope, server)
-    with offering() as server, pytest.raises(ValueError, match="no series has a job between"):
-        open_board(JOB, SCOPE, server)
-
-
 def test_a_matcher_of_one_value_needs_one() -> None:
     assert SCOPE.fill('x{cluster=~"$cluster"}') == 'x{cluster=~".*"}'
     with pytest.raises(ValueError, match="job_id needs one value"):
         SCOPE.fill('x{job_id="$job_id"}')
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--board", "jop"], "did you mean job?"),
-        (["--var", "node"], "--var 'node' must be NAME=VALUE"),
-    ],
-)
-def test_unknown_boards_and_bad_variables_are_refused(arguments: list[str], sentence: str) -> None:
-    done = CliRunner().invoke(
-        dashboards, ["check", "--prometheus", "http://127.0.0.1:1", *arguments]
-    )
-    assert done.exit_code == 2
-    assert sentence in done.output

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import combinations
 
 import httpx
 import pytest
@@ -69,19 +68,8 @@ def test_every_panel_of_a_board_is_drawn(board: Board) -> None:
 
 @EVERY_BOARD
 def test_a_page_is_smaller_than_a_megabyte(board: Board) -> None:
-    many = [({"rank": str(rank), "job_id": "demo", "le": str(rank)}, 0.1) for rank in range(40)]
-    assert len(board_page(answer(board, FakePrometheus(series=many[:8])), OPTIONS)) < 1_000_000
-
-
-@EVERY_BOARD
-def test_no_two_panels_share_a_cell_of_the_grid(board: Board) -> None:
-    for section in page_content(answer(board), OPTIONS)["sections"]:
-        places = [entry["position"] for entry in section["panels"]]
-        assert all(each.x + each.width <= 24 for each in places)
-        for first, other in combinations(places, 2):
-            apart = first.x + first.width <= other.x or other.x + other.width <= first.x
-            below = first.y + first.height <= other.y or other.y + other.height <= first.y
-            assert apart or below
+    many = [({"rank": str(rank), "job_id": "demo", "le": str(rank)}, 0.1) for rank in range(8)]
+    assert len(board_page(answer(board, FakePrometheus(series=many)), OPTIONS)) < 1_000_000
 
 
 def test_a_page_asks_no_network_and_runs_its_own_scripts_only() -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from click.testing import CliRunner
+from http_servers import serving
 
 from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.command import dashboards
@@ -29,16 +30,10 @@ def served(
     with prometheus.source() as source:
         settings = {"refresh_seconds": 60.0, "simultaneous": 2} | options
         live = LiveBoards({"own": board} if board else SHIPPED, source, **settings)
-        with BoardServer(("127.0.0.1", 0), live) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            try:
-                url = f"http://127.0.0.1:{server.server_port}"
-                with httpx.Client(base_url=url, trust_env=False) as client:
-                    yield client
-            finally:
-                server.shutdown()
-                thread.join()
+        with serving(BoardServer(("127.0.0.1", 0), live)) as server:
+            url = f"http://127.0.0.1:{server.server_port}"
+            with httpx.Client(base_url=url, trust_env=False) as client:
+                yield client
 
 
 def board_with(*panels: dict[str, Any]) -> Board:

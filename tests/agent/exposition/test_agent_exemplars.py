@@ -3,8 +3,8 @@
 import time
 import urllib.request
 from pathlib import Path
-from threading import Thread
 
+from http_servers import serving
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from prometheus_client.samples import Sample
@@ -55,15 +55,11 @@ def test_a_scrape_in_openmetrics_has_the_newest_slow_step_of_each_bucket(
     newest = slow_step(pages[1], 1, 0, seconds=0.92)
     sampler = Sampler(CollectorRuntime(options), options.tick)
     sampler.sample()
-    with MetricsServer("127.0.0.1", 0, sampler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with serving(MetricsServer("127.0.0.1", 0, sampler)) as server:
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
         request = urllib.request.Request(server.url, headers=accept)  # noqa: S310  # loopback
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # loopback
             text = answer.read().decode()
-        server.shutdown()
-        thread.join()
     exemplars = {s.exemplar.value: s.exemplar for s in buckets(text) if s.exemplar}
     assert set(exemplars) == {0.92, 3.0}
     assert exemplars[0.92].labels == {

@@ -6,12 +6,12 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
+from http_servers import serving
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.options import Options
@@ -87,16 +87,10 @@ def test_a_scrape_serves_bytes_and_reads_no_source(options: Options) -> None:
     sampler = Sampler(lambda: workers, tick_seconds=60)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        with httpx.Client() as client:
-            start = time.perf_counter()
-            bodies = {client.get(server.url).content for _ in range(50)}
+    with serving(server), httpx.Client() as client:
+        start = time.perf_counter()
+        bodies = {client.get(server.url).content for _ in range(50)}
         assert (time.perf_counter() - start) / 50 < 0.05
-    finally:
-        server.shutdown()
-        server.server_close()
     assert sampler.latest is not None
     assert bodies == {sampler.latest.text}
     assert source.runs == 1

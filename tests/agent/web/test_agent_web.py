@@ -5,14 +5,13 @@ import gzip
 import socket
 import ssl
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import bcrypt
 import httpx
 import pytest
+from http_servers import serving
 
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens, read_web_config
@@ -51,20 +50,13 @@ def _keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def serving(access_control: AccessControl | None = None) -> Iterator[MetricsServer]:
+def agent(access_control: AccessControl | None = None) -> AbstractContextManager[MetricsServer]:
     """A server of an agent without collectors."""
     sampler = Sampler(tuple, tick_seconds=60)
     sampler.sample()
-    server = MetricsServer("127.0.0.1", 0, sampler, node="node-7", access_control=access_control)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(30)
+    return serving(
+        MetricsServer("127.0.0.1", 0, sampler, node="node-7", access_control=access_control)
+    )
 
 
 def trusting(cert: Path) -> ssl.SSLContext:
@@ -88,7 +80,7 @@ def test_passwords_and_tokens_open_every_page_and_nothing_else_does(tmp_path: Pa
     )
     tokens = tmp_path / "tokens"
     tokens.write_text(f"# scrapers\n{TOKEN}\n")
-    with serving(AccessControl(web, tokens)) as server:
+    with agent(AccessControl(web, tokens)) as server:
         refused = httpx.get(server.url)
         assert refused.status_code == httpx.codes.UNAUTHORIZED
         assert refused.headers["www-authenticate"] == 'Basic realm="lockstep"'
@@ -129,7 +121,7 @@ def test_a_password_is_computed_once_and_remembered_whether_right_or_wrong(
 
 
 def test_a_compressed_scrape_has_the_same_content() -> None:
-    with serving() as server:
+    with agent() as server:
         plain = httpx.get(server.url, headers={"Accept-Encoding": "identity"})
         with httpx.stream("GET", server.url, headers={"Accept-Encoding": "gzip"}) as answer:
             assert answer.headers["content-encoding"] == "gzip"
@@ -147,7 +139,7 @@ def test_tls_is_served_and_a_new_certificate_counts_from_the_next_connection(
 ) -> None:
     now = [0.0]
     web = web_file(tmp_path, TLS.format(keys, "first"))
-    with serving(AccessControl(web, clock=lambda: now[0])) as server:
+    with agent(AccessControl(web, clock=lambda: now[0])) as server:
         assert server.url.startswith("https://")
         assert httpx.get(server.url, verify=trusting(keys / "first.crt")).status_code == 200
         with pytest.raises(httpx.ConnectError):
@@ -170,7 +162,7 @@ def test_a_client_needs_a_certificate_where_the_file_requires_it(
             f", client_auth_type: RequireAndVerifyClientCert, client_ca_file: {keys}/second.crt}}",
         ),
     )
-    with serving(AccessControl(web)) as server:
+    with agent(AccessControl(web)) as server:
         context = trusting(keys / "first.crt")
         with pytest.raises(httpx.TransportError):
             httpx.get(server.url, verify=context)
@@ -180,7 +172,7 @@ def test_a_client_needs_a_certificate_where_the_file_requires_it(
 
 def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep_agent.web.server._MAX_CONNECTIONS", 8)
-    with serving() as server:
+    with agent() as server:
         port = httpx.URL(server.url).port
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         try:

@@ -1,16 +1,13 @@
 """A launcher describes its job, and delivers events where no agent does."""
 
-import json
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
+from http_servers import FakeLedger
 
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import (
@@ -28,47 +25,9 @@ from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.events.event import Event, append_event, check_event
 
 
-class _Intake(BaseHTTPRequestHandler):
-    server: "Intake"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.events += body["events"]
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        pass
-
-
-class Intake(ThreadingHTTPServer):
-    """A ledger that keeps the events it receives."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Intake)
-        self.events: list[dict[str, Any]] = []
-        self.status = 200
-
-    @property
-    def address(self) -> LedgerAddress:
-        return LedgerAddress(url=f"http://127.0.0.1:{self.server_port}/")
-
-
-@pytest.fixture(name="ledger")
-def _ledger() -> Iterator[Intake]:
-    with Intake() as ledger:
-        thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield ledger
-        ledger.shutdown()
-        thread.join()
-
-
-def job(root: Path, ledger: Intake | None, name: str = "new") -> Job:
-    return Job(
-        program=("-m", "this"), root=root, job_id=name, ledger=ledger.address if ledger else None
-    )
+def job(root: Path, ledger: FakeLedger | None, name: str = "new") -> Job:
+    address = LedgerAddress(url=ledger.url) if ledger else None
+    return Job(program=("-m", "this"), root=root, job_id=name, ledger=address)
 
 
 def add(job: Job, *kinds: str) -> None:
@@ -77,7 +36,7 @@ def add(job: Job, *kinds: str) -> None:
 
 
 def test_without_an_agent_the_launcher_delivers_up_to_the_end_of_the_job(
-    root: Path, ledger: Intake
+    root: Path, ledger: FakeLedger
 ) -> None:
     new = job(root, ledger)
     with deliver_events(new):
@@ -90,15 +49,15 @@ def test_without_an_agent_the_launcher_delivers_up_to_the_end_of_the_job(
 
 
 def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
-    root: Path, ledger: Intake, monkeypatch: pytest.MonkeyPatch
+    root: Path, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
-    ledger.status = 503
+    ledger.statuses = [503] * 1000
     first, second = job(root, ledger, "first"), job(root, ledger, "second")
     with deliver_events(first):
         add(first, "job_started", "job_finished")
-    ledger.events.clear()
-    ledger.status = 200
+    assert not ledger.events
+    ledger.statuses.clear()
     with deliver_events(second):
         add(second, "job_started")
         deadline = time.monotonic() + 30
@@ -111,7 +70,7 @@ def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
 
 
 def test_where_an_agent_delivers_and_where_no_ledger_is_named_the_launcher_sends_nothing(
-    root: Path, ledger: Intake, monkeypatch: pytest.MonkeyPatch
+    root: Path, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
     agent = DeliveryDuty(root, is_agent=True)

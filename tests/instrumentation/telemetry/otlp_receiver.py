@@ -1,13 +1,13 @@
 """A receiver of OTLP over HTTP, as small as the protocol allows, for the tests."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from http_servers import serving
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -71,11 +71,5 @@ def receiver() -> Iterator[Received]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     received.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(server):
         yield received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,5 +1,6 @@
-"""The spool of events: bounded, durable, in order; the sender and who of a node sends."""
+"""The spool of events: bounded, durable, in order; the sender, odd ledgers, and who sends."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,15 +9,15 @@ import ssl
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_servers import FakeLedger
 
+from lockstep_records.delivery import sender as sending
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender, post
 from lockstep_records.delivery.spool import EVENT_BYTES, SPOOL_BYTES, EventSpool
@@ -168,50 +169,24 @@ def test_a_killed_process_loses_no_event_and_takes_none_twice(tmp_path: Path) ->
     assert ids(spool) == [f"e{each}" for each in range(number)]
 
 
-class _Intake(BaseHTTPRequestHandler):
-    server: "TokenLedger"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        is_right = self.headers.get("Authorization") == f"Bearer {self.server.token}"
-        self.send_response(200 if is_right else 401)
-        text = b"" if is_right else b"the token is not one of a writer"
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        pass
-
-
-class TokenLedger(ThreadingHTTPServer):
-    token = "right-token-of-a-test"  # noqa: S105  # of a test
-
-
-@pytest.fixture(name="ledger")
-def _ledger() -> Iterator[TokenLedger]:
-    with TokenLedger(("127.0.0.1", 0), _Intake) as ledger:
-        thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield ledger
-        ledger.shutdown()
-        thread.join()
+TOKEN = "right-token-of-a-test"  # noqa: S105  # of a test
 
 
 def test_a_token_is_read_at_each_delivery_and_a_wrong_one_loses_nothing(
-    tmp_path: Path, ledger: TokenLedger, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ledger: FakeLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
     token.write_text("wrong-token-of-a-test\n")
     add_event(tmp_path, 0)
     now = [0.0]
     spool = EventSpool(tmp_path, None)
-    url = f"http://127.0.0.1:{ledger.server_port}/"
-    sender = Sender(spool, LedgerAddress(url=url, token_file=token), ("", ""), clock=lambda: now[0])
+    ledger.token = TOKEN
+    address = LedgerAddress(url=ledger.url, token_file=token)
+    sender = Sender(spool, address, ("", ""), clock=lambda: now[0])
     assert not sender.run_once()
     assert "status 401" in caplog.text
     assert "not one of a writer" in caplog.text
-    token.write_text("right-token-of-a-test\n")
+    token.write_text(f"{TOKEN}\n")
     now[0] += 61
     assert sender.run_once()
     assert spool.num_pending == 0
@@ -222,7 +197,7 @@ def test_a_token_is_read_at_each_delivery_and_a_wrong_one_loses_nothing(
 
 
 def test_a_ledger_whose_certificate_is_of_another_authority_gets_nothing(
-    tmp_path: Path, ledger: TokenLedger
+    tmp_path: Path, ledger: FakeLedger
 ) -> None:
     with pytest.raises(OSError, match="No such file"):
         post(LedgerAddress(url="https://127.0.0.1:1/", ca_file=tmp_path / "none.pem"), b"{}")
@@ -234,12 +209,58 @@ def test_a_ledger_whose_certificate_is_of_another_authority_gets_nothing(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     ledger.socket = context.wrap_socket(ledger.socket, server_side=True)
-    url = f"https://127.0.0.1:{ledger.server_port}/"
+    ledger.token = TOKEN
+    url = ledger.url.replace("http:", "https:")
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         post(LedgerAddress(url=url), b"{}")
-    (tmp_path / "token").write_text(TokenLedger.token)
+    (tmp_path / "token").write_text(TOKEN)
     address = LedgerAddress(url=url, ca_file=certificate, token_file=tmp_path / "token")
     assert post(address, b"{}").status == 200
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_token_follows_a_redirect(
+    ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    def redirect(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Location", ledger.url)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    monkeypatch.setattr(ledger, "answer", redirect)
+    (tmp_path / "token").write_text(TOKEN)
+    address = LedgerAddress(url=ledger.url, token_file=tmp_path / "token")
+    assert post(address, b"{}").status == status
+    assert ledger.tokens == [f"Bearer {TOKEN}"]
+
+
+@pytest.mark.parametrize("begin", [b"", b"\r\n"], ids=["in its head", "in its body"])
+def test_an_answer_that_drips_ends_at_the_deadline(
+    ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(sending, "_DEADLINE_SECONDS", 0.5)
+
+    def drip(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + begin)
+        with contextlib.suppress(OSError):
+            for _ in range(300):
+                handler.wfile.write(b"x: y\r\n")
+                time.sleep(0.1)
+
+    monkeypatch.setattr(ledger, "answer", drip)
+    asked_at = time.monotonic()
+    with contextlib.suppress(OSError):
+        assert post(LedgerAddress(url=ledger.url), b"{}").status == 200
+    assert time.monotonic() - asked_at < 5
+
+
+def test_an_answer_that_is_no_http_is_an_error_of_the_system(
+    ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "answer", lambda handler, _: handler.wfile.write(b"\x00" * 100_000))
+    with pytest.raises(OSError, match="no answer of HTTP"):
+        post(LedgerAddress(url=ledger.url), b"{}")
 
 
 def test_on_a_node_an_agent_delivers_else_one_launcher_of_a_user(tmp_path: Path) -> None:

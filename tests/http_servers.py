@@ -1,0 +1,94 @@
+"""HTTP servers in a thread of a test, and a ledger that keeps what it is sent."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
+from typing import Any, TypeVar
+
+import pytest
+
+AServer = TypeVar("AServer", bound=BaseServer)
+
+
+@contextmanager
+def serving(server: AServer) -> Iterator[AServer]:
+    """The server, which answers in a thread until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join(30)
+        server.server_close()
+
+
+class FakeLedger(ThreadingHTTPServer):
+    """A ledger that keeps the deliveries it takes and answers with what a test sets."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Intake)
+        self.statuses: list[int] = []
+        self.bad_ids: set[str] = set()
+        self.token = ""
+        self.tokens: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
+
+    @property
+    def url(self) -> str:
+        """Where it takes deliveries."""
+        return f"http://127.0.0.1:{self.server_port}/v1/events"
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events of the deliveries it took."""
+        return [event for body in self.bodies for event in body["events"]]
+
+    @property
+    def ids(self) -> list[str]:
+        """Their identities, in the order they came."""
+        return [event["id"] for event in self.events]
+
+    def answer(self, handler: BaseHTTPRequestHandler, text: bytes) -> None:
+        """Takes or refuses one delivery."""
+        body = json.loads(text)
+        status = self.statuses.pop(0) if self.statuses else 200
+        if self.bad_ids & {event["id"] for event in body.get("events", ())}:
+            status = 422
+        if self.token and self.tokens[-1] != f"Bearer {self.token}":
+            status = 401
+        if status == 200:
+            self.bodies.append(body)
+        reply = b"the token is not one of a writer" if status == 401 else b""
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(reply)))
+        handler.end_headers()
+        handler.wfile.write(reply)
+
+
+class _Intake(BaseHTTPRequestHandler):
+    server: FakeLedger
+
+    def do_POST(self) -> None:
+        self.server.tokens.append(self.headers.get("Authorization", ""))
+        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.answer(self, text)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
+@pytest.fixture(name="ledger")
+def _ledger() -> Iterator[FakeLedger]:
+    """A ledger that answers while the test runs."""
+    with serving(FakeLedger()) as ledger:
+        yield ledger

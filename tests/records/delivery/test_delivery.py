@@ -241,7 +241,7 @@ def test_an_answer_that_drips_ends_at_the_deadline(
 ) -> None:
     monkeypatch.setattr(sending, "_DEADLINE_SECONDS", 0.5)
 
-    def drip(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+    def drip(handler: BaseHTTPRequestHandler, _text: bytes) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + begin)
         with contextlib.suppress(OSError):
             for _ in range(300):

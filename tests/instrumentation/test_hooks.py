@@ -184,7 +184,7 @@ def test_a_killed_worker_leaves_a_page_and_an_event_and_a_restart_is_a_new_attem
     )
     began = time.monotonic()
     assert launch(root, script, "none", restarts=1) == 0
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 90
     job = root / "jobs" / "job-a"
     killed, again = (read_page(job / str(attempt) / "rank-00001.page") for attempt in range(2))
     assert [row["step"] for row in read_rows(killed)] == list(range(11))

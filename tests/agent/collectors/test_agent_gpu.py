@@ -8,31 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import COLLECTORS, Reading
+from lockstep_agent.collector import COLLECTORS
 from lockstep_agent.collectors.gpu.activity import Window
 from lockstep_agent.collectors.gpu.links import bit_error_ratio
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime, GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Fields
-from lockstep_catalogue import Metric, agent, gpu, incidents
+from lockstep_catalogue import agent, gpu, incidents
 
 from ..fake_node import FakeNode, h100
+from ..values import Values, values_in
 
-Values = dict[tuple[Metric, tuple[str, ...]], float]
 H100, A100, T4, B200 = (
     (str(index), f"GPU-00000000-0000-0000-0000-{index:012d}") for index in range(4)
 )
 GPM_SECONDS = 0.11  # the driver rejects two GPM samples within 0.1 s
-
-
-def values_of(sampler: Sampler) -> Values:
-    readings = sampler.sample().readings
-    return {
-        (reading.metric, reading.labels): reading.value
-        for reading in readings
-        if isinstance(reading, Reading)
-    }
 
 
 @pytest.fixture(name="sampler")
@@ -45,7 +36,7 @@ def _values(sampler: Sampler) -> Values:
     """The readings of a sample in which every worker has run and the activity is known."""
     deadline = time.monotonic() + 40
     while True:
-        values = values_of(sampler)
+        values = values_in(sampler.sample().readings)
         are_up = all((gpu.GPU_UP, labels) in values for labels in (H100, A100, T4, B200))
         if are_up and (gpu.GPU_SM_ACTIVE, H100) in values:
             return values
@@ -135,9 +126,9 @@ def test_the_instances_of_a_split_gpu_have_series(values: Values) -> None:
 def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     sampler: Sampler, node: FakeNode
 ) -> None:
-    before = values_of(sampler)
+    before = values_in(sampler.sample().readings)
     node.change(0, lost=15)
-    values = values_of(sampler)
+    values = values_in(sampler.sample().readings)
     assert values[gpu.GPU_UP, H100] == 0
     assert values[gpu.GPU_STATE_INFO, (*H100, "lost")] == 1
     remaining = {metric for metric, labels in values if labels[:2] == H100}
@@ -145,9 +136,9 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     others = {key for key in before if key[1][:2] in {A100, T4, B200}}
     assert others <= set(values)
     node.change(0, lost=16)
-    assert values_of(sampler)[gpu.GPU_STATE_INFO, (*H100, "reset_required")] == 1
+    assert values_in(sampler.sample().readings)[gpu.GPU_STATE_INFO, (*H100, "reset_required")] == 1
     node.change(0, lost=None)
-    values = values_of(sampler)
+    values = values_in(sampler.sample().readings)
     assert values[gpu.GPU_UP, H100] == 1
     assert values[gpu.GPU_ECC_ERRORS, (*H100, "corrected", "volatile")] == 0
 
@@ -155,14 +146,14 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
 def test_a_gpu_that_answers_no_call_is_down(sampler: Sampler, node: FakeNode) -> None:
     node.gpus[2] = {"nvmlDeviceGetUUID": T4[1]}
     node.write()
-    assert values_of(sampler)[gpu.GPU_STATE_INFO, (*T4, "silent")] == 1
+    assert values_in(sampler.sample().readings)[gpu.GPU_STATE_INFO, (*T4, "silent")] == 1
 
 
 def test_an_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: FakeNode) -> None:
     node.set(0, "nvmlDeviceGetMarginTemperature", "!999")
     node.set(0, "field.186.0", None)
     node.set(0, "nvmlDeviceGetCurrPcieLinkWidth", "!3")
-    values = values_of(sampler)
+    values = values_in(sampler.sample().readings)
     for metric in (gpu.GPU_TEMPERATURE_MARGIN, gpu.GPU_POWER, gpu.GPU_PCIE_WIDTH):
         assert (metric, H100) not in values
         assert (metric, B200) in values or metric is gpu.GPU_TEMPERATURE_MARGIN
@@ -259,7 +250,8 @@ def test_gpus_on_the_bus_and_gpus_of_the_driver_are_both_counted(
         device.mkdir(parents=True)
         (device / "vendor").write_text(vendor)
         (device / "class").write_text(kind)
-    values = values_of(Sampler(CollectorRuntime(replace(options, sysfs=tmp_path)), 1))
+    sampler = Sampler(CollectorRuntime(replace(options, sysfs=tmp_path)), 1)
+    values = values_in(sampler.sample().readings)
     assert values[gpu.GPU_COUNT, ("pci",)] == 1
     assert values[gpu.GPU_COUNT, ("nvml",)] == 4
 

@@ -75,12 +75,18 @@ def _kubelet(tmp_path: Path) -> Iterator[Path]:
     server.stop(None).wait()
 
 
-def owners(root: Path, procfs: Path | None = None, **sources: Any) -> list[dict[str, str]]:
+def allocation(root: Path, gpus: list[GpuInUse] | None = None, **sources: Any) -> GpuAllocation:
+    """Of the GPUs given by the processes of this machine, else of those above by the folder's."""
+    procfs = root if gpus is None else PROC
+    known = GPUS if gpus is None else gpus
+    sources = {"kubelet": root / "none", **sources}
+    return GpuAllocation(lambda: known, PageStore(root, procfs), procfs=procfs, **sources)
+
+
+def owners(root: Path, **sources: Any) -> list[dict[str, str]]:
     """The labels that are not empty, of each series."""
-    procfs = procfs or root
-    paths: dict[str, Any] = {"procfs": procfs, "kubelet": root / "none"}
-    readings = GpuAllocation(lambda: GPUS, PageStore(root, procfs), **(paths | sources)).collect()
     names = GPU_OWNER_INFO.label_names
+    readings = allocation(root, **sources).collect()
     series = [dict(zip(names, reading.labels, strict=True)) for reading in readings]
     return [{name: value for name, value in labels.items() if value} for labels in series]
 
@@ -106,14 +112,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         raise PodResourcesError("it is away")
 
     (tmp_path / "0").write_text("77\n")
-    collector = GpuAllocation(
-        lambda: GPUS,
-        PageStore(tmp_path, tmp_path),
-        procfs=tmp_path,
-        kubelet=socket,
-        job_files=tmp_path,
-        allocations=silent,
-    )
+    collector = allocation(tmp_path, kubelet=socket, job_files=tmp_path, allocations=silent)
     for _ in range(2):
         assert [reading.labels[6] for reading in collector.collect()] == ["77"]
     assert caplog.text.count("it is away") == 1
@@ -163,10 +162,9 @@ def test_a_process_does_not_name_the_job_of_another_user(tmp_path: Path) -> None
     assert owners(tmp_path) == [{"gpu": "0", "uuid": "GPU-a", **slurm}]
 
 
-def by_page(root: Path, gpus: list[GpuInUse], **options: Any) -> list[tuple[str, ...]]:
+def by_page(root: Path, gpus: list[GpuInUse]) -> list[tuple[str, ...]]:
     """UUID, job and rank of each GPU that has an owner."""
-    paths: dict[str, Any] = {"procfs": PROC, "kubelet": root / "none"}
-    readings = GpuAllocation(lambda: gpus, PageStore(root, PROC), **paths, **options).collect()
+    readings = allocation(root, gpus).collect()
     names = GPU_OWNER_INFO.label_names
     columns = [names.index(name) for name in ("uuid", "job_id", "rank")]
     return [tuple(each.labels[column] for column in columns) for each in readings]
@@ -206,12 +204,7 @@ def test_a_refused_environment_leaves_the_slurm_job_of_the_cgroup_and_is_logged_
     monkeypatch.setattr(Path, "open", refuse)
     (tmp_path / "10").mkdir()
     (tmp_path / "10" / "cgroup").write_text("4:memory:/slurm/uid_7/job_42/step_0/task_1\n")
-    collector = GpuAllocation(
-        lambda: GPUS,
-        PageStore(tmp_path, tmp_path),
-        procfs=tmp_path,
-        kubelet=tmp_path / "none",
-    )
+    collector = allocation(tmp_path)
     for _ in range(2):
         [owner] = collector.collect()
         assert {"GPU-a", "42"} <= {*owner.labels}
@@ -220,15 +213,8 @@ def test_a_refused_environment_leaves_the_slurm_job_of_the_cgroup_and_is_logged_
 
 def test_a_file_of_a_mig_instance_names_its_slurm_job(tmp_path: Path) -> None:
     (tmp_path / "MIG-b1").write_text("4242_7\n")
-    collector = GpuAllocation(
-        lambda: GPUS,
-        PageStore(tmp_path, tmp_path),
-        procfs=tmp_path,
-        kubelet=tmp_path / "none",
-        job_files=tmp_path,
-    )
-    [owner] = collector.collect()
-    assert {"MIG-b1", "GPU-b", "4242_7"} <= {*owner.labels}
+    owner = {"gpu": "1", "uuid": "GPU-b", "mig_uuid": "MIG-b1", "slurm_job": "4242_7"}
+    assert owners(tmp_path, job_files=tmp_path) == [owner]
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -> None:
@@ -236,9 +222,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -
     present = GpuInUse(index=1, uuid="GPU-y", address="0000:1b:00.0")
     lost = GpuInUse(index=0, uuid="GPU-x", address="0000:1a:00.0", pids=OWN)
     listed = [lost, present]
-    collector = GpuAllocation(
-        lambda: listed, PageStore(root, PROC), procfs=PROC, kubelet=root / "none"
-    )
+    collector = allocation(root, listed)
     [before] = collector.collect()
     # The driver was opened anew without it, and counts the other one from 0.
     listed[:] = [GpuInUse(index=0, uuid="GPU-y", address="0000:1b:00.0")]
@@ -259,9 +243,7 @@ def test_a_port_belongs_to_whoever_owns_the_gpus_next_to_it(root: Path) -> None:
         for index, name in enumerate("ab")
     ]
     adapters = {"0000:00:00.0": ("mlx5_0",), "0000:01:00.0": ("mlx5_0", "mlx5_1")}
-    readings = GpuAllocation(
-        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", adapters=adapters
-    ).collect()
+    readings = allocation(root, gpus, adapters=adapters).collect()
     ports = [each.labels[:3] for each in readings if each.metric is PORT_OWNER_INFO]
     assert ports == [("mlx5_0", "job", "0,1"), ("mlx5_1", "job", "1")]
 
@@ -277,16 +259,12 @@ def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_allocated_to_its_j
     ]
     LivePage(root, rank=3, gpu_uuid="GPU-a")
     LivePage(root, job_id="other", rank=0, gpu_uuid="GPU-c")
-    collector = GpuAllocation(
-        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
-    )
+    collector = allocation(root, gpus, job_files=files)
     collector.collect()
     assert collector.num_gpus_of("job") == 1
     for index in range(3):
         (files / str(index)).write_text("42")
-    collector = GpuAllocation(
-        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
-    )
+    collector = allocation(root, gpus, job_files=files)
     assert collector.num_gpus_of("job") is None
     collector.collect()
     assert collector.num_gpus_of("job") == 2  # GPU-b idles, GPU-c is another job's

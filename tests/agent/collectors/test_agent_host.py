@@ -1,33 +1,21 @@
 """The host: pressure, control groups of both versions, volumes, PCIe links and affinity."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.jobs.job_host import JobHost, running_pids
 from lockstep_agent.collectors.node.host import Host
 from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import Metric, fabric, host
+from lockstep_catalogue import fabric, host
 
 from ..fake_tree import Tree, fill_cgroups, fill_procfs, write
 from ..live_page import LivePage
-
-Values = dict[tuple[Metric, tuple[str, ...]], float]
-
-
-def values_of(collector: Host | JobHost | Storage | Pcie | Affinity) -> Values:
-    readings: Iterable[AnyReading] = collector.collect()
-    return {
-        (reading.metric, reading.labels): reading.value
-        for reading in readings
-        if isinstance(reading, Reading)
-    }
+from ..values import Values, values_of
 
 
 def job_values(folder: Path) -> Values:

@@ -14,16 +14,15 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
-from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu as gpu_metrics
 
 from ..fake_node import FakeNode
 from ..fake_tree import FIXTURES
 from ..in_process import refused_message
+from ..values import Values, values_of
 
 UUID = "GPU-00000000-0000-0000-0000-{:012d}"
 A100, T4 = ("1", UUID.format(1)), ("2", UUID.format(2))
-Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
 @pytest.fixture(name="library", scope="session")
@@ -80,9 +79,7 @@ class CollectorFixture:
         self.profiling = DcgmProfiling(connect, is_released, lambda: self.now)
 
     def values(self) -> Values:
-        return {
-            (reading.metric, reading.labels): reading.value for reading in self.profiling.collect()
-        }
+        return values_of(self.profiling)
 
 
 def test_profiling_fields_come_under_the_names_of_gpm_in_base_units(

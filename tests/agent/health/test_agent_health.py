@@ -13,7 +13,7 @@ from lockstep_agent.doctor.checkup import ADVICE
 from lockstep_agent.health.judge import Held, Judge, hold
 from lockstep_agent.health.signs import Expectations, Limits, Sign, read_port
 from lockstep_agent.options import Options
-from lockstep_catalogue import Metric, agent, fabric, gpu
+from lockstep_catalogue import agent, fabric, gpu
 from lockstep_catalogue.incidents import (
     EXPECTED_PORT_HEALTH,
     EXPECTED_REASON,
@@ -26,12 +26,12 @@ from lockstep_catalogue.labels import PORT_REASON
 
 from ..fake_node import FakeNode, h100
 from ..running_agent import running_agent
+from ..values import Values
 
 WITHOUT_HOLD = Limits(link_hold_seconds=0.0, throttle_hold_seconds=0.0)
 
 UUIDS = ("GPU-a", "GPU-b")
 PARTS = tuple((str(index), uuid) for index, uuid in enumerate(UUIDS))
-Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
 def healthy() -> Values:

@@ -12,7 +12,7 @@ import pytest
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import Kind, Metric, agent, training
+from lockstep_catalogue import Kind, agent, training
 from lockstep_catalogue.agent import JOBS_SKIPPED
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events.event import Event, append_event
@@ -20,8 +20,8 @@ from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.layout import PERIODIC, PERIODIC_OFFSETS
 
 from ..live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage
+from ..values import Values
 
-Values = dict[tuple[Metric, tuple[str, ...]], float]
 JOB = ("east", "job")
 NODE = (*JOB, "node-7")
 DEAD_PID = 0x7FFFFFFF
@@ -297,3 +297,33 @@ def test_a_job_whose_folder_is_removed_is_no_longer_served(root: Path) -> None:
     assert counters(ranks.values())
     page.path.parents[1].rmdir()
     assert not counters(ranks.values())
+
+
+def test_a_rank_that_trains_asynchronously_has_three_series_more_over_all_its_attempts(
+    root: Path,
+) -> None:
+    rank = (*JOB, "3")
+    for attempt, (rounds, independent) in enumerate(((7, 7), (5, 4))):
+        page = LivePage(root, rank=3, attempt=attempt)
+        for name, value in {
+            "sync_rounds": rounds,
+            "independent_rounds": independent,
+            "staleness_steps": 2 + attempt,
+            "synced_ns": time.monotonic_ns(),
+        }.items():
+            page.writer.periodic.know(name, value)
+        page.writer.periodic.commit(1)
+    values = RanksFixture(root).values()
+    of_rank = [labels for metric, labels in values if metric in training.ASYNCHRONOUS_RANK_METRICS]
+    # One of them twice: this rank has joined a round too.
+    assert len(of_rank) == 4
+    assert values[training.SYNC_ROUNDS, (*rank, "independent")] == 11
+    assert values[training.SYNC_ROUNDS, (*rank, "round")] == 1
+    assert values[training.STALENESS, rank] == 3
+    assert values[training.LAST_SYNC, rank] == pytest.approx(time.time(), abs=5)
+
+
+def test_a_synchronous_rank_has_none_of_them(root: Path) -> None:
+    LivePage(root, rank=3).step(1)
+    metrics = {metric for metric, _ in RanksFixture(root).values()}
+    assert not metrics & {*training.ASYNCHRONOUS_RANK_METRICS}

@@ -1,4 +1,4 @@
-"""Ethernet ports: ethtool of the kernel and of a recording, pauses, bonds, virtual interfaces."""
+"""Ethernet ports: files, ethtool of the kernel and of a recording, pauses, bonds, containers."""
 
 import fcntl
 import struct
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
 from lockstep_agent.sources.interfaces import (
     KernelEthtool,
@@ -16,15 +15,11 @@ from lockstep_agent.sources.interfaces import (
 )
 from lockstep_catalogue import Metric, fabric
 
-from ..fake_tree import Tree, write
+from ..fake_tree import FIXTURES, Tree, write
+from ..values import values_of
 
-Values = dict[tuple[Metric, tuple[str, ...]], float]
+BOND_METRICS = (fabric.BOND_MEMBERS, fabric.BOND_MEMBERS_UP)
 NAMES = ("rx_prio3_pause", "rx_discards_phy")
-
-
-def values_of(collector: Ethernet | Net) -> Values:
-    readings: list[Reading] = list(collector.collect())
-    return {(reading.metric, reading.labels): reading.value for reading in readings}
 
 
 def test_pauses_are_summed_and_a_priority_is_exported_once_it_was_paused(tmp_path: Path) -> None:
@@ -140,3 +135,31 @@ def test_a_bond_counts_its_members(tmp_path: Path) -> None:
     assert values[fabric.BOND_MEMBERS, ("bond0",)] == 2
     assert values[fabric.BOND_MEMBERS_UP, ("bond0",)] == 1
     assert (fabric.NET_UP, ("bond0",)) not in values
+
+
+def test_ports_are_read_from_files_and_garbage_is_absent() -> None:
+    values = values_of(Net(str(FIXTURES / "node" / "sys")))
+    fast, down = "ens1f0np0", "ens1f1np1"
+    ports = {labels[0] for metric, labels in values if metric not in BOND_METRICS}
+    assert ports == {fast, down}
+    assert values[fabric.NET_UP, (fast,)] == 1
+    assert values[fabric.NET_SPEED, (fast,)] == 50e9
+    assert values[fabric.NET_BYTES, (fast, "receive")] == 918_273_645_546
+    assert values[fabric.NET_DROPPED, (fast, "receive")] == 12
+    assert values[fabric.NET_CARRIER_CHANGES, (down,)] == 5
+    assert values[fabric.NET_UP, (down,)] == 0
+    assert (fabric.NET_SPEED, (down,)) not in values
+    assert (fabric.NET_ERRORS, (down, "receive")) not in values
+    assert (fabric.NET_ERRORS, (down, "transmit")) in values
+
+
+def test_in_a_container_the_virtual_port_is_the_port(tmp_path: Path) -> None:
+    for name, state in (("lo", "unknown"), ("eth0", "up"), ("tun0", "unknown")):
+        port = tmp_path / "class" / "net" / name
+        port.mkdir(parents=True)
+        (port / "operstate").write_text(state)
+    assert values_of(Net(str(tmp_path))) == {(fabric.NET_UP, ("eth0",)): 1}
+
+
+def test_a_node_without_network_folder_has_no_ports(tmp_path: Path) -> None:
+    assert not values_of(Net(str(tmp_path)))

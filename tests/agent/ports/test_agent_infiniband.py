@@ -2,22 +2,19 @@
 
 import logging
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
-from lockstep_catalogue import Metric
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 
 from ..fake_tree import FIXTURES, Tree, unpack, write
+from ..values import Values, values_of
 
 CAPTURES = FIXTURES / "sysfs-infiniband"
-Values = dict[tuple[Metric, tuple[str, ...]], float]
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 # what node_exporter calls our series: metric and label values after device and port
@@ -56,13 +53,6 @@ NOT_IN_NODE_EXPORTER = (
     metrics.PORT_UP,
     metrics.PORT_SATURATED,
 )
-
-
-def values_of(*collectors: Infiniband | InfinibandErrors) -> Values:
-    readings: Iterable[Reading] = [
-        reading for collector in collectors for reading in collector.collect()
-    ]
-    return {(reading.metric, reading.labels): reading.value for reading in readings}
 
 
 def values_below(sysfs: Path) -> Values:

@@ -78,9 +78,9 @@ def _kubelet(tmp_path: Path) -> Iterator[Path]:
 def allocation(root: Path, gpus: list[GpuInUse] | None = None, **sources: Any) -> GpuAllocation:
     """Of the GPUs given by the processes of this machine, else of those above by the folder's."""
     procfs = root if gpus is None else PROC
-    known = GPUS if gpus is None else gpus
+    listed = GPUS if gpus is None else gpus
     sources = {"kubelet": root / "none", **sources}
-    return GpuAllocation(lambda: known, PageStore(root, procfs), procfs=procfs, **sources)
+    return GpuAllocation(lambda: listed, PageStore(root, procfs), procfs=procfs, **sources)
 
 
 def owners(root: Path, **sources: Any) -> list[dict[str, str]]:

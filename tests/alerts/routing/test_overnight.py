@@ -72,7 +72,7 @@ WEEKEND = {
 }
 
 
-def check_told(
+def check_tickets(
     folder: Path, cases: dict[str, tuple[list[Firing], dict[int, str | None]]], owners: str = ""
 ) -> None:
     """promtool finds the alert, with the name of the ticket, at just these minutes."""
@@ -114,13 +114,13 @@ def check_told(
 def test_a_ticket_that_nobody_heard_of_is_told_in_the_morning(
     tmp_path: Path, cases: dict[str, tuple[list[Firing], dict[int, str | None]]]
 ) -> None:
-    check_told(tmp_path, cases)
+    check_tickets(tmp_path, cases)
 
 
 @pytest.mark.promtool
 def test_what_owners_hear_at_any_hour_is_not_told_again(tmp_path: Path) -> None:
     alerts = [(OWNER_TICKET, 2 * HOUR, 3 * HOUR)]
-    check_told(tmp_path, {"owners": (alerts, {MORNING: None})}, OWNERS)
+    check_tickets(tmp_path, {"owners": (alerts, {MORNING: None})}, OWNERS)
 
 
 def test_where_tickets_are_told_at_any_hour_there_is_no_such_rule(tmp_path: Path) -> None:

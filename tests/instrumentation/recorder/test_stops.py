@@ -75,13 +75,13 @@ def threads_of(process: int) -> list[str]:
 
 def test_a_stopped_process_has_its_stops_in_its_rows(root: Path) -> None:
     folders = [root / str(number) for number in range(2)]
-    with loop(folders[0], "compute(0.01)") as one, loop(folders[1], "time.sleep(0.01)") as other:
+    with loop(folders[0], "compute(0.01)") as busy, loop(folders[1], "time.sleep(0.01)") as idle:
         for _ in range(5):
             for number in (signal.SIGSTOP, signal.SIGCONT):
-                os.kill(one.pid, number)
-                os.kill(other.pid, number)
+                os.kill(busy.pid, number)
+                os.kill(idle.pid, number)
                 time.sleep(0.1)
-        assert threads_of(other.pid).count("lockstep-stops") == 1  # it has ticked again
+        assert threads_of(idle.pid).count("lockstep-stops") == 1  # it has ticked again
     for stops in map(stops_of, folders):
         assert len(stops) == pytest.approx(5, abs=1)
         assert sum(stops) == pytest.approx(0.5, rel=0.25)

@@ -88,20 +88,6 @@ def test_targets_are_the_inputs_one_byte_later() -> None:
     assert torch.equal(x[:, 1:], y[:, :-1])
 
 
-def test_a_text_too_short_for_one_step_is_refused_by_flag() -> None:
-    with pytest.raises(ValueError, match=r"--batch 8 and --sequence 128 on 4 ranks need more than"):
-        Batches(
-            text=TEXT,
-            sequence=128,
-            batch=8,
-            rank=0,
-            num_ranks=4,
-            seed=0,
-            first_step=1,
-            last_step=1,
-        )
-
-
 def test_no_two_ranks_see_the_same_window_in_a_step_and_epochs_differ() -> None:
     per_epoch = batches()._steps_per_epoch
     for step in (1, per_epoch, per_epoch + 1, 5 * per_epoch):

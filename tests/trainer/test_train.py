@@ -68,13 +68,6 @@ def test_a_run_without_remaining_steps_has_no_loss(tmp_path: Path) -> None:
     assert (resumed.resumed_from, resumed.loss, resumed.tokens_per_second) == (6, None, None)
 
 
-def test_a_restarted_job_resumes_without_a_flag(tmp_path: Path) -> None:
-    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path)
-    train(config, World())
-    shutil.rmtree(tmp_path / "step-00000006")
-    assert train(config, World(attempt=1)).resumed_from == 3
-
-
 def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,13 +88,6 @@ def test_a_failed_save_says_why_on_every_rank(tmp_path: Path) -> None:
         (save,) = checkpoints.finished()
     assert save.step == 1
     assert re.search(r"rank 0: .*file", str(save.failure))
-
-
-def test_accumulated_batches_equal_one_large_batch() -> None:
-    large = train(dataclasses.replace(TINY, batch=4), World())
-    accumulated = train(dataclasses.replace(TINY, batch=1, accumulate=4), World())
-    assert (large.global_batch, accumulated.global_batch) == (4, 4)
-    assert large.loss == pytest.approx(accumulated.loss, abs=1e-5)
 
 
 def test_recomputing_blocks_changes_nothing() -> None:

@@ -47,7 +47,6 @@ class ExpectedJob:
     namespace: Literal["own", "second"] | None = None
     refused: tuple[str, ...] = ()  # outcomes that would be wrong, where several are right
     pods: str | None = None  # prefix of its pods' names, where it is not that of the job
-    owned_by_launcher: bool = False  # a launcher's word decides, and was sent by the script
 
 
 @dataclass(frozen=True)

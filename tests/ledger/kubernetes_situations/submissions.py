@@ -14,7 +14,7 @@ def _set_status(c: Cluster, kind: str, name: str, *conditions: Manifest) -> None
 
 @situation(
     "A launcher in a pod of a TrainJob knows the uid of its JobSet alone: one job, of both.",
-    ExpectedJob("k11-train", "not_converged", num_gpus=2, owned_by_launcher=True),
+    ExpectedJob("k11-train", "not_converged", num_gpus=2),
     absent=("k11-launcher",),
 )
 def kind_trainjob_with_launcher(c: Cluster) -> None:

@@ -1,9 +1,5 @@
 import hashlib
 import json
-import random
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,22 +16,6 @@ from lockstep_trainer.checkpoints.files import (
     make_fresh,
     verify,
 )
-
-# Writes checkpoints without end; the state of step n is a million bytes that depend on n.
-WRITER = """
-import hashlib, itertools, sys
-from pathlib import Path
-from lockstep_trainer.checkpoints.files import *
-
-root = Path(sys.argv[1])
-newest, _ = find_newest(root)
-for step in itertools.count(newest.step + 1 if newest else 1):
-    make_fresh(folder_of(root, step))
-    state = bytes([step % 256]) * 1_000_000
-    (folder_of(root, step) / "state").write_bytes(state)
-    sha256 = hashlib.sha256(state).hexdigest()
-    keep_newest(root, commit(folder_of(root, step), step, {"state": sha256}, {}), 2)
-"""
 
 
 def put(root: Path, step: int, facts: Facts | None = None) -> Checkpoint:
@@ -73,7 +53,7 @@ def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
         ("manifest.json", None, "has no manifest: it was not finished"),
         ("manifest.json", b"{", "the manifest is not JSON"),
         ("manifest.json", b"\xff\x00", "the manifest is not JSON"),
-        ("manifest.json", b"[" * 100_000, "the manifest is not JSON"),
+        ("manifest.json", b'{"more": ' + b"[" * 100_000, "the manifest is not JSON"),
         ("manifest.json", b"[]", "the manifest is none of version 2"),
         ("manifest.json", b'{"version": 1}', "the manifest is none of version 2"),
         (
@@ -130,30 +110,3 @@ def test_the_newest_checkpoints_are_kept_and_the_verified_one_always(tmp_path: P
     assert names_in(tmp_path) == ["step-00000003", "step-00000009"]
     keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 1)
     assert names_in(tmp_path) == ["step-00000003"]
-
-
-def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
-    chance, newest_step = random.Random(1), 0
-    for _ in range(6):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
-        _wait_for_more(tmp_path, newest_step)
-        time.sleep(chance.random() * 0.05)
-        writer.kill()
-        writer.wait()
-        newest, reasons = find_newest(tmp_path)
-        assert newest is not None
-        assert all("not finished" in reason for reason in reasons)
-        assert newest.step > newest_step
-        state = (newest.path / "state").read_bytes()
-        assert state == bytes([newest.step % 256]) * 1_000_000
-        newest_step = newest.step
-
-
-def _wait_for_more(root: Path, step: int) -> None:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        newest = find_newest_committed(root)
-        if newest is not None and newest.step > step:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the writer writes nothing")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_cli.main import group
-from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
+from lockstep_records.events.event import OUT_OF_MEMORY
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import find_newest
@@ -79,12 +79,6 @@ def test_exhausted_memory_is_reported_as_that(memory: Path) -> None:
     assert announced(outcome.output) == ["fault: oom rank=0 step=3"]
     last_line = outcome.output.splitlines()[-1]
     assert "lockstep: rank 0 on cpu ran out of host memory, asking for" in last_line
-
-
-def test_a_preempted_rank_ends_before_its_last_step(memory: Path) -> None:
-    outcome = run_rank("--fault preempt:rank=0,step=3 --steps 100000", memory)
-    assert outcome.codes == (PREEMPTED,)
-    assert announced(outcome.output) == ["fault: preempt rank=0 step=3"]
 
 
 def test_damaged_checkpoints_are_passed_over_each_for_its_reason(memory: Path) -> None:
@@ -204,10 +198,12 @@ def test_a_nan_gradient_on_one_rank_reaches_all(memory: Path) -> None:
     assert [loss != loss for loss in losses_of(outcome.output)] == [False] * 3 + [True] * 3  # noqa: PLR0124  # nan
 
 
-def test_favoured_experts_raise_the_loss_from_their_step_on(memory: Path) -> None:
+def test_favoured_experts_change_the_loss_from_their_step_on(memory: Path) -> None:
     moe = "--strategy ep --experts 4"
     favour = "--fault unbalanced-experts:rank=all,step=4,until=end,bias=50"
-    outcome = run_pair(f"{moe} {favour}", memory)
+    healthy = run_pair(moe, memory / "healthy")
+    outcome = run_pair(f"{moe} {favour}", memory / "favoured")
     assert outcome.codes == (0, 0), outcome.output
-    losses = losses_of(outcome.output)
-    assert losses[3] > max(losses[:3])
+    expected, losses = losses_of(healthy.output), losses_of(outcome.output)
+    assert expected[:3] == losses[:3]
+    assert expected[3] < losses[3]

@@ -10,6 +10,7 @@ anymore is the place in which each host stands.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 
 QUEUE_LENGTH = 1024
@@ -79,17 +80,16 @@ class Launched:
 
 @dataclass
 class SimulatedRank:
-    """Where one rank stands, and the moments of its phases by its host."""
+    """Where one rank stands, and events of its phases in the stream of its device."""
 
     rank: int
     calls: Iterator[Call]
     seconds: float = 0.0
     step: int = 0
     phase: str = "other"
-    since: float = 0.0
     streams: dict[str, list[Launched]] = field(default_factory=dict)
     counts: dict[str, tuple[int, str]] = field(default_factory=dict)
-    phases: list[tuple[int, str, float]] = field(default_factory=list)
+    events: list[tuple[int, str, Launched]] = field(default_factory=list)
     finished: bool = False
     call: Call | None = None
 
@@ -97,6 +97,12 @@ class SimulatedRank:
     def device_pending(self) -> bool:
         """Whether the device still has work: what a query of the last event tells."""
         return any(stream and stream[-1].end in (None, inf) for stream in self.streams.values())
+
+    def device_seconds(self) -> Iterator[tuple[int, str, float]]:
+        """Step, phase and seconds of what its device went through, in order."""
+        for (step, phase, event), (_, _, following) in pairwise(self.events):
+            if event.end is not None and following.end is not None:
+                yield step, phase, following.end - event.end
 
     def oldest(self, group: str) -> tuple[int, str] | None:
         """Number and operation of the group's first collective that has not completed."""
@@ -146,8 +152,8 @@ class SimulatedDevices:
 
     def _perform(self, rank: SimulatedRank, call: Call | None) -> bool:
         if isinstance(call, Phase):
-            rank.step, rank.phase, rank.since = call.step, call.name, rank.seconds
-            rank.phases.append((call.step, call.name, rank.seconds))
+            rank.step, rank.phase = call.step, call.name
+            self._record(rank, call.name)
         elif isinstance(call, HostWork):
             if call.seconds == inf:
                 return False
@@ -159,12 +165,18 @@ class SimulatedDevices:
                 return False
             rank.seconds = max(rank.seconds, end)
         elif isinstance(call, Join):
-            compute = rank.streams.setdefault(COMPUTE, [])
-            compute.append(Launched(0.0, rank.seconds))
-            self._enqueue(compute[-1], [*compute[-2:-1], *rank.streams.get(call.group, [])[-1:]])
+            self._record(rank, "sync")
+            self._record(rank, rank.phase, *rank.streams.get(call.group, [])[-1:])
         elif call is not None:
             return self._launch(rank, call)
         return True
+
+    def _record(self, rank: SimulatedRank, phase: str, *after: Launched) -> None:
+        """Puts an event into the compute stream, behind other streams' work where that is named."""
+        compute = rank.streams.setdefault(COMPUTE, [])
+        compute.append(Launched(0.0, rank.seconds))
+        rank.events.append((rank.step, phase, compute[-1]))
+        self._enqueue(compute[-1], [*compute[-2:-1], *after])
 
     def _launch(self, rank: SimulatedRank, call: Kernel | Collective) -> bool:
         name = call.group if isinstance(call, Collective) else COMPUTE

@@ -133,3 +133,22 @@ BLIND = [
 ]
 
 HANGS = [*STOPS, *BOTH, *PIPELINES, *MISCOUNTS, *LAUNCHED, *UNSEEN, *BLIND]
+
+# Healthy: a step, an evaluation or a compilation that lasts on all devices, wherever hosts stand.
+LONG_STEPS = [
+    Case(
+        Job(
+            ranks,
+            tuple(Fault(rank, "kernel") for rank in range(ranks)),
+            parallel=parallel,
+            launches=launches,
+            copies=copies,
+            steps=14,
+        ),
+        (),
+        "launched",
+    )
+    for ranks, parallel, launches, copies in product(
+        (2, 3, 5, 8, 16), ("ddp", "fsdp"), (8, 300), ("none", "first", "all")
+    )
+]

@@ -7,9 +7,12 @@ import pytest
 from simulated_device import SimulatedRank
 
 from lockstep_outcomes.progress.flight_recorders import launched_by_dump
-from lockstep_outcomes.progress.missing import Launched, RankState, find_missing
+from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of
+from lockstep_outcomes.progress.hangs import Hang
+from lockstep_outcomes.progress.missing import Launched, RankState
+from lockstep_records.events.event import Event
 
-from .hang_cases import HANGS, Case
+from .hang_cases import HANGS, LONG_STEPS, Case
 
 
 def state_of(rank: SimulatedRank, case: Case) -> RankState:
@@ -29,12 +32,31 @@ def state_of(rank: SimulatedRank, case: Case) -> RankState:
     )
 
 
-@pytest.mark.parametrize("case", HANGS, ids=str)
-def test_the_rank_that_the_others_wait_for_is_named(case: Case) -> None:
+@pytest.mark.parametrize("case", [*HANGS, *LONG_STEPS], ids=str)
+def test_the_rank_that_the_others_wait_for_is_named_live_and_from_its_event(case: Case) -> None:
     ranks = case.job.run()
-    states = [state_of(rank, case) for number, rank in ranks.items() if number not in case.without]
-    missing = find_missing(states, case.job.ranks)
-    assert (missing.ranks, missing.kind) == (case.ranks, case.kind), missing.why
+    states = tuple(state_of(rank, case) for at, rank in ranks.items() if at not in case.without)
+    num_unseen = case.job.ranks - len(states)
+    hang = Hang(limit_seconds=120.0, ranks=states, states=states, num_unseen=num_unseen)
+    assert (hang.missing.ranks, hang.missing.kind) == (case.ranks, case.kind), hang.missing.why
+    fields = json.loads(json.dumps(hang_fields(hang)))
+    event = Event(kind="hang", job_id="job", attempt=0, fields=fields, time=1e9, node="n1")
+    (record,) = hangs_of([event], 0)
+    assert record.found == hang.missing
+
+
+def test_nodes_that_hang_together_are_judged_by_the_ranks_of_all() -> None:
+    """Each node sees a rank behind its others; only one of them is behind all."""
+    steps = {"n1": {0: 41, 1: 42}, "n2": {2: 39, 3: 42}}
+    events = []
+    for node, by_rank in steps.items():
+        states = tuple(RankState(rank=r, phase="forward", step=s) for r, s in by_rank.items())
+        hang = Hang(limit_seconds=120.0, ranks=states, states=states, num_unseen=2)
+        fields = json.loads(json.dumps(hang_fields(hang)))
+        events.append(
+            Event(kind="hang", job_id="job", attempt=0, fields=fields, time=1e9, node=node)
+        )
+    assert [record.missing for record in hangs_of(events, 0)] == [(2,), (2,)]
 
 
 def entry(number: int, operation: str, **fields: Any) -> dict[str, Any]:

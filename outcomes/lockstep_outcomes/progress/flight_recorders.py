@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from lockstep_outcomes.progress.missing import Launched
+from lockstep_outcomes.progress.rank_progress import is_count
 from lockstep_records.text.printable import printable
 
 _MAX_NAME = 64
@@ -20,6 +21,8 @@ def launched_by_dump(data: bytes) -> dict[str, Launched]:
         return {}
     found: dict[str, dict[int, tuple[str, bool]]] = {}
     for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
         group, number = _group_of(entry), _number_of(entry)
         if group and number is not None:
             # On gloo the state of a completed collective stays "scheduled".
@@ -36,15 +39,15 @@ def _launched(by_number: dict[int, tuple[str, bool]]) -> Launched:
     )
 
 
-def _group_of(entry: Any) -> str:
-    group = entry.get("process_group") if isinstance(entry, dict) else None
+def _group_of(entry: dict[str, Any]) -> str:
+    group = entry.get("process_group")
     return printable(str(group[0]))[:_MAX_NAME] if isinstance(group, list) and group else ""
 
 
 def _number_of(entry: dict[str, Any]) -> int | None:
     """The number of a collective in its group; None of sends and receives, which pairs count."""
     number = entry.get("collective_seq_id")
-    return number if isinstance(number, int) and number > 0 and not entry.get("is_p2p") else None
+    return number if is_count(number) and number and not entry.get("is_p2p") else None
 
 
 def _operation_of(entry: dict[str, Any]) -> str:

@@ -58,6 +58,10 @@ class Ruler:
         self.template_answers: dict[str, list[Course]] = {}
         self._is_up = np.ones(len(self.times), dtype=bool)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
     def load(self, series: Sequence[Series]) -> None:
         """Write the situation's series; steps at which there is none are those of no Prometheus."""
         lines = []

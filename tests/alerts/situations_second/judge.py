@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,8 +44,11 @@ def firing_of(case: Case, paging: Paging) -> dict[float, list[dict[str, str]]]:
     series = case.world.scraped(
         build(case.world.situation(case.name, case.hours), SCRAPE, length, read=read)
     )
-    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
-        ruler = Ruler(url, SCRAPE, length)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        prometheus(Path(folder)) as url,
+        closing(Ruler(url, SCRAPE, length)) as ruler,
+    ):
         ruler.load(series)
         return ruler.firing(paging.rule_files)
 

@@ -67,7 +67,8 @@ STANDING = [
     bad("a checkpoint is overdue under a ticket of its filer", two().filer(0.4, 20).no_checkpoints("A", 55, 400, "failed"), 6, page(AT_RISK, "A", 60, 240)),
     bad("two pages are silenced, then a node is lost under a third job", World({"A": job(2), "B": job(2), "C": job(1)}).hang("A", 20).straggler("B", 20).silence(100).lost("n5", 120), 3.5, page(STOPS, "C", 120, 20)),
 ]  # fmt: skip
-SEEN_BEFORE = {  # pages that come before somebody silences them
+SEEN_BEFORE = {
+    "the ledger is away, then a job hangs": (page(BLIND, "", 85, 60),),  # pages that come before somebody silences them
     "another job hangs since the morning under a silence": (page(STOPS, "B", 20, 15),),
     "another node is gone since the morning under a silence": (page(STOPS, "B", 20, 20),),
     "a straggler is silenced for the week, then its job hangs": (page(LOSING, "A", 10, 45),),

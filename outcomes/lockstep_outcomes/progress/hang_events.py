@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep_outcomes.progress.hangs import Hang
 from lockstep_outcomes.progress.missing import (
+    FINISHED,
     Launched,
     Missing,
     RankState,
@@ -119,12 +120,16 @@ def standstill_words(hang: HangRecord) -> str:
             why = f"{rank_words(hang.missing)} did not come{places(others)}"
         return f"no rank made progress {after}: {why}"
     where = sorted({rank.phase for rank in missing if rank.phase})
-    phases = f" in {' and '.join(where)}" if where else ""
+    stood = f"stood still in {' and '.join(where)}" if where else "stood still"
+    if where == [FINISHED]:
+        stood = f"had ended {'its loop' if len(missing) == 1 else 'their loops'}"
     own = [rank.step for rank in missing if rank.step is not None]
     after = f"after step {max(own)}" if own else "before its first step"
     why = f", {hang.found.why}" if hang.found.why else ""
-    waiting = f"; {rank_words([rank.rank for rank in others])} waited" if others else ""
-    return f"{rank_words(hang.missing)} stood still{phases} {after}{why}{waiting}"
+    begun = [rank.step + 1 for rank in others if rank.step is not None]
+    waited = f"waited in step {min(begun)}" if where == [FINISHED] and begun else "waited"
+    waiting = f"; {rank_words([rank.rank for rank in others])} {waited}" if others else ""
+    return f"{rank_words(hang.missing)} {stood} {after}{why}{waiting}"
 
 
 def _record(event: Event) -> HangRecord:

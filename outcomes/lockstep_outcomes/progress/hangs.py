@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_outcomes.progress.missing import (
+    FINISHED,
     GONE,
     STOPPED,
     WAITING,
@@ -135,7 +136,7 @@ class Hang:
     Attributes:
         limit_seconds: longest limit that one of the ranks has exceeded.
         ranks: those that have exceeded theirs.
-        states: of all ranks here that have not ended.
+        states: of all ranks here but those that have failed.
         num_unseen: ranks of the job that have no page here.
     """
 
@@ -180,9 +181,7 @@ def find_hang(
     process_of = process_of or partial(find_process, procfs=procfs)
     unended = [(page, process_of(page)) for page in pages if page.phase not in ENDED_PHASES]
     # A rank that was killed in a checkpoint pauses no more.
-    is_pausing = any(
-        page.phase in PAUSE_PHASES and process is not None for page, process in unended
-    )
+    is_pausing = any(process and page.phase in PAUSE_PHASES for page, process in unended)
     limits: dict[int, float] = {}
     for page, _ in unended:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
@@ -191,7 +190,8 @@ def find_hang(
             limits[page.identity["rank"]] = limit
     if not limits:
         return None
-    states = tuple(_state_of(page, now_ns, process, procfs) for page, process in unended)
+    seen = [*unended, *((page, None) for page in pages if page.phase == FINISHED)]
+    states = tuple(_state_of(page, now_ns, process, procfs) for page, process in seen)
     return Hang(
         limit_seconds=max(limits.values()),
         ranks=tuple(state for state in states if state.rank in limits),

@@ -17,6 +17,9 @@ from lockstep_catalogue.vocabulary import PAUSE_PHASES
 Device = Literal["pending", "passed"]
 Kind = Literal["host", "operations", "device", "launched", "unseen", "nobody"]
 WAITING = "sync"
+FINISHED = "done"
+IN_A_STEP = frozenset({WAITING, "forward", "backward", "optimizer"})
+"""Before data, and after the last step, a loop may be over and only its end not yet marked."""
 STOPPED = frozenset("Tt")
 GONE = "X"
 KERNEL_WAIT = "D"
@@ -168,6 +171,14 @@ def _behind_in_steps(left: _States, _: _States) -> _Found:
     return [state for state in left if state.progress == least], clause
 
 
+def _finished(left: _States, _: _States) -> _Found:
+    """Who has ended its loop is waited for by who is in another step, and by nobody else."""
+    finished = [state for state in left if state.phase == FINISHED]
+    others = [state for state in left if state.phase != FINISHED]
+    are_in_a_step = all(state.phase in IN_A_STEP for state in others)
+    return finished if are_in_a_step else others, lambda *_: ""
+
+
 def _behind_in_collectives(left: _States, states: _States) -> _Found:
     """Those who are ahead of nobody in any group: what one is ahead in, it waits in."""
     least = {group: min(numbers) for group, numbers in _numbers(states).items()}
@@ -316,6 +327,7 @@ def _numbers(states: _States) -> dict[str, list[int]]:
 _STATES_OF_PROCESSES = (_not_running, _blocked_in_kernel)
 _EVIDENCE: tuple[Callable[[_States, _States], _Found], ...] = (
     _behind_in_steps,
+    _finished,
     _behind_in_collectives,
     _late_hosts,
     _not_running,

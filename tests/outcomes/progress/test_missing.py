@@ -9,7 +9,7 @@ from simulated_device import SimulatedRank
 from lockstep_outcomes.progress.flight_recorders import launched_by_dump
 from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of
 from lockstep_outcomes.progress.hangs import Hang
-from lockstep_outcomes.progress.missing import Launched, RankState
+from lockstep_outcomes.progress.missing import Launched, RankState, find_missing
 from lockstep_records.events.event import Event
 
 from .hang_cases import HANGS, LONG_STEPS, Case
@@ -81,3 +81,24 @@ def test_a_dump_says_how_many_collectives_a_rank_has_launched(
 ) -> None:
     assert launched_by_dump(json.dumps({"entries": entries}).encode()) == launched
     assert launched_by_dump(b"{") == {}
+
+
+@pytest.mark.parametrize(
+    ("phases", "steps", "missing"),
+    [
+        ("done sync sync sync", (9, 9, 9, 9), (0,)),
+        ("done done sync done", (9, 9, 9, 9), (0, 1, 3)),
+        ("done sync backward sync", (5, 9, 9, 9), (0,)),
+        ("done other", (9, 9), (1,)),  # saves its model after the loop
+        ("done sync data sync", (9, 9, 9, 9), (2,)),
+        ("done sync sync", (9, 9, 8), (2,)),
+    ],
+)
+def test_who_has_finished_is_waited_for_by_who_is_in_another_step(
+    phases: str, steps: tuple[int, ...], missing: tuple[int, ...]
+) -> None:
+    states = [
+        RankState(rank=rank, phase=phase, step=step)
+        for rank, (phase, step) in enumerate(zip(phases.split(), steps, strict=True))
+    ]
+    assert find_missing(states, len(states)).ranks == missing

@@ -17,7 +17,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import training as metrics
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
-from lockstep_outcomes.progress.missing import GONE, RankState, rank_words
+from lockstep_outcomes.progress.missing import FINISHED, GONE, RankState, rank_words
 from lockstep_records.page.reader import Page
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,8 @@ class Hangs:
             return None
         hung.sort(key=lambda rank: -rank.idle_seconds)
         found = hang.missing
-        phases = {s.rank: _GONE if s.process == GONE else s.phase for s in hang.states}
+        gone = {s.rank for s in hang.states if s.process == GONE and s.phase != FINISHED}
+        phases = {s.rank: _GONE if s.rank in gone else s.phase for s in hang.states}
         first = next(page for page in pages if page.identity["rank"] == hung[0].rank)
         return JobHang(
             hung=tuple(hung),

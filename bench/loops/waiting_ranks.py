@@ -63,6 +63,15 @@ class Shard(IterableDataset[Tensor]):
             yield from torch.randn(_BATCH_SIZE, _WIDTH)
 
 
+class Device(nn.Module):
+    """Takes the time that a device would: four ranks that compute have no core each."""
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """The samples, later."""
+        time.sleep(_DEVICE_SECONDS)
+        return samples
+
+
 def _evaluate(model: nn.Module, held_out: Tensor) -> None:
     end = time.perf_counter() + _EVALUATION_SECONDS
     with torch.no_grad():
@@ -108,7 +117,7 @@ class Strokes:
 
 
 def _train(kind: str, twin: str) -> None:
-    layers = (nn.Linear(_WIDTH, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
+    layers = (Device(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
     inner = nn.Sequential(*layers, nn.Linear(_WIDTH, 1))
     strokes = Strokes(kind, twin, inner)
     model = DistributedDataParallel(inner)
@@ -118,7 +127,6 @@ def _train(kind: str, twin: str) -> None:
     if twin == "healthy":
         gc.freeze()  # what was imported is never looked at
     for step, batch in enumerate(monitor.prepare(loader), start=1):
-        time.sleep(_DEVICE_SECONDS)  # of a device: four ranks would have no core each
         loss = model(batch).square().mean()
         optimizer.zero_grad()
         loss.backward()

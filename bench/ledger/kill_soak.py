@@ -22,8 +22,8 @@ from sqlalchemy import select
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
-from ledger_process import LedgerProcess
 from model.stored import differences  # type: ignore[import-not-found]  # a module of the tests
+from service import LedgerProcess  # type: ignore[import-not-found]  # a module of the tests
 from soak_launcher import planned_end
 
 from lockstep_catalogue import ledger as counted

@@ -19,8 +19,9 @@ import httpx
 from sqlalchemy import Engine, select, text
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
-from ledger_process import LedgerProcess
+from service import LedgerProcess  # type: ignore[import-not-found]  # a module of the tests
 from throughput import job_events
 
 from lockstep_ledger.ingest.document import read_delivery

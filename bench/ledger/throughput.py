@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
 
-from ledger_process import LedgerProcess
+from service import LedgerProcess  # type: ignore[import-not-found]  # a module of the tests
 
 _CONNECTIONS = 50
 _JOB_STEPS = 8

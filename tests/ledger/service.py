@@ -84,19 +84,10 @@ class LedgerProcess:
     reader: threading.Thread | None = None
 
     def start(self) -> "LedgerProcess":
-        command = [
-            sys.executable,
-            "-m",
-            "lockstep_cli.main",
-            "ledger",
-            "serve",
-            "--store",
-            self.store,
-        ]
+        command = [sys.executable, "-m", "lockstep_cli.main", "ledger", "serve"]
+        address = ["--store", self.store, "--listen", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}", *self.options],
-            stderr=subprocess.PIPE,
-            text=True,
+            [*command, *address, *self.options], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -116,7 +107,8 @@ class LedgerProcess:
     def _drain(self, stream: Any) -> None:
         with stream:
             for line in stream:
-                self.lines.append(line)
+                if "status=200" not in line:
+                    self.lines.append(line)
 
     @property
     def url(self) -> str:

@@ -166,7 +166,7 @@ $(PEERS): bench/overhead/peers.txt | $(READY)
 
 bench: bench-overhead bench-stragglers bench-rejudge bench-agent ## Run every bench
 
-bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
+bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there)

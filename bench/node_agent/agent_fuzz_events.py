@@ -1,4 +1,4 @@
-"""Spoiled kernel logs, rank pages and answers of a kubelet: kinds of input of ``agent_fuzz.py``."""
+"""Spoiled kernel logs, rank pages and answers of a kubelet, for the agent's fuzz test."""
 
 import importlib
 import random

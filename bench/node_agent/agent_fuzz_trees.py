@@ -1,4 +1,4 @@
-"""Spoiled trees of /sys and /proc, one of the kinds of input of ``agent_fuzz.py``."""
+"""Spoiled trees of /sys and /proc, a kind of input of the agent's fuzz test."""
 
 import importlib
 import os

@@ -68,7 +68,6 @@ class Competitor:
 _COMPETITORS = (
     Competitor("lockstep", (), pairs=20),
     Competitor("traceml", _TRACEML, pairs=5, peer="traceml_ai"),
-    Competitor("nvrx", (), pairs=20, peer="nvidia_resiliency_ext"),
     Competitor("ddp", _TORCHRUN, pairs=2000),
 )
 
@@ -94,7 +93,6 @@ def _add_small_loops(table: Table, pooled: Pooled) -> None:
         ("lockstep", "backward", "Lockstep", "backward, an empty forward hook left out", "<= 8"),
         ("lockstep", "step", "Lockstep", "a whole step, every hook", ""),
         ("traceml", "step", "TraceML 0.5.0", "a whole step in trace_step", ""),
-        ("nvrx", "step", "NVRx 0.4.1", "a whole step in three sections", ""),
     ):
         if rows := pooled.get((competitor, loop)):
             bare = median_of([bare for bare, _ in rows]).value

@@ -7,7 +7,7 @@
 #include "device.h"
 
 static const double DRIFT = 1e-4;      /* of the device's clock against the host's */
-static const double CLOSE_NS = 50e3;   /* an event that passes so soon was put into an empty stream */
+static const double CLOSE_NS = 100e3;  /* an event that passes so soon was put into an empty stream */
 
 /* The device, or our use of it, has failed: rows are the host's from now on. -1 for an interrupt. */
 static int note_failure(StepRecorder *recorder)
@@ -24,7 +24,7 @@ static int record(StepRecorder *recorder, int64_t now_ns, int phase)
     bool is_full = clock->first >= 0 && count - clock->first >= MAX_EVENTS;
     if (is_full || count - clock->oldest >= POOL_EVENTS || clock->failed)
         return 0;
-    int is_ready = takes_work(clock, clock->stream);
+    int is_ready = takes_work(recorder);
     if (is_ready <= 0)
         return is_ready < 0 ? note_failure(recorder) : 0;
     void **event = &clock->events[index];
@@ -161,7 +161,9 @@ int device_end(StepRecorder *recorder, int64_t now_ns, int64_t *first, int64_t *
 int device_has_passed(StepRecorder *recorder, int64_t last)
 {
     DeviceClock *clock = recorder->clock;
-    int passed = has_passed(CALL(clock, EventQuery, clock->events[last % POOL_EVENTS]));
+    int passed = takes_work(recorder);
+    if (passed > 0)
+        passed = has_passed(CALL(clock, EventQuery, clock->events[last % POOL_EVENTS]));
     return passed < 0 ? note_failure(recorder) : passed;
 }
 

@@ -15,7 +15,9 @@ enum {
     ARRIVAL = 2,
     GROUP_END = 4,
     KIND_SHIFT = 3,
-    DEVICE_BUSY = 600 /* cudaErrorNotReady, hipErrorNotReady */
+    DEVICE_BUSY = 600, /* cudaErrorNotReady, hipErrorNotReady */
+    FIRST_CAPTURE_ERROR = 900,
+    LAST_CAPTURE_ERROR = 910
 };
 
 /* What is called of the device's runtime; CUDA's and HIP's functions differ in their prefix only.
@@ -88,8 +90,9 @@ int call_ended(DeviceClock *clock, int code);
 /* 1 where all that was asked has passed, 0 where it has not; -1 with an error. */
 int has_passed(int code);
 int set_runtime_error(const char *function, int code);
-/* 1 where a stream takes work now, 0 where a graph is captured in it; -1 with an error. */
-int takes_work(DeviceClock *clock, void *stream);
+/* 1 where the thread's stream takes work now, 0 where a graph is captured, in which a query would end the
+ * capture and an event would become a part of the graph; -1 with an error. */
+int takes_work(StepRecorder *recorder);
 /* Raw handle of the stream that takes the calling thread's work; */
 int current_stream(StepRecorder *recorder, void **stream);
 /* the same, and 1 unless the thread works on another device now. */

@@ -158,7 +158,7 @@ int take_numbers_on_device(StepRecorder *recorder, PyObject *loss, PyObject *nor
         return 0;
     int is_ready = loop_stream(recorder, &stream);
     if (is_ready > 0)
-        is_ready = takes_work(clock, stream);
+        is_ready = takes_work(recorder);
     if (is_ready < 0)
         return note_failure(recorder);
     if (is_ready == 0 || numbers->num_taken - numbers->num_read >= numbers->rows) {
@@ -169,7 +169,9 @@ int take_numbers_on_device(StepRecorder *recorder, PyObject *loss, PyObject *nor
     if (gather(clock, recorder->next_step - 1, formats, addresses, stream) < 0)
         return note_failure(recorder);
     int64_t now_ns = recorder->since_ns;
-    if (!numbers->is_copying && now_ns >= numbers->copy_due_ns) {
+    bool is_due = now_ns >= numbers->copy_due_ns
+                  || numbers->num_taken - numbers->num_copied >= numbers->rows / 2;
+    if (!numbers->is_copying && is_due) {
         numbers->copy_due_ns = now_ns + COPY_EVERY_NS;
         if (start_copy(clock, stream) < 0)
             return note_failure(recorder);
@@ -235,7 +237,9 @@ int poll_numbers(StepRecorder *recorder)
     DeviceNumbers *numbers = clock->numbers;
     if (numbers->failed || !numbers->is_copying)
         return 0;
-    int passed = has_passed(CALL(clock, EventQuery, numbers->event));
+    int passed = takes_work(recorder);
+    if (passed > 0)
+        passed = has_passed(CALL(clock, EventQuery, numbers->event));
     if (passed < 0)
         return note_failure(recorder);
     if (passed == 0)
@@ -260,7 +264,7 @@ int read_last_numbers(StepRecorder *recorder)
         void *stream = NULL;
         int is_ready = numbers->is_copying ? 0 : loop_stream(recorder, &stream);
         if (is_ready > 0)
-            is_ready = takes_work(clock, stream);
+            is_ready = takes_work(recorder);
         if (is_ready < 0 || (is_ready > 0 && start_copy(clock, stream) < 0))
             return note_failure(recorder);
         if (poll_numbers(recorder) < 0)

@@ -63,13 +63,6 @@ int set_runtime_error(const char *function, int code)
     return -1;
 }
 
-int takes_work(DeviceClock *clock, void *stream)
-{
-    int status = 0;
-    int code = CALL(clock, StreamIsCapturing, stream, &status);
-    return code != 0 ? set_runtime_error("StreamIsCapturing", code) : status == 0;
-}
-
 int current_stream(StepRecorder *recorder, void **stream)
 {
     PyObject *handle = PyObject_CallOneArg(recorder->current_stream, recorder->device_index);
@@ -78,6 +71,19 @@ int current_stream(StepRecorder *recorder, void **stream)
     *stream = PyLong_AsVoidPtr(handle);
     Py_DECREF(handle);
     return PyErr_Occurred() ? -1 : 0;
+}
+
+int takes_work(StepRecorder *recorder)
+{
+    DeviceClock *clock = recorder->clock;
+    void *stream = NULL;
+    int status = 0;
+    if (current_stream(recorder, &stream) < 0)
+        return -1;
+    int code = CALL(clock, StreamIsCapturing, stream, &status);
+    if (code >= FIRST_CAPTURE_ERROR && code <= LAST_CAPTURE_ERROR)
+        return 0;
+    return code != 0 ? set_runtime_error("StreamIsCapturing", code) : status == 0;
 }
 
 int loop_stream(StepRecorder *recorder, void **stream)
@@ -96,8 +102,8 @@ void adjust_stride(DeviceClock *clock, int64_t num_events)
     double allowance_ns = clock->usual_step_ns * STEP_SHARE;
     if (allowance_ns < (double)clock->allowance_ns)
         allowance_ns = (double)clock->allowance_ns;
-    /* Each event is asked for, recorded and measured; two queries find that the last has passed. */
-    double timed_ns = (double)(3 * num_events + 2) * call_ns;
+    /* Each event is asked for, recorded and measured; some queries find that the last has passed. */
+    double timed_ns = (double)(3 * num_events + 4) * call_ns;
     double left_ns = allowance_ns - clock->usual_calls * call_ns;
     int64_t stride = 1;
     while (stride < MAX_STRIDE && timed_ns > left_ns * (double)stride)

@@ -130,7 +130,10 @@ def check_gpus(library: Path | None, load: Load, output: str | None) -> int:
         rows = _rows_in_time(gpu)
         checks += rows
         users = [row for row in rows if row.name == "other processes"]
-        if all(row.verdict != FAILED for row in rows) and (load.on_used or not users):
+        if users and not load.on_used:
+            left_out = "left out: other processes use it"
+            checks.append(_check(gpu, "load", left_out, "--load measures it beside them"))
+        elif all(row.verdict != FAILED for row in rows):
             idle.append(gpu)
     figures = _measure(idle, load, checks) if idle else []
     return _show(checks, figures, output)

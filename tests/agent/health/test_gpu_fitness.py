@@ -131,7 +131,9 @@ def test_a_gpu_that_others_use_is_loaded_by_load_only(
     monkeypatch.setattr(gpu_fitness, "measure_node", measure)
     monkeypatch.setattr(gpu_fitness, "_pids", lambda _: [4711])
     assert node.gpus
-    assert "4711" in checks_of(nvml_library)["other processes"]["measured"]
+    checks = checks_of(nvml_library)
+    assert "4711" in checks["other processes"]["measured"]
+    assert "--load" in checks["load"]["compared"]
     assert calls == []
     checks_of(nvml_library, "--load", "--minutes", "0.5")
     assert calls[0][1:] == ("--gpu", "0", "--load", "30s")

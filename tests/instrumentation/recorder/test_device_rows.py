@@ -33,9 +33,12 @@ pytestmark = pytest.mark.skipif(native.compiled is None, reason="nothing was com
 class DeviceFixture(RecorderFixture):
     """A recorder on a device that follows the test."""
 
-    def __init__(self, root: Path, allowance_ns: int = UNBOUNDED_NS) -> None:
+    def __init__(
+        self, root: Path, allowance_ns: int = UNBOUNDED_NS, *, keeps_up: bool = False
+    ) -> None:
         super().__init__(root)
         self.stream = FakeStream()
+        self.stream.keeps_up = keeps_up
         self.recorder.use_device(fake_device(self.stream, allowance_ns=allowance_ns))
 
     def phase(self, name: str, milliseconds: float) -> None:
@@ -237,10 +240,9 @@ def test_waiting_for_a_loader_is_idle_and_a_hidden_loader_is_none(fixture: Devic
     assert [row["phase_seconds"]["data"] for row in fixture.rows()[:2]] == [0, 0]
 
 
-def test_a_backward_that_is_short_of_launches_is_bound_by_the_host(
-    fixture: DeviceFixture,
-) -> None:
-    fixture.stream.keeps_up = True
+@pytest.mark.timing
+def test_a_backward_that_is_short_of_launches_is_bound_by_the_host(root: Path) -> None:
+    fixture = DeviceFixture(root, keeps_up=True)
     for _ in range(4):
         for name in ("data", "forward", "backward", "optimizer", "other"):
             fixture.phase(name, 0.0)

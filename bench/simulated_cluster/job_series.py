@@ -226,7 +226,8 @@ def _watch(course: JobCourse, node: str) -> Iterator[Samples]:
         missing: Values = np.where(course.hung, 1.0, np.nan)
         since = missing * (cluster.times - cluster.halfway)
         yield _sample(training.HANG_FIRST, course, node, since, **first_hung)
-        yield _sample(training.HANG_MISSING, course, node, missing, **first_hung)
+        because = {training.HANG_EVIDENCE.name: "outside_of_waits"}
+        yield _sample(training.HANG_MISSING, course, node, missing, **first_hung, **because)
     else:
         yield _sample(training.HUNG_RANKS, course, node, 0.0 * cluster.times)
     restarts: Values = np.where(cluster.is_later & job.restarts, 1.0, 0.0)

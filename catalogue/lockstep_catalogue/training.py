@@ -311,6 +311,23 @@ HANG_PHASE = Label(
     help="phase that the rank is in; gone when its process has ended",
     values=("init", *labels.STEP_PHASES, "restore", "gone"),
 )
+HANG_EVIDENCE = Label(
+    name="hang_evidence",
+    help="by what the others wait for the rank: the first evidence that sets it apart",
+    values=(
+        "behind_in_steps",
+        "loop_has_ended",
+        "behind_in_collectives",
+        "another_collective",
+        "stuck_in_collective",
+        "nothing_left_on_device",
+        "process_not_running",
+        "outside_of_waits",
+        "earlier_in_the_step",
+        "blocked_in_kernel",
+        "alone",
+    ),
+)
 
 ATTEMPT_NUMBER = _metric(
     "lockstep_train_attempt", "Restarts of the job before its newest attempt on the node, from 0."
@@ -336,6 +353,7 @@ HANG_MISSING = _metric(
     "Ranks of the node that the others wait for in a hang, always 1; at most eight.",
     labels.RANK,
     HANG_PHASE,
+    HANG_EVIDENCE,
     source="rank page and /proc",
 )
 BUS_BYTES = _metric(

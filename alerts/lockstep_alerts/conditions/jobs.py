@@ -20,7 +20,7 @@ from lockstep_alerts.conditions.joins import (
 )
 from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
 from lockstep_catalogue import recorded, training
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, OWN_WORK_PHASES, PHASE, PP, RANK
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
 from lockstep_catalogue.promql import by, eq, increase, names, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
@@ -195,20 +195,20 @@ unless {select_jobs_without_pages()}"""
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks the others wait for, or which stopped first."""
-        at_work = select(training.HANG_FIRST, *_JOB_MATCHERS, one_of(_PHASE, *OWN_WORK_PHASES))
-        missing = f"{select(training.HANG_MISSING, *_JOB_MATCHERS)} or {at_work}"
+        missing = select(training.HANG_MISSING, *_JOB_MATCHERS)
         first = select(training.HANG_FIRST, *_JOB_MATCHERS)
         waited = _naming(missing, "The others wait for ")
         stopped = _naming(first, "No rank stands apart. First to stop: ")
         return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
 
 
-_PHASE = training.HANG_PHASE
 _JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _POD = naming_pod("$series.Labels", " (pod ", ")")
 _RANK = (
     f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"
     " in {{ $series.Labels.hang_phase }}"
+    f"{{{{ with $series.Labels.{training.HANG_EVIDENCE.name} }}}}"
+    ' ({{ reReplaceAll "_" " " . }}){{ end }}'
 )
 
 

@@ -27,6 +27,8 @@ _PLACES = ("other", "data", "forward", "backward", "optimizer")
 """Own work after a completed step, in the order of most loops; before data is ``other``."""
 _MAX_NAMED = 8
 _MAJORITY = 0.5
+_OTHER = "another_collective"
+_ONE_SIDED = frozenset({"", "broadcast", "reduce", "gather", "scatter"})  # ends on some ranks first
 
 
 class Launched(NamedTuple):
@@ -95,11 +97,14 @@ class Missing:
             did what they had to, and a link or a device does not complete it. `unseen`: all that
             are seen wait, and not all are seen. `nobody`: all are at the same place.
         why: the evidence, as clauses after the name of the ranks.
+        evidence: the first that sets them apart, a value of the label ``hang_evidence``; empty
+            without ranks.
     """
 
     ranks: tuple[int, ...]
     kind: Kind
     why: str
+    evidence: str = ""
 
 
 def find_missing(states: Sequence[RankState], world_size: int | None = None) -> Missing:
@@ -115,24 +120,24 @@ def find_missing(states: Sequence[RankState], world_size: int | None = None) -> 
     """
     if (odd := _odd_operations(states) or _stuck(states)) is not None:
         return odd
-    left, clauses = list(states), list[str]()
-    for evidence in _EVIDENCE:
+    left, clauses, first = list(states), list[str](), ""
+    for name, evidence in _EVIDENCE.items():
         found, clause = evidence(left, states)
         # What all that are left share says why they stand, and sets none apart.
         if found and (len(found) < len(left) or evidence in _STATES_OF_PROCESSES):
-            left = found
+            left, first = found, first or name
             clauses.append(clause(left, states))
         if all(state.waits for state in left):
             if (answer := _all_wait(left, states, world_size)) is not None:
                 return answer
             break
     if len(left) < len(states) or len(states) == 1:
-        return _named(left, "host", ", ".join(filter(None, clauses)))
+        return _named(left, "host", ", ".join(filter(None, clauses)), first or "alone")
     return Missing((), "nobody", f"no rank stands apart{places(states)}")
 
 
-def _named(found: Iterable[RankState], kind: Kind, why: str) -> Missing:
-    return Missing(tuple(sorted(state.rank for state in found)), kind, why)
+def _named(found: Iterable[RankState], kind: Kind, why: str, evidence: str) -> Missing:
+    return Missing(tuple(sorted(state.rank for state in found)), kind, why, evidence)
 
 
 def places(states: Sequence[RankState]) -> str:
@@ -190,7 +195,7 @@ def _behind_in_collectives(left: _States, states: _States) -> _Found:
 
     def clause(found: _States, states: _States) -> str:
         group, own, most = _widest_gap(found, states)
-        return f"which launched {own:,} collectives of group {group} where others launched {most:,}"
+        return f"with {own:,} collectives of group {group} launched to the others' {most:,}"
 
     return found, clause
 
@@ -211,18 +216,14 @@ def _late_hosts(left: _States, _: _States) -> _Found:
     """A host is late whose device has nothing left; one whose device has waits behind it."""
     passed = [state for state in left if state.device == "passed"]
     unknown = [state for state in left if state.device is None]
-    clause = (
-        "whose device has done all that it was given"
-        if passed
-        else "whose device may have nothing left"
-    )
+    clause = "with nothing left on its device" if passed else "while other devices have work"
     return passed or unknown, lambda *_: clause
 
 
 def _not_running(left: _States, _: _States) -> _Found:
     gone = [state for state in left if state.process == GONE]
     stopped = [state for state in left if state.process in STOPPED]
-    return gone or stopped, lambda *_: "whose process has ended" if gone else "stopped by a signal"
+    return gone or stopped, lambda *_: "its process has ended" if gone else "stopped by a signal"
 
 
 def _outside_of_waits(left: _States, _: _States) -> _Found:
@@ -275,10 +276,12 @@ def _minority(called: Mapping[int, str], what: str) -> Missing:
     (usual, most), *_ = Counter(called.values()).most_common(1)
     if most <= _MAJORITY * len(called):
         why = " or ".join(sorted(set(called.values())))
-        return Missing(tuple(sorted(called)), "operations", f"which called {why} as {what}")
+        return Missing(
+            tuple(sorted(called)), "operations", f"having called {why} as {what}", _OTHER
+        )
     odd = {rank: operation for rank, operation in called.items() if operation != usual}
-    why = f"which called {' or '.join(sorted(set(odd.values())))} as {what}, the others {usual}"
-    return Missing(tuple(sorted(odd)), "operations", why)
+    why = f"having called {' or '.join(sorted(set(odd.values())))} as {what}, the others {usual}"
+    return Missing(tuple(sorted(odd)), "operations", why, _OTHER)
 
 
 def _stuck(states: _States) -> Missing | None:
@@ -294,13 +297,14 @@ def _stuck(states: _States) -> Missing | None:
         for state in states
         for group, launched in state.launched.items()
         for number, operation in [_first_open(launched)]
-        if operation and number <= completed.get(group, 0)
+        if operation not in _ONE_SIDED and number <= completed.get(group, 0)
     ]
     if not stuck or len({state.rank for state, *_ in stuck}) == len(states):
         return None
     _, group, number, operation = stuck[0]
     why = f"in {operation} {number:,} of group {group}, which others have completed"
-    return _named({id(state): state for state, *_ in stuck}.values(), "device", why)
+    found = {state.rank: state for state, *_ in stuck}.values()
+    return _named(found, "device", why, "stuck_in_collective")
 
 
 def _all_wait(left: _States, states: _States, world_size: int | None) -> Missing | None:
@@ -325,13 +329,13 @@ def _numbers(states: _States) -> dict[str, list[int]]:
 
 
 _STATES_OF_PROCESSES = (_not_running, _blocked_in_kernel)
-_EVIDENCE: tuple[Callable[[_States, _States], _Found], ...] = (
-    _behind_in_steps,
-    _finished,
-    _behind_in_collectives,
-    _late_hosts,
-    _not_running,
-    _outside_of_waits,
-    _earlier_in_the_step,
-    _blocked_in_kernel,
-)
+_EVIDENCE: dict[str, Callable[[_States, _States], _Found]] = {
+    "behind_in_steps": _behind_in_steps,
+    "loop_has_ended": _finished,
+    "behind_in_collectives": _behind_in_collectives,
+    "nothing_left_on_device": _late_hosts,
+    "process_not_running": _not_running,
+    "outside_of_waits": _outside_of_waits,
+    "earlier_in_the_step": _earlier_in_the_step,
+    "blocked_in_kernel": _blocked_in_kernel,
+}

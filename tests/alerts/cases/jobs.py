@@ -241,12 +241,15 @@ def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samp
         series.append(_hung(training.HANG_FIRST, age, node, rank, phase))
         if phase != "sync":
             present_now = steady(1, timing.fires_by_seconds, judged_seconds)
-            series.append(_hung(training.HANG_MISSING, present_now, node, rank, phase))
+            because = {training.HANG_EVIDENCE.name: "outside_of_waits"}
+            series.append(_hung(training.HANG_MISSING, present_now, node, rank, phase, **because))
     return series
 
 
-def _hung(metric: Metric, course: Course, node: str, rank: str, phase: str) -> Samples:
-    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase}
+def _hung(
+    metric: Metric, course: Course, node: str, rank: str, phase: str, **because: str
+) -> Samples:
+    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase, **because}
     return samples(metric, course, instance=f"{node}:9400", **labels)
 
 

@@ -6,7 +6,7 @@ Written from what a hang is, not from the code that judges it.
 from dataclasses import dataclass
 from itertools import product
 
-from simulated_jobs import Fault, Job
+from .simulated_jobs import Fault, Job
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class JobHang:
     Attributes:
         hung: ranks that make no progress, in the order in which they stopped.
         missing: ranks that the others wait for, each with its phase or ``gone``.
-        why: the evidence for it.
+        why: the evidence for it; ``evidence`` is the first of it, as a label.
         limit_seconds: time without progress from which on these ranks hang.
         since_seconds: wall clock of the last progress of the rank that stopped first.
     """
@@ -40,6 +40,7 @@ class JobHang:
     hung: tuple[RankState, ...]
     missing: tuple[tuple[int, str], ...]
     why: str
+    evidence: str
     limit_seconds: float
     attempt: int
     since_seconds: float
@@ -100,7 +101,7 @@ class Hangs:
         first_labels = (*labels, str(first.rank), first.phase)
         yield Reading(metrics.HANG_FIRST, first_labels, first.idle_seconds)
         for rank, phase in hang.missing[:_MAX_NAMED_RANKS]:
-            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase), 1)
+            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase, hang.evidence), 1)
 
     def _judge(
         self, job: JobSnapshot, pages: list[Page], running: set[int], timeouts: HangTimeouts
@@ -118,6 +119,7 @@ class Hangs:
             hung=tuple(hung),
             missing=tuple((rank, phases[rank]) for rank in found.ranks),
             why=found.why,
+            evidence=found.evidence,
             limit_seconds=hang.limit_seconds,
             attempt=first.identity["attempt"],
             since_seconds=first.progress_wall_seconds,

@@ -186,8 +186,10 @@ def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> N
 
 
 STALL_SENTENCES = {
-    "a rank hangs in its backward": "The others wait for rank 2 on n2 in backward (outside of waits).",
-    "a rank hangs in a checkpoint": "The others wait for rank 2 on n2 in checkpoint (outside of waits).",
+    "a rank hangs in its backward": "The others wait for rank 2 on n2 in backward"
+    " (outside of waits).",
+    "a rank hangs in a checkpoint": "The others wait for rank 2 on n2 in checkpoint"
+    " (outside of waits).",
     "all wait, and none pauses": "No rank stands apart. First to stop: rank 0 on n1 in sync,"
     " rank 2 on n2 in sync.",
 }

@@ -1,6 +1,6 @@
 """Prints confusion tables by generator, and false alarms on nulls, with seeds drawn anew.
 
-``verdict_tables.py --seed N [--runs N] [nulls|workers|pages|pipelines ...]``: the generators are
+``verdict_tables.py --seed N [--runs N] [nulls|workers|pipelines ...]``: the generators are
 those of the tests (``tests/reports``); no recording has a part in it.
 """
 
@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 from lockstep_reports.readers.traces import read_trace
 from lockstep_reports.recording.steps import timed_steps
-from lockstep_reports.search.score import score
-from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.whatif.verdict import replay_trace
@@ -33,7 +31,6 @@ def _generator(module: str, *names: str) -> list[Any]:
     return [namespace[name] for name in names]
 
 
-Slow, SyntheticJob = _generator("synthetic_job", "Slow", "SyntheticJob")
 (SyntheticTrace,) = _generator("synthetic_trace", "SyntheticTrace")
 Fault, WorkerTable = _generator("verdict/worker_tables", "Fault", "WorkerTable")
 _SHAPES = ((10, 250), (4, 1000), (32, 400))
@@ -118,35 +115,6 @@ def print_workers(seed: int, runs: int) -> None:
             _print_row(f"{workers} x {steps}", f"{noise}, {correlation}", *cells)
 
 
-def print_pages(seed: int, runs: int) -> None:
-    """Rank pages: one rank three times as long in each n-th step, and nobody slow."""
-    print("\n## Rank pages: the sparse rank and no other named, of the runs\n")
-    spacings = (5, 10, 15, 20, 0)
-    columns = ("healthy" if not n else f"each {n}th step" for n in spacings)
-    _print_header("ranks x steps", "noise", *columns)
-    for ranks, steps in ((4, 200), (8, 400)):
-        for noise in ("normal", "lognormal", "dragging"):
-            cells = []
-            for spacing in spacings:
-                right = 0
-                for run in range(runs):
-                    draw = np.random.default_rng([seed, run, spacing])
-                    rank = int(draw.integers(ranks))
-                    slow = tuple(
-                        Slow(rank=rank, seconds=0.2, from_step=step, until_step=step + 1)
-                        for step in range(int(draw.integers(0, 5)), steps, spacing or steps)
-                        if spacing
-                    )
-                    job = SyntheticJob(
-                        ranks=ranks, num_steps=steps, noise=noise, slow=slow,
-                        seed=int(draw.integers(1 << 31)),
-                    ).steps()  # fmt: skip
-                    verdict = judge(job, score(job))[0]
-                    right += verdict.ranks == ((rank,) if spacing else ())
-                cells.append(f"{right}/{runs}")
-            _print_row(f"{ranks} x {steps}", noise, *cells)
-
-
 def _trace_verdict(job: Any, folder: Path) -> Verdict:
     path = folder / "trace.parquet"
     pq.write_table(job.table(), path)
@@ -196,7 +164,6 @@ def _pipeline(
 _TABLES: dict[str, Callable[[int, int], None]] = {
     "nulls": print_nulls,
     "workers": print_workers,
-    "pages": print_pages,
     "pipelines": print_pipelines,
 }
 

@@ -2,8 +2,6 @@
 
 import logging
 import math
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,23 +14,14 @@ import pytest
 
 import lockstep
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.reader import Page, read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
-ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-def page_of(root: Path) -> Page:
-    return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+from ..rank_page import ENVIRONMENT, page_of
 
 
-def attached(root: Path) -> lockstep.Monitor:
-    monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=64)
-    assert monitor.enabled
-    return monitor
-
-
-def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
-    monitor = attached(root)
+def test_the_phases_of_a_step_are_contiguous_and_add_up(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     for _ in range(3):
         for name in ("data", "forward", "backward", "sync", "optimizer"):
             monitor.enter_phase(name)
@@ -47,8 +36,7 @@ def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
         )
 
 
-def test_rows_follow_each_other_without_a_gap(root: Path) -> None:
-    monitor = attached(root)
+def test_rows_follow_each_other_without_a_gap(root: Path, monitor: lockstep.Monitor) -> None:
     for _ in range(5):
         monitor.enter_phase("forward")
         time.sleep(0.001)
@@ -59,8 +47,7 @@ def test_rows_follow_each_other_without_a_gap(root: Path) -> None:
         assert abs(after["start_ns"] - end_ns) < 2_000
 
 
-def test_totals_are_the_sums_of_the_rows(root: Path) -> None:
-    monitor = attached(root)
+def test_totals_are_the_sums_of_the_rows(root: Path, monitor: lockstep.Monitor) -> None:
     for number in range(7):
         monitor.enter_phase("forward")
         monitor.step(tokens=number, samples=2, loss=float(number))
@@ -72,8 +59,9 @@ def test_totals_are_the_sums_of_the_rows(root: Path) -> None:
     assert page.state["loss"] == 6.0
 
 
-def test_a_number_that_was_not_passed_is_unknown_and_not_zero(root: Path) -> None:
-    monitor = attached(root)
+def test_a_number_that_was_not_passed_is_unknown_and_not_zero(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     monitor.step()
     page, (row,) = page_of(root), read_rows(page_of(root))
     assert page.state["loss"] is None
@@ -82,8 +70,7 @@ def test_a_number_that_was_not_passed_is_unknown_and_not_zero(root: Path) -> Non
     assert row["last_arrival_ns"] is None
 
 
-def test_a_non_finite_loss_is_kept_and_counted(root: Path) -> None:
-    monitor = attached(root)
+def test_a_non_finite_loss_is_kept_and_counted(root: Path, monitor: lockstep.Monitor) -> None:
     monitor.step(loss=1.0)
     monitor.step(loss=math.nan)
     monitor.step(loss=1.0, gradient_norm=math.inf)
@@ -92,8 +79,9 @@ def test_a_non_finite_loss_is_kept_and_counted(root: Path) -> None:
     assert math.isnan(read_rows(page)[1]["loss"])
 
 
-def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(root: Path) -> None:
-    monitor = attached(root)
+def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     monitor.step(loss=-1e300)
     page = page_of(root)
     assert monitor.enabled
@@ -101,9 +89,7 @@ def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(roo
     assert page.state["loss"] == -1e300
 
 
-def test_waiting_for_a_batch_counts_as_data(root: Path) -> None:
-    monitor = attached(root)
-
+def test_waiting_for_a_batch_counts_as_data(root: Path, monitor: lockstep.Monitor) -> None:
     def slow_loader() -> Iterator[int]:
         for batch in range(3):
             time.sleep(0.01)
@@ -117,18 +103,16 @@ def test_waiting_for_a_batch_counts_as_data(root: Path) -> None:
     assert all(row["phase_seconds"]["data"] >= 0.01 for row in read_rows(page_of(root)))
 
 
-def test_a_prepared_loader_keeps_its_length_and_attributes(root: Path) -> None:
+def test_a_prepared_loader_keeps_its_length_and_attributes(monitor: lockstep.Monitor) -> None:
     class Loader(list[int]):
         batch_size = 8
 
-    prepared = attached(root).prepare(Loader([1, 2, 3]))
+    prepared = monitor.prepare(Loader([1, 2, 3]))
     assert len(prepared) == 3  # type: ignore[arg-type]  # an Iterable that happens to have one
     assert prepared.batch_size == 8  # type: ignore[attr-defined]  # the loader's own
 
 
-def test_a_loaders_exception_passes_through(root: Path) -> None:
-    monitor = attached(root)
-
+def test_a_loaders_exception_passes_through(root: Path, monitor: lockstep.Monitor) -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise OSError("shard 7 is gone")
@@ -139,8 +123,9 @@ def test_a_loaders_exception_passes_through(root: Path) -> None:
     assert page_of(root).state["steps"] == 1
 
 
-def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(root: Path) -> None:
-    monitor = attached(root)
+def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     with monitor.checkpoint(step=5):
         time.sleep(0.002)
     with pytest.raises(OSError, match="disk"), monitor.checkpoint(step=6):
@@ -151,8 +136,9 @@ def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(root: Path) -> 
     assert abs(state["checkpoint_wall_ns"] - time.time_ns()) < 5e9
 
 
-def test_a_phase_entered_inside_a_block_does_not_end_it(root: Path) -> None:
-    monitor = attached(root)
+def test_a_phase_entered_inside_a_block_does_not_end_it(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     with monitor.phase("eval"):
         monitor.enter_phase("forward")
         time.sleep(0.005)
@@ -162,13 +148,14 @@ def test_a_phase_entered_inside_a_block_does_not_end_it(root: Path) -> None:
     assert row["phase_seconds"]["forward"] == 0
 
 
-def test_an_unknown_phase_is_refused_with_the_known_ones(root: Path) -> None:
+def test_an_unknown_phase_is_refused_with_the_known_ones(monitor: lockstep.Monitor) -> None:
     with pytest.raises(ValueError, match="'foward' is none of init, data, forward"):
-        attached(root).enter_phase("foward")
+        monitor.enter_phase("foward")
 
 
-def test_the_heartbeat_has_the_phase_before_the_step_ends(root: Path) -> None:
-    monitor = attached(root)
+def test_the_heartbeat_has_the_phase_before_the_step_ends(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     monitor.enter_phase("optimizer")
     assert page_of(root).phase == "optimizer"
 
@@ -181,9 +168,8 @@ class BrokenHeartbeat:
 
 
 def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
-    root: Path, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monitor = attached(root)
     monitor.step(tokens=1)
     recording: Any = monitor
     recording.recorder.heartbeat = BrokenHeartbeat()
@@ -197,28 +183,7 @@ def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
     assert state["steps"] == 1
 
 
-def test_the_page_folder_may_be_deleted_under_the_run(root: Path) -> None:
-    monitor = attached(root)
-    shutil.rmtree(root)
-    for _ in range(100):
-        monitor.step(tokens=1)
-    assert monitor.enabled
-
-
-def test_after_a_fork_the_child_leaves_the_page_alone(root: Path) -> None:
-    monitor = attached(root)
-    monitor.step(tokens=1)
-    child = os.fork()
-    if child == 0:
-        monitor.step(tokens=100)
-        os._exit(3 if monitor.enabled else 0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert page_of(root).state["tokens"] == 1
-
-
-def test_close_says_done_and_later_calls_do_nothing(root: Path) -> None:
-    monitor = attached(root)
+def test_close_says_done_and_later_calls_do_nothing(root: Path, monitor: lockstep.Monitor) -> None:
     monitor.step()
     monitor.close()
     monitor.step()

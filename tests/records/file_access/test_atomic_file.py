@@ -9,12 +9,23 @@ import pytest
 from lockstep_records.file_access.atomic_file import write_atomically
 
 
-def test_a_file_is_replaced_with_the_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    path.write_text("old")
-    write_atomically(path, "new", mode=0o600)
-    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o600)
-    assert list(tmp_path.iterdir()) == [path]
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_replaced_in_one_move_with_its_mode(tmp_path: Path, *, durable: bool) -> None:
+    path = tmp_path / "state.json"
+    write_atomically(path, "old")
+    write_atomically(path, b"new", mode=0o640, durable=durable)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["state.json"]  # noqa: PTH208  # hidden files too
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "taken"
+    path.mkdir()
+    (path / "inside").write_text("x", encoding="utf-8")
+    with pytest.raises(OSError, match="directory"):
+        write_atomically(path, "new")
+    assert sorted(os.listdir(tmp_path)) == ["taken"]  # noqa: PTH208  # hidden files too
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device needs root")

@@ -1,7 +1,4 @@
-"""Durations, atomic files and intervals."""
-
-import os
-from pathlib import Path
+"""Durations, as people write them."""
 
 import click
 import pytest
@@ -10,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_cli.options import DurationRange
-from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_records.text.durations import format_duration, parse_duration
 
 
@@ -49,22 +45,3 @@ def test_an_option_names_the_value_and_the_remedy(argument: str, message: str) -
     assert argument in answer.output
     assert CliRunner().invoke(command, ["--wait", "2m"]).output == "120.0\n"
     assert CliRunner().invoke(command).output == "1.0\n"
-
-
-@pytest.mark.parametrize("durable", [False, True])
-def test_a_file_is_replaced_in_one_move_with_its_mode(tmp_path: Path, *, durable: bool) -> None:
-    path = tmp_path / "state.json"
-    write_atomically(path, "old")
-    write_atomically(path, b"new", mode=0o640, durable=durable)
-    assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["state.json"]  # noqa: PTH208  # hidden files too
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "taken"
-    path.mkdir()
-    (path / "inside").write_text("x", encoding="utf-8")
-    with pytest.raises(OSError, match="directory"):
-        write_atomically(path, "new")
-    assert sorted(os.listdir(tmp_path)) == ["taken"]  # noqa: PTH208  # hidden files too

@@ -167,8 +167,8 @@ PIECES = (
 def test_the_time_is_linear_in_the_length_of_any_input(head: str, line_end: str) -> None:
     for piece in PIECES:
         texts = [(head + piece * (n // len(piece)) + line_end) * 2 for n in (4000, 8000)]
-        short, long = (min(map(_seconds, [text] * 3)) for text in texts)
-        assert long < 3 * short + 2e-3, piece
+        tries = (map(_seconds, texts) for _ in range(3))
+        assert any(long < 3 * short + 2e-3 for short, long in tries), piece
 
 
 def _seconds(text: str) -> float:

@@ -151,10 +151,23 @@ def browser() -> Iterator[Any]:
         yield driver
 
 
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    """An empty folder on the tmpfs that rank pages need."""
+@contextmanager
+def _folder_in_memory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(
         prefix="lockstep-test-", dir="/dev/shm", ignore_cleanup_errors=True
     ) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """An empty folder on the tmpfs that rank pages need."""
+    with _folder_in_memory() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def module_memory() -> Iterator[Path]:
+    """The same for all tests of a module."""
+    with _folder_in_memory() as folder:
+        yield folder

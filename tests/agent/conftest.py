@@ -1,7 +1,6 @@
 """A fake node: a folder for jobs on the tmpfs, a driver made of C, network ports made of files."""
 
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from lockstep_agent.health.signs import ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
-from lockstep_records.files.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4
 from .fake_tree import fill_procfs, fill_sysfs
@@ -21,10 +19,9 @@ _CALL_TIMEOUT_SECONDS = 2.0
 
 
 @pytest.fixture(name="root")
-def _root() -> Iterator[Path]:
-    """A root of jobs on the tmpfs that pages need."""
-    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[-1].parent) as folder:
-        yield Path(folder)
+def _root(memory: Path) -> Path:
+    """A root of jobs."""
+    return memory
 
 
 def build_nvml(folder: Path) -> Path:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -151,14 +150,8 @@ def write_config(folder: Path, agent_port: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module")
 def url(
-    root: Path,
+    module_memory: Path,
     tmp_path_factory: pytest.TempPathFactory,
     serve_prometheus: Callable[[Path], AbstractContextManager[str]],
 ) -> Iterator[str]:
@@ -167,11 +160,11 @@ def url(
         pytest.skip("prometheus is not on PATH")
     agent_port = free_port()
     lockstep = Path(sys.executable).parent / "lockstep"
-    listen = f"127.0.0.1:{agent_port}"
-    agent = ("agent", "--listen", listen, "--dir", root, "--state", root, "--cluster", "c")
+    agent = ("agent", "--listen", f"127.0.0.1:{agent_port}", "--cluster", "c")
+    folders = ("--dir", module_memory, "--state", module_memory)
     with ExitStack() as stack:
-        stack.enter_context(running_job(root))
-        stack.enter_context(process(lockstep, *agent))
+        stack.enter_context(running_job(module_memory))
+        stack.enter_context(process(lockstep, *agent, *folders))
         folder = tmp_path_factory.mktemp("prometheus")
         yield stack.enter_context(serve_prometheus(write_config(folder, agent_port)))
 
@@ -264,10 +257,10 @@ def page_of(root: Path, rank: int) -> Page:
 
 
 @pytest.mark.usefixtures("all_good")
-def test_values_of_the_board_agree_with_the_rank_pages(url: str, root: Path) -> None:
-    before = page_of(root, 0).state["step"]
+def test_values_of_the_board_agree_with_the_rank_pages(url: str, module_memory: Path) -> None:
+    before = page_of(module_memory, 0).state["step"]
     step, loss = value_of(url, "Step"), value_of(url, "Loss over time")
-    pages = [page_of(root, rank) for rank in range(NUM_RANKS)]
+    pages = [page_of(module_memory, rank) for rank in range(NUM_RANKS)]
     assert before - MAX_SCRAPE_STEPS <= step <= pages[0].state["step"]
     assert 1 / (pages[0].state["step"] + 1) <= loss <= 1 / (before - MAX_SCRAPE_STEPS + 1)
     for phase in ("data", "backward", "sync"):

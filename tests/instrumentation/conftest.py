@@ -1,9 +1,7 @@
 """A folder on a tmpfs and a rank for every test; monitors end with the test that created them."""
 
 import atexit
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +20,9 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@contextmanager
-def folder_in_memory() -> Iterator[Path]:
-    """Pages lie on a tmpfs, where pytest's own folders may not be."""
-    with tempfile.TemporaryDirectory(
-        prefix="lockstep-test-", dir="/dev/shm", ignore_cleanup_errors=True
-    ) as name:
-        yield Path(name)
-
-
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with folder_in_memory() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def module_root() -> Iterator[Path]:
-    with folder_in_memory() as folder:
-        yield folder
+def root(memory: Path) -> Path:
+    return memory
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,10 @@
 
 import gc
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +138,12 @@ def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def delayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def delayed(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root of jobs, one for each phase that was delayed; one pair of ranks runs them all."""
-    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     script = tmp_path_factory.mktemp("loop") / "loop.py"
     script.write_text(LOOP)
-    assert launch(root, script, *PHASES) == 0
-    yield root
-    shutil.rmtree(root, ignore_errors=True)
+    assert launch(module_memory, script, *PHASES) == 0
+    return module_memory
 
 
 @pytest.mark.timing

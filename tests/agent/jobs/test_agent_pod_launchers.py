@@ -1,8 +1,6 @@
 """Two pods of one job on a node: the agent numbers their launchers, and the numbers stay."""
 
 import json
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,8 @@ from .test_agent_pods import UIDS, Kubelet, write_page
 
 
 @pytest.fixture(name="kubelet")
-def _kubelet() -> Iterator[Kubelet]:
-    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as memory:
-        yield Kubelet(Path(memory))
+def _kubelet(memory: Path) -> Kubelet:
+    return Kubelet(memory)
 
 
 def begin(kubelet: Kubelet, uid: str, job_id: str = "llm") -> Path:

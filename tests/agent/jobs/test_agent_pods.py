@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,13 +43,6 @@ class Kubelet:
         shutil.rmtree(self._pods / uid)
         [folder] = self.logs.glob(f"*_{uid}")
         shutil.rmtree(folder)
-
-
-@pytest.fixture(name="memory")
-def _memory() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(name="kubelet")

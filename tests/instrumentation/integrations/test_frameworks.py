@@ -189,9 +189,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def page(name: str, module_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    FRAMEWORKS[name].train(module_root, name, tmp_path_factory.mktemp("out"))
-    return page_of(module_root, name)
+def page(name: str, module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    FRAMEWORKS[name].train(module_memory, name, tmp_path_factory.mktemp("out"))
+    return page_of(module_memory, name)
 
 
 def spans(page: Page, name: str) -> list[Span]:
@@ -240,11 +240,11 @@ def test_evaluations_saves_and_restores_have_their_time_and_are_counted(
 
 
 def test_training_that_fails_is_recorded_as_failed(
-    name: str, module_root: Path, tmp_path: Path
+    name: str, module_memory: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError, match="no more"):
-        FRAMEWORKS[name].train(module_root, f"{name}-fails", tmp_path, FAILS_AT)
-    page = page_of(module_root, f"{name}-fails")
+        FRAMEWORKS[name].train(module_memory, f"{name}-fails", tmp_path, FAILS_AT)
+    page = page_of(module_memory, f"{name}-fails")
     assert page.phase == "failed"
     assert page.state["steps"] == FAILS_AT // ACCUMULATE
 

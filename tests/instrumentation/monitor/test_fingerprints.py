@@ -1,8 +1,6 @@
 """Fingerprints of replicas: equal while they are, different by one bit."""
 
 import math
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +45,13 @@ def trained(root: Path, monitor: lockstep.Monitor, flip_at: int | None = None) -
     return page_of(root)
 
 
-def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ() -> None:
+def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ(root: Path) -> None:
     fingerprints = []
-    for flip_at in (None, None, 85):
-        root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-        monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=8)
-        fingerprints.append(fingerprints_of(trained(root, monitor, flip_at)))
-        shutil.rmtree(root)
+    for number, flip_at in enumerate((None, None, 85)):
+        folder = root / str(number)
+        folder.mkdir()
+        monitor = lockstep.attach(root=folder, environment=ENVIRONMENT, rows=8)
+        fingerprints.append(fingerprints_of(trained(folder, monitor, flip_at)))
     first, same, flipped = fingerprints
     assert sorted(first) == [20, 30, 40, 50, 60, 70, 80, 90]
     assert first == same

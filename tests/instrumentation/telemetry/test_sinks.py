@@ -1,11 +1,9 @@
 """Summaries of a real job in MLflow, W&B and TensorBoard, read back by the libraries themselves."""
 
 import os
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,14 +42,13 @@ class SummarisedJob:
 
 
 @pytest.fixture(name="job", scope="module")
-def _job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SummarisedJob]:
+def _job(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> SummarisedJob:
     """A job of one rank, summarised to all three."""
     folder = tmp_path_factory.mktemp("sinks")
-    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     script = folder / "loop.py"
     script.write_text(LOOP)
     store, logs = f"sqlite:///{folder}/runs.db", folder / "runs"
-    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
+    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(module_memory)]
     command += ["--job-id", "job-a"]
     for destination in (f"mlflow:{store}", f"tensorboard:{logs}", f"wandb:{folder}"):
         command += ["--summary-to", destination]
@@ -64,8 +61,7 @@ def _job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SummarisedJob]:
         check=True,
         timeout=55,
     )
-    yield SummarisedJob(store, logs, folder / "wandb", done.stderr)
-    shutil.rmtree(root, ignore_errors=True)
+    return SummarisedJob(store, logs, folder / "wandb", done.stderr)
 
 
 def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(job: SummarisedJob) -> None:

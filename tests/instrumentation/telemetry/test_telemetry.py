@@ -63,11 +63,11 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
 
 
 @pytest.fixture(name="received", scope="module")
-def _received(module_root: Path) -> Received:
+def _received(module_memory: Path) -> Received:
     """A job of two ranks, restarted once, whose launcher was itself started inside a trace."""
     with receiver() as received:
         exit_code, stderr = run(
-            module_root,
+            module_memory,
             "job-a",
             LOOP,
             *("--nproc-per-node", "2", "--max-restarts", "1", "--cluster", "east", "--log-json"),

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,8 @@ TRACE = trace_of("job-a", {})
 
 
 @pytest.fixture(name="path")
-def _path() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder / "rank-00000.spans.jsonl"
-    shutil.rmtree(folder, ignore_errors=True)
+def _path(memory: Path) -> Path:
+    return memory / "rank-00000.spans.jsonl"
 
 
 def span(number: int, /, **other: object) -> Span:

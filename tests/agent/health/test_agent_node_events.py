@@ -25,6 +25,7 @@ GPUS = (
     GpuInUse(index=0, uuid="GPU-a", address="0000:3b:00.0"),
     GpuInUse(index=1, uuid="GPU-b", address="0000:5e:00.0"),
 )
+DEAD_PID = 2**22 + 1  # no kernel gives one as high
 LOST = "NVRM: Xid (PCI:0000:5e:00): 79, pid=1234, GPU has fallen off the bus."
 
 
@@ -36,6 +37,7 @@ class Node:
         self.users = {(gpu.uuid, os.getuid()) for gpu in GPUS}
         self.pages = [LivePage(root, rank=r, gpu_uuid=GPUS[r].uuid) for r in range(2)]
         self.incidents, self.recent = Incidents(), RecentEvents()
+        self.num_appeared = 0
         self.events = self.agent()
 
     def agent(self) -> NodeEvents:
@@ -45,7 +47,11 @@ class Node:
             lambda: self.gpus,
             "n1",
             has_used=lambda uuid, owner, _: (uuid, owner) in self.users,
+            rank_appeared=self.count_appearance,
         )
+
+    def count_appearance(self) -> None:
+        self.num_appeared += 1
 
     def launcher_writes(self, kind: str = "attempt_started", **fields: Any) -> None:
         append_event(job_folder(self.root, "job"), Event(kind=kind, job_id="job", attempt=0,
@@ -77,6 +83,23 @@ def test_an_xid_is_an_event_of_the_rank_on_that_gpu(node: Node) -> None:
     assert fields["sign"] == "xid"
     assert fields["detail"].startswith("Xid79 ")
     assert fields["ranks"] == [1]
+
+
+def test_a_rank_that_had_ended_before_has_no_event_and_one_that_had_just_ended_has(
+    node: Node,
+) -> None:
+    node.pages[1].phase("failed", ago_seconds=30)
+    node.pages[1].replace_identity(pid=DEAD_PID)
+    node.log(LOST)
+    assert node.written() == []
+    node.log(LOST.replace(": 79,", ": 48,"), ago_seconds=29)
+    assert [fields["ranks"] for fields in node.written()] == [[1]]
+
+
+def test_the_drivers_processes_are_read_at_once_when_a_rank_appears(node: Node) -> None:
+    for _ in range(3):
+        list(node.events.collect())
+    assert node.num_appeared == 2
 
 
 def test_the_launcher_judges_an_end_by_incidents_of_the_node(node: Node) -> None:

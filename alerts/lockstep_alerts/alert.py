@@ -26,6 +26,7 @@ class Alert:
         description: more for people, a Prometheus template.
         is_of_job: whether its labels name a job, so that the job's board can be linked.
         route: ``owners`` for what the owner of the job repairs; empty for operators.
+        weight: place among the causes that a page carries, from 1; 0 of others.
     """
 
     name: str
@@ -39,6 +40,12 @@ class Alert:
     description: str
     is_of_job: bool = True
     route: str = ""
+    weight: int = 0
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it wakes somebody."""
+        return self.severity == "critical"
 
     @property
     def names_owner(self) -> bool:

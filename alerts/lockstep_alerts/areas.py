@@ -35,14 +35,15 @@ class Area:
         return f"lockstep-{self.name}"
 
 
+_FABRIC_FROM = RECORDED.index(recorded.CLUSTER_LOSS)
 _SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)
 _OBJECTIVES_FROM = RECORDED.index(recorded.COUNTER_TOTAL)
 # What waits for ten minutes, or counts in hours, needs no evaluation at each scrape.
 _SLOW_SECONDS = 30
-JOBS = Area(name="jobs", records=RECORDED[:_SLICES_FROM])
+JOBS = Area(name="jobs", records=RECORDED[:_FABRIC_FROM])
 ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
-FABRIC = Area(name="fabric")
+FABRIC = Area(name="fabric", records=RECORDED[_FABRIC_FROM:_SLICES_FROM])
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
 # Windows are of minutes to weeks; a sample of a slice covers a minute too.

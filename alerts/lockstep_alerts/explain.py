@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,17 +14,20 @@ from rich.markdown import Markdown
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.checks.chance import false_alerts
+from lockstep_alerts.conditions.causes import causes_of_cluster, causes_of_job
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.objectives.conditions import Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import interval_option, spec_option
-from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue import RECORDED
+from lockstep_catalogue.foreign import WEIGHT
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
+from lockstep_prometheus.client import Prometheus
 from lockstep_prometheus.promql import selectors
 from lockstep_records.text.durations import format_duration
 
@@ -35,23 +39,24 @@ _WAKES = {
 }
 _EVENTS_PER_MONTH = 4
 _GROUPED = {
-    True: "all alerts of one cluster and job are one notification",
+    True: "all pages about one loss are one notification, and nothing keeps a page quiet",
     False: "all of one cluster and name are one notification",
 }
 
 
 def explained(spec: Spec, alert: Alert, runbooks: Path) -> str:
     """The alert as Markdown."""
-    is_by_job = alert.is_of_job and alert.severity == "critical"
     runbook = runbooks / f"{alert.name}.md"
     meaning = " ".join(_section(runbook, "Meaning").split()) or alert.summary
     sections = {
-        "Fires": [*_when(spec, alert), *_durations(alert)],
+        "Fires": [
+            *(line for part in alert.condition.parts() for line in _when(spec, alert, part)),
+            *_durations(alert),
+        ],
         "Reads": list(_series(spec, alert)),
         "How soon": [_deadline(spec, alert)],
         "False alarms": list(_false_alarms(spec, alert, runbooks)),
-        "Wakes": [f"{_WAKES[alert.severity]}; {_GROUPED[is_by_job]}"],
-        "Kept quiet by": list(inhibitors(alert)) or ["nothing"],
+        "Wakes": [f"{_WAKES[alert.severity]}; {_GROUPED[alert.severity == 'critical']}"],
         "Runbook": [str(runbook)],
     }
     lines = [f"# {alert.name} ({alert.severity})", "", meaning]
@@ -67,9 +72,8 @@ def _section(runbook: Path, title: str) -> str:
     return found[1] if found else ""
 
 
-def _when(spec: Spec, alert: Alert) -> Iterator[str]:
-    """The limits of the condition, in words."""
-    condition = alert.condition
+def _when(spec: Spec, alert: Alert, condition: Condition) -> Iterator[str]:
+    """The limits of a condition of an alert, in words."""
     if isinstance(condition, Burn):
         yield from _explain_events(spec, condition)
     elif isinstance(condition, GpuSecondBurn):
@@ -163,7 +167,15 @@ def _deadline(spec: Spec, alert: Alert) -> str:
 
 
 def _false_alarms(spec: Spec, alert: Alert, runbooks: Path) -> Iterator[str]:
-    condition = alert.condition
+    for condition in alert.condition.parts():
+        yield from _false_alarms_of(spec, condition)
+    text = _section(runbooks / f"{alert.name}.md", "False positives")
+    points = re.split(r"^- ", text, flags=re.MULTILINE)
+    yield from (" ".join(point.split()) for point in points if point.strip())
+
+
+def _false_alarms_of(spec: Spec, condition: Condition) -> Iterator[str]:
+    """What chance alone brings of a condition of an objective."""
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
             rate, months = false_alerts(condition.limits, good_ratio, spec.size.jobs_per_week)
@@ -175,38 +187,81 @@ def _false_alarms(spec: Spec, alert: Alert, runbooks: Path) -> Iterator[str]:
             )
     elif isinstance(condition, GpuSecondBurn):
         yield "not simulated: it counts no rare events; the time that it names was lost"
-    else:
-        text = _section(runbooks / f"{alert.name}.md", "False positives")
-        points = re.split(r"^- ", text, flags=re.MULTILINE)
-        yield from (" ".join(point.split()) for point in points if point.strip())
 
 
 def expected_false_alarms(spec: Spec) -> Iterator[str]:
     """A line for each page on events: how often chance alone brings it."""
     for alert in spec.objective_alerts:
-        if isinstance(alert.condition, Burn) and alert.severity == "critical":
-            yield from (
-                f"{alert.name}: {line}" for line in _false_alarms(spec, alert, runbooks_path())
-            )
+        for condition in alert.condition.parts() if alert.is_page else ():
+            yield from (f"{alert.name}: {line}" for line in _false_alarms_of(spec, condition))
+
+
+def _standing(url: str, moment: float, cluster: str, job_id: str) -> Iterator[str]:
+    """The causes that a page would have carried at a moment, the weightiest first."""
+    query = causes_of_job(cluster, job_id) if job_id else causes_of_cluster(cluster)
+    with Prometheus(url) as prometheus:
+        found = prometheus.instant(query, moment)
+    found.sort(key=lambda each: each.labels.get(WEIGHT.name, ""))
+    for each in found:
+        begin = datetime.fromtimestamp(each.points[-1][1], UTC)
+        where = [f"{name} {each.labels[name]}" for name in _PLACES if each.labels.get(name)]
+        yield f"{each.labels['alertname']}: {', '.join(where)}, since {begin:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_PLACES = ("cause", "node", "gpu", "rank", "source")
+
+
+def _moment(text: str) -> float:
+    """Seconds since 1970 of ``now`` or of a time in RFC 3339."""
+    if text == "now":
+        return datetime.now(UTC).timestamp()
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).timestamp()
+    except ValueError as error:
+        remedy = "write now, or a time such as 2026-11-26T03:10:00+00:00"
+        raise click.UsageError(f"--at {text!r}: {remedy}") from error
 
 
 @click.command()
 @click.argument("alert")
+@click.option("--at", help="List the causes that the page would have carried: now, or a time.")
+@click.option("--prometheus", "url", default="http://127.0.0.1:9090", help="Where to ask.")
+@click.option("--cluster", default="", help="Cluster of the page.")
+@click.option("--job", "job_id", default="", help="Job of the page; without it, of the cluster.")
 @spec_option
 @interval_option
-def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
+def explain(
+    *,
+    alert: str,
+    at: str | None,
+    url: str,
+    cluster: str,
+    job_id: str,
+    spec: Path | None,
+    interval: Duration | None,
+) -> None:
     """Say in words when ALERT fires, from which series, how soon, and how often falsely.
 
-    Prints Markdown where the output is not a terminal.
+    Prints Markdown where the output is not a terminal. With --at it lists the causes that a page
+    would have carried at that moment instead.
     """
     read = read_spec(spec or spec_path(), interval)
-    by_name = {alert.name: alert for alert in read.alerts}
+    by_name: dict[str, list[Alert]] = {}
+    for each in read.alerts:
+        by_name.setdefault(each.name, []).append(each)
     if alert not in by_name:
         near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)
         raise click.UsageError(
             f"ALERT {alert!r}: the spec has no such alert; try {', '.join(near)}"
         )
-    text = explained(read, by_name[alert], runbooks_path())
+    if at is not None:
+        try:
+            lines = list(_standing(url, _moment(at), cluster, job_id))
+        except ValueError as error:
+            raise click.UsageError(f"--prometheus {url}: {error}") from error
+        click.echo("\n".join(lines) or "No cause stood then.")
+        return
+    text = "\n".join(explained(read, each, runbooks_path()) for each in by_name[alert])
     console = Console()
     if console.is_terminal:
         console.print(Markdown(text))

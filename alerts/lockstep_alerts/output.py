@@ -9,19 +9,22 @@ import yaml
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import AREAS, Area
+from lockstep_alerts.conditions.causes import causes
 from lockstep_alerts.conditions.evidence import naming_pod
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config
 from lockstep_alerts.routing.overnight import OVERNIGHT_FILE, overnight_rules
-from lockstep_alerts.rules import objective_series, slices, steps
+from lockstep_alerts.rules import losses, objective_series, slices, steps
 from lockstep_alerts.rules.parameters import Expression
 from lockstep_alerts.spec import Spec
+from lockstep_alerts.survival import newest_of_equal
 from lockstep_catalogue.alert_boards import ALERT_BOARDS, AlertBoard
-from lockstep_catalogue.labels import JOB_CLASS, PROJECT, QUEUE
+from lockstep_catalogue.foreign import ALERT_CAUSE, INCIDENT, WEIGHT
+from lockstep_catalogue.labels import JOB_CLASS, JOB_ID, PROJECT, QUEUE
 from lockstep_catalogue.metric import Recorded
-from lockstep_catalogue.recorded import JOB_GPUS, JOB_QUIET
+from lockstep_catalogue.recorded import CLUSTER_LOSS, JOB_GPUS, JOB_QUIET
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_records.file_access.atomic_file import write_atomically
 
@@ -29,6 +32,7 @@ _EXPRESSIONS: dict[Recorded, Expression] = {
     **steps.EXPRESSIONS,
     **slices.EXPRESSIONS,
     **objective_series.EXPRESSIONS,
+    **losses.EXPRESSIONS,
 }
 
 
@@ -39,7 +43,8 @@ def recorded_expressions(series: Iterable[Recorded], spec: Spec) -> dict[Recorde
     for each in series:
         expression = by_spec.get(each, _EXPRESSIONS.get(each))
         if expression is not None:
-            found[each] = expression if isinstance(expression, str) else expression(spec.parameters)
+            text = expression if isinstance(expression, str) else expression(spec.parameters)
+            found[each] = newest_of_equal(text)
     return found
 
 
@@ -49,7 +54,7 @@ _DEFAULT_BOARD = AlertBoard("lockstep-job", "Progress", JOB_LABELS)
 
 def alert_rule(alert: Alert, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
     """One alerting rule, with the keys of a Prometheus rule file."""
-    expression = alert.condition.expression(windows)
+    expression = newest_of_equal(alert.condition.expression(windows))
     rule: dict[str, object] = {"alert": alert.name, "expr": expression}
     if alert.pending:
         rule["for"] = alert.pending.text
@@ -62,6 +67,7 @@ def alert_rule(alert: Alert, windows: ScrapeWindows, delivery: Delivery) -> dict
         "summary": alert.summary,
         "description": words + (naming_pod("$labels", " It runs in pod ", ".") if of_rank else ""),
         "notified_within": spelled(alert.deadline_seconds(windows)),
+        **({"causes": causes(alert.is_of_job)} if alert.is_page else {}),
         **_gpu_count(alert),
         **_links(alert, delivery),
     }
@@ -78,9 +84,13 @@ def _labels(alert: Alert) -> dict[str, str]:
     A page needs a node's worth of GPUs, or a class that says so.
     """
     labels = {"severity": alert.severity, **({"route": alert.route} if alert.route else {})}
+    if alert.weight:
+        labels[WEIGHT.name] = f"{alert.weight:02d}"
+    if alert.is_page:
+        labels[INCIDENT.name] = _incident(alert)
     if not alert.names_owner:
         return labels
-    if alert.severity == "critical":
+    if alert.is_page:
         quiet = _query_of_job(JOB_QUIET.name)
         labels["severity"] = f"{{{{ with {quiet} }}}}warning{{{{ else }}}}critical{{{{ end }}}}"
     identity = _query_of_job(JOB_GPUS.name)
@@ -90,6 +100,17 @@ def _labels(alert: Alert) -> dict[str, str]:
         value = f'{{{{ with . | first | label "{label.name}" }}}}{{{{ . }}}}{otherwise}'
         labels[label.name] = f"{{{{ with {identity} }}}}{value}{otherwise}"
     return labels
+
+
+def _incident(alert: Alert) -> str:
+    """Whose loss it is: pages about one are one notification, and none keeps another quiet."""
+    if not alert.is_of_job:
+        return f"{{{{ or $labels.{ALERT_CAUSE.name} `{alert.name}` }}}}"
+    cause = f'{{{{ . | first | label "{ALERT_CAUSE.name}" }}}}'
+    job = f"{{{{ $labels.{JOB_ID.name} }}}}"
+    return (
+        f"{{{{ with {_query_of_job(CLUSTER_LOSS.name)} }}}}{cause}{{{{ else }}}}{job}{{{{ end }}}}"
+    )
 
 
 def _gpu_count(alert: Alert) -> dict[str, str]:

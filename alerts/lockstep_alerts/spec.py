@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_alerts.alert import Alert
-from lockstep_alerts.areas import Area, area_of
+from lockstep_alerts.areas import TELEMETRY, Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.signs import Sign, Signs
 from lockstep_alerts.objectives.alerts import alerts_of_objectives
 from lockstep_alerts.objectives.limits import ObjectiveWindows, read_windows
 from lockstep_alerts.objectives.objective import Objective, read_objective
@@ -24,8 +26,9 @@ from lockstep_catalogue.windows import ScrapeWindows
 SEVERITIES = ("critical", "warning", "info", "none")
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
-_REQUIRED = ("alert", "severity", "kind", "summary", "description")
+_REQUIRED = ("alert", "severity", "summary", "description")
 _OPTIONAL = ("failure", "for", "keep_firing_for", "route")
+_SIGN = re.compile(r"^[a-z][a-z0-9_]*$")
 _ROUTES = ("owners",)
 _KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "alerts")
 
@@ -85,7 +88,7 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
     entries = {key: tuple(entry.entries(key)) for key in ("objectives", "alerts")}
     of_objectives = read_windows(entry.entry("windows"))
     objectives = tuple(read_objective(each, of_objectives) for each in entries["objectives"])
-    listed = tuple(map(_alert, entries["alerts"]))
+    listed = tuple(_alert(each, number) for number, each in enumerate(entries["alerts"], 1))
     spec = Spec(
         windows=windows,
         size=read_size(entry.entry("size")),
@@ -98,7 +101,8 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
     _refuse_unknown_classes(entries["objectives"], spec.limits)
     _refuse_doubles(entries["objectives"], "slo", [each.slo for each in objectives])
     _refuse_doubles(entries["alerts"], "alert", [each.name for each in listed])
-    _refuse_alerts_twice(path, [each.name for each in spec.alerts])
+    _refuse_alerts_twice(path, spec.alerts)
+    _refuse_floors(entry, spec)
     return spec
 
 
@@ -127,25 +131,69 @@ def _refuse_unknown_classes(objectives: Sequence[Entry], limits: Limits) -> None
                 limits.check_class(classes, name, name)
 
 
-def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+def _refuse_alerts_twice(path: Path, alerts: Sequence[Alert]) -> None:
+    """An alert has one rule in each area at most: an objective may page by a listed alert."""
+    rules = [(each.name, each.area) for each in alerts]
+    for name, area in rules:
+        if rules.count((name, area)) > 1:
             raise SpecError(f"{path}: alert {name!r}: is listed twice; rename one")
 
 
-def _alert(entry: Entry) -> Alert:
-    kind = entry.choice("kind", *CONDITIONS)
-    condition, area = CONDITIONS[kind], area_of(kind)
+def _alert(entry: Entry, number: int) -> Alert:
+    kinds, condition = _condition(entry)
+    severity, area = entry.choice("severity", *SEVERITIES), area_of(kinds[0])
     return Alert(
         name=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
-        severity=entry.choice("severity", *SEVERITIES),
+        severity=severity,
         area=area,
-        condition=read_quantities(condition, entry, _REQUIRED, _OPTIONAL),
+        condition=condition,
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),
         description=entry.text("description"),
         is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
         route=entry.choice("route", *_ROUTES) if entry.has("route") else "",
+        weight=number if severity == "warning" and area is not TELEMETRY else 0,
     )
+
+
+def _condition(entry: Entry) -> tuple[tuple[str, ...], Condition]:
+    """The kinds of an alert's condition or of its signs, and the condition."""
+    if not entry.has("signs"):
+        kind = entry.choice("kind", *CONDITIONS)
+        required = (*_REQUIRED, "kind")
+        return (kind,), read_quantities(CONDITIONS[kind], entry, required, _OPTIONAL)
+    entry.check_keys((*_REQUIRED, "signs"), _OPTIONAL)
+    listed = tuple(entry.entries("signs"))
+    signs = tuple(map(_sign, listed))
+    names = [each.name for each in signs]
+    for sign, name in zip(listed, names, strict=True):
+        if names.count(name) > 1:
+            raise sign.refuse("sign", f"{name} is there twice; rename one")
+    return tuple(each.text("kind") for each in listed), Signs(signs=signs)
+
+
+def _sign(entry: Entry) -> Sign:
+    condition = CONDITIONS[entry.choice("kind", *CONDITIONS)]
+    return Sign(
+        name=entry.text("sign", _SIGN),
+        condition=read_quantities(condition, entry, ("sign", "kind"), ("says",)),
+        says=entry.text("says") if entry.has("says") else "",
+    )
+
+
+def _refuse_floors(entry: Entry, spec: Spec) -> None:
+    """Refuses a loss that the declared cluster cannot have, and a time-out below its step."""
+    ranks, limits = spec.size.ranks, entry.entry("limits")
+    if spec.limits.page_gpus > ranks:
+        raise limits.refuse("page_gpus", f"no job is so large at size.ranks {ranks:g}; write less")
+    if limits.has("losses") and spec.limits.losses.cluster_gpus > ranks:
+        remedy = f"is more than all size.ranks, {ranks:g}, can lose in an hour; write less"
+        raise limits.entry("losses").refuse("cluster_gpus", remedy)
+    for alert, condition in zip(entry.entries("alerts"), spec.condition_alerts, strict=True):
+        for field in condition.condition.GPU_FLOORS:
+            if getattr(condition.condition, field) > ranks:
+                raise alert.refuse(
+                    field, f"no job loses so much at size.ranks {ranks:g}; write less"
+                )

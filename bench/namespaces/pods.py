@@ -193,7 +193,7 @@ def straggler_pages(folder: Path) -> list[dict[str, Any]]:
     """The alerts on a slow rank that reached the pager."""
     pages = [page for page in firing_pages(folder) if page["receiver"] == "pager"]
     alerts = [alert for page in pages for alert in page["alerts"]]
-    return [each for each in alerts if each["labels"]["alertname"] == "TrainStragglerRank"]
+    return [each for each in alerts if each["labels"]["alertname"] == "JobLosing"]
 
 
 def job_in_ledger(job_id: str, access: dict[str, str]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def slow_rank(end: float) -> Incident:
         cluster=cluster,
         samples=series_of(cluster),
         expected={
-            "on-call.json": ("TrainStragglerRank", node, str(rank), "backward", "2 critical", pace),
+            "on-call.json": ("JobLosing", node, str(rank), "backward", "2 critical", pace),
             "job.json": (str(rank), node, "backward", "training", steps),
         },
     )
@@ -122,8 +122,8 @@ def fabric(end: float) -> Incident:
     """Ports of four nodes of a job are down."""
     cluster, samples = _of_nodes(end, ("lockstep_" + "fabric_",))
     nodes = cluster.jobs[0].nodes[:4]
-    expected = ("TrainFabricDegraded", "1 critical cause", "port: down", *nodes[:2])
-    job = ("TrainFabricDegraded",)
+    expected = ("ClusterLosing", "1 critical cause", "port: down", *nodes[:2])
+    job = ("ClusterLosing",)
     return Incident(
         name="fabric",
         cluster=cluster,

@@ -35,7 +35,10 @@ KUBE_STATUS = Label(
 )
 KUBE_REASON = Label(name="reason", help="reason in the status of a pod, such as Evicted")
 
-ALERT_CAUSE = Label(name="cause", help="word for the wide cause that explains a job's symptoms")
+ALERT_CAUSE = Label(name="cause", help="word for the sign or the cause that an alert is about")
+ALERT_ROUTE = Label(name="route", help="owners of jobs where only they repair it")
+INCIDENT = Label(name="incident", help="whose loss a page is about: a job, or a cause of several")
+WEIGHT = Label(name="weight", help="place of a cause among those of a page, the weightiest first")
 ALERT_NAME = Label(name="alertname", help="name of an alert")
 ALERT_STATE = Label(name="alertstate", help="state of an alert", values=("pending", "firing"))
 ALERT_SEVERITY = Label(
@@ -72,13 +75,21 @@ RULE_FAILURES = Foreign(
 )
 ALERTS = Foreign(
     name="ALERTS",
-    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, ALERT_CAUSE, *_ALERT_PLACES),
+    labels=(
+        ALERT_NAME,
+        ALERT_STATE,
+        ALERT_SEVERITY,
+        ALERT_CAUSE,
+        ALERT_ROUTE,
+        WEIGHT,
+        *_ALERT_PLACES,
+    ),
     help="Alerts that are pending or firing, always 1.",
     source=_PROMETHEUS,
 )
 ALERTS_FOR_STATE = Foreign(
     name="ALERTS_FOR_STATE",
-    labels=(ALERT_NAME, ALERT_SEVERITY, *_ALERT_PLACES),
+    labels=(ALERT_NAME, ALERT_SEVERITY, ALERT_CAUSE, WEIGHT, *_ALERT_PLACES),
     help="When an alert that is pending or firing began, in seconds since 1970.",
     source=_PROMETHEUS,
 )

@@ -95,8 +95,11 @@ def _declare_ledger(
     )
 
 
-def _counter(name: str, by: tuple[Label, ...], help_text: str, source: str) -> Metric:
-    return _declare_ledger(f"lockstep_ledger_{name}_total", help_text, source, by)
+def _counter(
+    name: str, by: tuple[Label, ...], help_text: str, source: str, for_users: str = ""
+) -> Metric:
+    full_name = f"lockstep_ledger_{name}_total"
+    return _declare_ledger(full_name, help_text, source, by, for_users=for_users)
 
 
 JOBS_FINISHED = _counter(
@@ -142,6 +145,7 @@ PREEMPTION_LOST = _counter(
     GROUP,
     "GPU-seconds from the last durable checkpoint, or a later start, to a preemption.",
     "checkpoints and preemptions",
+    for_users="what preemptions cost a queue",
 )
 REQUEUES = _counter(
     "requeues", (*GROUP, REQUEUED_AFTER), "Requeues of jobs, by cause.",
@@ -152,6 +156,7 @@ RESUMES = _counter(
     (*GROUP, labels.RESTORE_OUTCOME),
     "Attempts that resumed from a checkpoint, by how the restore ended.",
     "resumes",
+    for_users="how well resumes go, by queue",
 )
 CHECKPOINTS = _counter(
     "checkpoints",

@@ -4,6 +4,7 @@ The rule files take them in this order; the PromQL is in ``lockstep_alerts.rules
 """
 
 from lockstep_catalogue import labels
+from lockstep_catalogue.foreign import ALERT_CAUSE as CAUSE
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.metric import Label, Recorded
 
@@ -62,6 +63,11 @@ EXCESS = Recorded(
     labels=(*_PLACED_RANK, labels.PHASE),
     help="Own work of the rank beyond the median of its group, by phase, per step.",
 )
+PROGRESS_AGE = Recorded(
+    name="cluster_job_id:lockstep_train_progress_age_seconds:median",
+    labels=_JOB,
+    help="Time since the last progress of the median rank by its node's clock.",
+)
 STANDING = Recorded(
     name="cluster_job_id:lockstep_train_standing_seconds:max",
     labels=_JOB,
@@ -111,6 +117,24 @@ GOODPUT_BY_STATE = Recorded(
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
 )
+GONE = Recorded(
+    name="cluster_job_id_node:lockstep_agent_info:gone",
+    labels=_NODE_LABELS,
+    help="Nodes that carried ranks of a job when they were last seen, an hour ago at most, and are "
+    "gone now: silent while the job stands or is not seen, or not ready by Kubernetes.",
+)
+JOB_LOSS = Recorded(
+    name="cluster_job_id:lockstep_train_job_loss:gpus",
+    labels=_JOB,
+    help="GPUs of a job whose time is lost now: all of one that stands or is gone, else the share "
+    "that a late rank costs, or that it is slower than in its best hour; 0 of one that does well.",
+)
+CLUSTER_LOSS = Recorded(
+    name="cluster_cause_job_id:lockstep_train_job_loss:gpus",
+    labels=(labels.CLUSTER, CAUSE, labels.JOB_ID),
+    help="GPUs whose time a cause that several jobs share takes from a job; the sum over the jobs "
+    "is above the limit of a page.",
+)
 
 # Series that recording rules compute of slices: was a job as good as it had been itself? A slice is
 # the five minutes before an evaluation; a job is compared with its own best hour, never with
@@ -159,6 +183,18 @@ CHECKPOINT_INTERVAL = Recorded(
     name="cluster_job_id:lockstep_train_checkpoint_interval_seconds:mean1d",
     labels=_JOB,
     help="Mean time between the durable checkpoints of a job in the last day; absent before two.",
+)
+AT_RISK = Recorded(
+    name="cluster_job_id:lockstep_train_at_risk_gpu_seconds:sum",
+    labels=_JOB,
+    help="Productive GPU-seconds of a job since its newest durable checkpoint, or since its "
+    "attempt began: work that is lost if it ends now.",
+)
+USUAL_AT_RISK = Recorded(
+    name="cluster_job_id:lockstep_train_usual_at_risk_gpu_seconds:mean",
+    labels=_JOB,
+    help="Productive GPU-seconds between two durable checkpoints of a job in this attempt, the "
+    "newest counting half; absent before the second.",
 )
 SLICE_LIMIT = Recorded(
     name="slo:lockstep_train_slice:min_ratio",

@@ -102,7 +102,7 @@ def _failures(spec: Spec) -> list[str]:
 
 def deadlines(alert: str, spec: Spec) -> int:
     """Seconds from the fault to the notification of an alert at the spec's scrape interval."""
-    [found] = [each for each in spec.alerts if each.name == alert]
+    found = next(each for each in spec.alerts if each.name == alert)
     return found.deadline_seconds(spec.windows)
 
 

@@ -59,7 +59,7 @@ MEASURES = (
             gpu.GPU_UTILIZATION,
             recorded.MFU,
         ),
-        also=("GpuAllocatedIdle",),
+        also=("TrainGpusIdle",),
     ),
     Measure(
         id="M5",
@@ -78,7 +78,7 @@ MEASURES = (
         what="checkpoint success",
         target="99 % durable",
         series=(training.CHECKPOINTS, training.CHECKPOINTS_VERIFIED, training.LAST_CHECKPOINT),
-        also=("TrainCheckpointInvalid", "TrainCheckpointFailed", "TrainCheckpointStale"),
+        also=("TrainCheckpointInvalid", "TrainCheckpointFailed", "WorkAtRisk"),
     ),
     Measure(
         id="M8",
@@ -90,7 +90,7 @@ MEASURES = (
             fabric.NET_BYTES,
             training.BUS_RATE,
         ),
-        also=("TrainPortFault", "TrainPacketsLost", "TrainFabricDegraded"),
+        also=("TrainPortFault", "TrainPacketsLost", "ClusterLosing"),
     ),
     Measure(
         id="M9",
@@ -110,7 +110,7 @@ MEASURES = (
         what="resume success",
         target="99 % from the newest checkpoint",
         series=(ledger.RESUMES, training.RESTORES),
-        also=("TrainCheckpointInvalid", "TrainResumeOldCheckpoint"),
+        also=("TrainCheckpointInvalid",),
     ),
     Measure(
         id="M12",
@@ -123,7 +123,7 @@ MEASURES = (
             training.ANOMALIES,
             training.ANOMALOUS,
         ),
-        also=("TrainLossNotFinite", "TrainLossAnomaly"),
+        also=("TrainLossBad",),
     ),
     Measure(
         id="M13",
@@ -147,7 +147,7 @@ MEASURES = (
         what="requeue rate",
         target="below 5 % of the attempts",
         series=(ledger.REQUEUES, ledger.ATTEMPTS_STARTED),
-        also=("TrainJobCrashLoop",),
+        also=("TrainJobFailing",),
     ),
 )
 
@@ -171,15 +171,16 @@ class Failure:
 
 _HELD = (
     "the agent holds this sign before it is a verdict: clocks 60 s, links 30 s, so that a change "
-    "of load makes no page; a GPU that is lost or logs a fatal Xid is TrainJobNodeFault"
+    "of load makes no page; a GPU that is lost or logs a fatal Xid is TrainNodeFault"
 )
+_FLAPS = "a flap of half a minute costs no work; a job that stands for it is JobNotProgressing"
 FAILURES = (
     Failure(
         id="F1",
         what="job crashes on start",
         sign="ranks failed, no step completed; restarts within an hour",
         series=(training.RANKS, training.STEP, training.ATTEMPT_NUMBER),
-        deadlines={"TrainJobFailedOnStart": 60, "TrainJobCrashLoop": 60},
+        deadlines={"TrainJobFailing": 60},
         misses={},
     ),
     Failure(
@@ -188,11 +189,8 @@ FAILURES = (
         sign="lateness of a rank or node in its group",
         series=(training.PHASE_SECONDS, recorded.LATENESS_RATIO, recorded.EXCESS),
         deadlines={
-            "TrainStragglerRank": 60,
-            "TrainStragglerNode": 60,
-            "TrainStragglerStage": 60,
-            "TrainStragglerRankSlight": 300,
-            "TrainStragglerNodeSlight": 300,
+            "JobLosing": 60,
+            "TrainStraggler": 300,
         },
         misses={},
     ),
@@ -206,8 +204,8 @@ FAILURES = (
             fabric.RDMA_RETRIES_EXCEEDED,
             fabric.RDMA_LOSSES,
         ),
-        deadlines={"TrainPortFault": 60, "TrainPacketsLost": 60, "TrainFabricDegraded": 60},
-        misses={},
+        deadlines={"TrainPortFault": 60, "TrainPacketsLost": 60, "ClusterLosing": 60},
+        misses={"TrainPortFault": _FLAPS},
     ),
     Failure(
         id="F4",
@@ -222,7 +220,7 @@ FAILURES = (
         what="diverging loss, NaN",
         sign="steps without a finite loss; spikes and divergences",
         series=(training.NONFINITE_STEPS, training.ANOMALIES, training.ANOMALOUS),
-        deadlines={"TrainLossNotFinite": 60, "TrainLossAnomaly": 300},
+        deadlines={"TrainLossBad": 60},
         misses={},
     ),
     Failure(
@@ -230,14 +228,14 @@ FAILURES = (
         what="GPU or host out of memory",
         sign="failed allocations of a rank, kills by the kernel",
         series=(training.OUT_OF_MEMORY_RANK, training.OUT_OF_MEMORY, host.JOB_MEMORY_EVENTS),
-        deadlines={"TrainRankOutOfMemory": 60, "TrainOutOfMemoryLoop": 60},
+        deadlines={"TrainOutOfMemory": 60},
         misses={},
     ),
     Failure(
         id="F7",
         what="preemption",
         sign="counted, not notified",
-        series=(ledger.PREEMPTIONS, ledger.PREEMPTION_LOST),
+        series=(ledger.PREEMPTIONS, ledger.SLO_EVENTS),
         deadlines={},
         misses={},
     ),
@@ -266,7 +264,7 @@ FAILURES = (
         what="data skew",
         sign="one rank has more samples, tokens or squared lengths",
         series=(training.HEAVIEST_LOAD, training.MEDIAN_LOAD),
-        deadlines={"TrainDataSkew": 300},
+        deadlines={"TrainWorkloadUneven": 300},
         misses={},
     ),
     Failure(
@@ -274,7 +272,7 @@ FAILURES = (
         what="hang",
         sign="no progress for 20 median steps, and 120 s at least",
         series=(training.HANG_FIRST, training.HANG_MISSING, training.LAST_PROGRESS),
-        deadlines={"TrainJobStalled": 150},
+        deadlines={"JobNotProgressing": 150},
         misses={},
     ),
     Failure(
@@ -290,11 +288,11 @@ FAILURES = (
             training.ODD_REPLICAS,
         ),
         deadlines={
-            "TrainJobNodeFault": 60,
-            "TrainJobNodeLost": 60,
-            "TrainJobGpuDegraded": 60,
+            "TrainNodeFault": 60,
+            "TrainNodeLost": 60,
+            "TrainGpuDegraded": 60,
             "TrainReplicasDiffer": 60,
         },
-        misses={"TrainJobGpuDegraded": _HELD},
+        misses={"TrainGpuDegraded": _HELD},
     ),
 )

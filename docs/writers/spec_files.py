@@ -5,17 +5,14 @@ and a section of every runbook.
 """
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lockstep_alerts.alert import Alert
-from lockstep_alerts.routing.inhibition import inhibitors
 from lockstep_alerts.scrapes import prometheus_config
-from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue.ledger import SLOS
 from lockstep_catalogue.windows import ScrapeWindows
@@ -43,7 +40,6 @@ SLO_GOALS = {{
 """Share of good events that is promised over 28 days, by objective that the ledger counts."""
 '''
 
-_SECTION = re.compile(r"(^## Inhibited by\n\n).*?(\n\n## )", re.DOTALL | re.MULTILINE)
 
 _HEAD = (
     "# Written by `make generate` from alerts/slos.yaml and alerts/lockstep_alerts/scrapes.py.\n"
@@ -67,7 +63,6 @@ def render() -> dict[Path, str]:
     return {
         Path("catalogue/lockstep_catalogue/limits.py"): render_limits(spec),
         **{Path("deploy", name): text for name, text in scrapes.items()},
-        **render_runbooks(spec),
     }
 
 
@@ -88,21 +83,6 @@ def render_limits(spec: Spec) -> str:
         max_other=limits.max_other_ratio,
         goals=goals,
     )
-
-
-def with_inhibitors(text: str, alert: Alert) -> str:
-    """The runbook with the alerts that keep its own quiet, one line each."""
-    lines = [f"- {line}." for line in inhibitors(alert)] or ["Nothing."]
-    return _SECTION.sub(lambda found: found[1] + "\n".join(lines) + found[2], text)
-
-
-def render_runbooks(spec: Spec) -> dict[Path, str]:
-    """The text of every runbook by its path, with its section *Inhibited by*."""
-    found = {}
-    for alert in spec.alerts:
-        path = runbooks_path() / f"{alert.name}.md"
-        found[path] = with_inhibitors(path.read_text(encoding="utf-8"), alert)
-    return found
 
 
 def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from .cases.promtool import check_rules, every_case
 SPEC = read_spec(spec_path(), Duration("5s"))
 NAMED_ALERTS = {alert.name: alert for alert in SPEC.alerts}
 SENTENCES = {
-    ("TrainJobNodeFault", "a GPU is lost"): "GPU 3: lost. ",
-    ("TrainJobNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0.",
-    ("TrainJobGpuDegraded", "a GPU is too hot"): "GPU 3: thermal.",
+    ("TrainNodeFault", "a GPU is lost"): "GPU 3: lost. ",
+    ("TrainNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0.",
     ("TrainPortFault", "its port is down"): "mlx5_3 down.",
 }
 
@@ -34,7 +33,8 @@ def test_a_page_names_the_parts_that_failed(tmp_path: Path, name: str, case_name
         "annotations": {"description": alert.condition.evidence()},
     }
     rules = {"groups": [{"name": "g", "rules": [rule]}]}
-    owner = dict.fromkeys(("project", "queue", "class"), UNKNOWN)
+    owner = dict.fromkeys(("project", "queue", "class"), UNKNOWN) if alert.is_of_job else {}
+    owner["weight"] = f"{alert.weight:02d}"
     expected = {
         "exp_labels": {**case.fires, "severity": alert.severity, **owner},
         "exp_annotations": {"description": SENTENCES[name, case_name]},

@@ -50,7 +50,7 @@ def test_more_failures_than_the_objective_allows_page_far_more_often() -> None:
 def test_the_shipped_rules_fit_into_their_intervals_and_every_rule_reads_something() -> None:
     refuse_too_costly(SPEC)
     every = list(costs(SPEC))
-    assert len(every) > 80
+    assert len(every) > 70
     assert {cost.rule for cost in every if not cost.num_series} <= CONSTANT
     [value] = [cost for cost in every if cost.rule == JOB_PHASES.name]
     # At least the phases of all ranks, over twenty scrapes.
@@ -102,7 +102,7 @@ def test_an_impossible_spec_is_refused_with_its_line_and_status_2(
 
 
 def test_every_alert_is_explained() -> None:
-    titles = ["Fires", "Reads", "How soon", "False alarms", "Wakes", "Kept quiet by", "Runbook"]
+    titles = ["Fires", "Reads", "How soon", "False alarms", "Wakes", "Runbook"]
     for alert in SPEC.alerts:
         text = explained(SPEC, alert, runbooks_path())
         assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == titles
@@ -112,26 +112,26 @@ def test_every_alert_is_explained() -> None:
 
 
 def test_explain_says_limits_windows_rates_and_whom_it_wakes() -> None:
-    page = CliRunner().invoke(alerts, ["explain", "TrainSLOJobSuccessBurn"]).output
-    for words in ("6 or more jobs", "in 6h", "notified at most 105s", "a page:", "0.01"):
+    page = CliRunner().invoke(alerts, ["explain", "ClusterLosing"]).output
+    for words in ("6 or more jobs", "in 6h", "a page:", "0.01"):
         assert words in page
-    goodput = CliRunner().invoke(alerts, ["explain", "TrainSLOGoodputBurn"]).output
-    assert "less than 20.0% good time in 1h and in the last 5m" in goodput
-    stalled = CliRunner().invoke(alerts, ["explain", "TrainJobStalled"]).output
-    assert "TrainJobExplained" in stalled
+    goodput = CliRunner().invoke(alerts, ["explain", "TrainSLOBurn"]).output
+    assert "less than 72.0% good time in 24h and in the last 2h" in goodput
+    stalled = CliRunner().invoke(alerts, ["explain", "JobNotProgressing"]).output
+    assert "nothing keeps a page quiet" in stalled
 
 
 def test_an_alert_that_is_none_is_refused_with_near_names() -> None:
-    result = CliRunner().invoke(alerts, ["explain", "TrainSLOGoodputBurns"])
+    result = CliRunner().invoke(alerts, ["explain", "TrainSLOBurns"])
     assert result.exit_code == 2
-    assert "the spec has no such alert; try TrainSLOGoodputBurn" in result.output
+    assert "the spec has no such alert; try TrainSLOBurn" in result.output
 
 
 def test_rates_are_printed_and_a_refused_spec_touches_no_file(tmp_path: Path) -> None:
     out = tmp_path / "out"
     generated = CliRunner().invoke(alerts, ["generate", "--out", str(out)])
     assert generated.exit_code == 0
-    assert "TrainSLOJobSuccessBurn: 0." in generated.output
+    assert "ClusterLosing: 0." in generated.output
     assert "times in 28 days by chance alone" in generated.output
     before = {path: path.read_bytes() for path in out.iterdir()}
     spec = written(tmp_path, GOOD.replace("0.95", "1.5"))

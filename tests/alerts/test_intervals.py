@@ -21,20 +21,13 @@ INTERVALS = (5, 10, 15, 30, 60)
 # From the fault to the notification: the figures that docs promise; a group waits longer than an
 # evaluation, so that a cause is there before its symptom is told.
 DEADLINES = {
-    "TrainStragglerRank": (55, 105, 155, 305, 605),
-    "TrainStragglerRankSlight": (289, 319, 350, 455, 665),
-    "TrainStragglerNode": (55, 105, 155, 305, 605),
-    "TrainStragglerNodeSlight": (289, 319, 350, 455, 665),
-    "TrainStragglerStage": (54, 89, 125, 245, 485),
-    "TrainStageUneven": (349, 379, 410, 515, 725),
-    "TrainJobStalled": (150, 165, 180, 225, 315),
-    "TrainLossNotFinite": (45, 85, 125, 245, 485),
-    "TrainCheckpointInvalid": (20, 35, 50, 95, 185),
+    "JobNotProgressing": (150, 165, 180, 225, 315),
+    "JobLosing": (55, 105, 155, 305, 605),
+    "TrainStraggler": (289, 319, 350, 455, 665),
+    "TrainCheckpointInvalid": (29, 39, 50, 95, 185),
     "TrainCheckpointFailed": (29, 39, 50, 95, 185),
-    "TrainRankOutOfMemory": (29, 39, 50, 95, 185),
+    "TrainOutOfMemory": (29, 39, 50, 95, 185),
     "TrainReplicasDiffer": (34, 49, 65, 125, 245),
-    "TrainSLOJobSuccessBurn": (85, 95, 105, 135, 195),
-    "TrainDataSkew": (279, 289, 300, 345, 435),
 }
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.conditions.jobs import Straggler
+from lockstep_alerts.conditions.jobs import JobLosing
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
@@ -18,7 +18,7 @@ limits:
   classes: [interactive, production, debug]
   classes_without_pages: [interactive, debug]
 alerts:
-  - alert: TrainStragglerRank
+  - alert: JobLosing
     above_ratio: 0.4
 objectives:
   - slo: job_success
@@ -31,8 +31,10 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
     assert own.limits.page_gpus == 16
     assert own.limits.classes_without_pages == ("interactive", "debug")
     assert own.limits.min_sync_ratio == shipped.limits.min_sync_ratio
-    assert own.condition_alerts[0].condition == Straggler(above_ratio=0.4)
-    assert own.condition_alerts[1:] == shipped.condition_alerts[1:]
+    losing = own.condition_alerts[1].condition
+    assert isinstance(losing, JobLosing)
+    assert losing.above_ratio == 0.4
+    assert own.condition_alerts[2:] == shipped.condition_alerts[2:]
     assert own.objectives[0].good_ratio == 0.9
     assert [each.name for each in own.alerts] == [each.name for each in shipped.alerts]
 
@@ -44,9 +46,9 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(tmp_path: Path) -> No
         ("limits:", "limit:", r"slos\.yaml:2: limit: the spec has no such section"),
         ("page_gpus: 16", "page_gpus: many", r"slos\.yaml:3: limits: page_gpus 'many'"),
         ("page_gpus", "page_gpu", r"slos\.yaml:3: limits: page_gpu 16: .*page_gpus"),
-        ("TrainStragglerRank", "TrainStraglerRank", r"slos\.yaml:7: .*mean TrainStragglerRank\?"),
+        ("JobLosing", "JobLosin", r"slos\.yaml:7: .*mean JobLosing\?"),
         ("alerts:\n  - alert", "alerts:\n    alert", r"slos\.yaml:6: alerts: must be a list"),
-        ("- alert: TrainStragglerRank", "- for: 1m", r"slos\.yaml:7: .*names what it changes by"),
+        ("- alert: JobLosing", "- for: 1m", r"slos\.yaml:7: .*names what it changes by"),
         ("[interactive, debug]", "[production]", r"slos\.yaml:5: .*production is in classes_with"),
         (
             "[interactive, debug]",

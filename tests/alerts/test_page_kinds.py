@@ -1,40 +1,44 @@
-"""At most eleven kinds of pages: what on-call has to know is no longer than that (decision 26)."""
+"""Five pages about lost work, at most forty alerts, and nothing that keeps a page quiet."""
 
-from lockstep_alerts.alert import Alert
-from lockstep_alerts.conditions.telemetry import AlwaysFiring
-from lockstep_alerts.conditions.wide import Wide
+import yaml
+
+from lockstep_alerts.output import alert_rule
+from lockstep_alerts.reading.model import Delivery
+from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-CONDITION_ALERTS = {
-    "F2": "slow part",
-    "F3": "broken hardware under a job",
-    "F4": "checkpoint at stake",
-    "F5": "loss",
-    "F11": "hang",
-    "F12": "broken hardware under a job",
-    "M1": "objective",
-    "M14": "objective",
-}
-"""What is wrong with one job or the objective, by the failure or measure that a page names."""
-ALERTS = read_spec(spec_path()).alerts
-PAGES = [each for each in ALERTS if each.severity == "critical"]
-WIDE = [each for each in PAGES if isinstance(each.condition, Wide)]
+SPEC = read_spec(spec_path())
+PAGES = {"JobNotProgressing", "JobLosing", "WorkAtRisk", "ClusterLosing", "Blind"}
+MOST_ALERTS = 40
 
 
-def kind(page: Alert) -> str:
-    return page.name if page in WIDE else CONDITION_ALERTS[page.failure]
+def test_the_pages_are_the_five_about_lost_work() -> None:
+    assert {each.name for each in SPEC.alerts if each.is_page} == PAGES
 
 
-def test_pages_are_of_eleven_kinds_at_most() -> None:
-    watchdogs = {each.name for each in ALERTS if isinstance(each.condition, AlwaysFiring)}
-    symptoms = {kind(each) for each in PAGES if each not in WIDE}
-    assert (len(symptoms), len(WIDE), len(watchdogs)) == (6, 4, 1)
-    assert symptoms == set(CONDITION_ALERTS.values())
+def test_the_list_is_short() -> None:
+    assert len({each.name for each in SPEC.alerts}) <= MOST_ALERTS
 
 
-def test_pages_of_one_kind_are_one_notification_of_a_job_or_differ_in_what_they_are_of() -> None:
-    """Names of a kind say where it is; only one of them has no job, but for the objectives."""
-    for each in {kind(page) for page in PAGES} - {"objective"}:
-        of_kind = [page for page in PAGES if kind(page) == each]
-        assert sum(not page.is_of_job for page in of_kind) <= 1, each
+def test_nothing_keeps_an_alert_quiet() -> None:
+    """Not even a page: Alertmanager inhibits by what is silenced or muted too."""
+    assert "inhibit_rules" not in alertmanager_config(Delivery())
+
+
+def test_owners_are_never_pages() -> None:
+    assert not [each.name for each in SPEC.alerts if each.route and each.is_page]
+
+
+def test_pages_are_grouped_by_the_loss_and_carry_its_causes() -> None:
+    config = yaml.safe_dump(alertmanager_config(Delivery()))
+    assert "incident" in config
+    for page in filter(lambda each: each.is_page, SPEC.alerts):
+        rule = yaml.safe_load(yaml.safe_dump(alert_rule(page, SPEC.windows, Delivery())))
+        assert rule["labels"]["incident"], page.name
+        assert "ALERTS_FOR_STATE" in rule["annotations"]["causes"], page.name
+
+
+def test_causes_have_different_weights_in_the_order_of_the_file() -> None:
+    weights = [each.weight for each in SPEC.condition_alerts if each.weight]
+    assert weights == sorted(set(weights))

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from writers.spec_files import render_runbooks
 
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
@@ -19,8 +18,8 @@ PAGES = sorted(runbooks_path().glob("*.md"))
 QUERY = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]*\b(?:lockstep_[a-z]+_|slo:)[^`\n]*)`")
 COMMAND = re.compile(r"(?:^ {4,}|`)lockstep ([a-z]+)((?: [a-z-]+)*)", re.MULTILINE)
-OTHER_PAGE = re.compile(r"\]\(Train[A-Za-z]+\.md\)")
-DIAGNOSIS = re.compile(r"^## Diagnosis\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+OTHER_PAGE = re.compile(r"\]\([A-Z][A-Za-z]+\.md\)")
+DIAGNOSIS = re.compile(r"^## (?:Diagnosis|Three commands)\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 COMMANDS = {entry.name: entry for entry in entry_points(group="lockstep.commands")}
 
 
@@ -75,9 +74,15 @@ def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist() -> None:
     assert [fault for page in PAGES for fault in find_faults(page)] == []
 
 
-def test_what_keeps_an_alert_quiet_follows_from_the_graph() -> None:
-    rendered = render_runbooks(read_spec(spec_path()))
-    assert [path.name for path, text in rendered.items() if path.read_text() != text] == []
+def test_a_page_begins_with_what_is_lost_and_three_commands_that_tell_why() -> None:
+    for alert in filter(lambda each: each.is_page, read_spec(spec_path()).alerts):
+        text = (runbooks_path() / f"{alert.name}.md").read_text(encoding="utf-8")
+        titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+        assert titles[:3] == ["What is lost", "Three commands", "Meaning"], alert.name
+        block = text.partition("## Three commands\n\n")[2].partition("\n\n")[0]
+        assert len([line for line in block.splitlines() if line.startswith("    ")]) == 3, (
+            alert.name
+        )
 
 
 def test_a_page_says_how_long_and_whether_it_can_wait() -> None:

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.conditions.jobs import NotFinite, Straggler
+from lockstep_alerts.conditions.attempts import NotFinite
+from lockstep_alerts.conditions.jobs import JobNotProgressing
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
@@ -63,10 +64,10 @@ def written(folder: Path, text: str) -> Path:
 def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
     symptoms = read_spec(spec_path()).condition_alerts
     assert [alert.name for alert in symptoms][:2] == [
-        "TrainStragglerRank",
-        "TrainStragglerRankSlight",
+        "JobNotProgressing",
+        "JobLosing",
     ]
-    assert symptoms[0].condition == Straggler(above_ratio=0.25)
+    assert isinstance(symptoms[0].condition, JobNotProgressing)
 
 
 def test_a_good_spec_reads(tmp_path: Path) -> None:

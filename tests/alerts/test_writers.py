@@ -133,10 +133,7 @@ def test_the_alertmanager_object_takes_secrets_from_kubernetes(tmp_path: Path) -
     first = cooling["timeIntervals"][0]
     assert first["daysOfMonth"] == [{"start": 3, "end": 3}]
     assert first["times"] == [{"startTime": "22:00", "endTime": "24:00"}]
-    [by_node] = [
-        rule for rule in spec["inhibitRules"] if "TrainNodeFault" in str(rule["sourceMatch"])
-    ]
-    assert by_node["equal"] == ["cluster", "node"]
+    assert "inhibitRules" not in spec
 
 
 def test_a_time_zone_that_an_object_cannot_say_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ WINDOWS = ScrapeWindows(scrape_seconds=5)
 TRUTH = Truth(rank=2, phase="backward", from_wall_seconds=100.0, until_wall_seconds=160.0)
 FIRING = ReceivedPage(
     status="firing",
-    alert="TrainStragglerRank",
+    alert="JobLosing",
     rank="2",
     phase="backward",
     wall_seconds=130.0,

@@ -140,7 +140,7 @@ def test_each_alert_has_a_board_a_row_and_variables_that_answer_it() -> None:
 
 
 def test_the_address_of_an_alert_has_base_time_labels_and_row() -> None:
-    address = ALERT_BOARDS["TrainCheckpointStale"].address("https://grafana.example")
+    address = ALERT_BOARDS["WorkAtRisk"].address("https://grafana.example")
     assert address == (
         "https://grafana.example/d/lockstep-job?from=now-1h&to=now"
         "&var-cluster={{ urlquery $labels.cluster }}&var-job_id={{ urlquery $labels.job_id }}"
@@ -161,8 +161,8 @@ def declared(alert: str, field: str) -> float:
 
 
 def test_limits_on_boards_are_those_of_the_rules() -> None:
-    page_at = declared("TrainStragglerRank", "above_ratio")
-    ticket_at = declared("TrainStragglerRankSlight", "above_ratio")
+    page_at = declared("JobLosing", "above_ratio")
+    ticket_at = declared("TrainStraggler", "above_ratio")
     [objective] = [x for x in CONDITIONS["objectives"] if x["slo"] == "throughput"]
     panels = {panel.title: panel for panel in UID_BOARDS["lockstep-job"].panels}
     limits = [each.at for each in panels["Lateness as a share of the step"].thresholds]
@@ -189,5 +189,5 @@ def test_alerts_that_boards_name_are_shipped() -> None:
         for names in re.findall(r'alertname[=!]~?"([^"]+)"', text)
         for name in names.split("|")
     }
-    assert len(named) > 10
+    assert len(named) > 5
     assert named <= shipped_alerts().keys()

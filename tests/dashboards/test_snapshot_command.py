@@ -61,7 +61,7 @@ def test_the_chosen_job_is_in_every_query(monkeypatch: pytest.MonkeyPatch, tmp_p
     # Causes in the cluster are of any job.
     others = [query for query in fake.queries if 'job_id="demo"' not in query]
     assert len(others) == 1
-    assert "TrainFabricDegraded" in others[0]
+    assert "ClusterLosing" in others[0]
 
 
 @pytest.mark.parametrize(

@@ -147,11 +147,11 @@ def test_cells_of_a_file_link_to_the_boards_where_a_base_is_given() -> None:
 
 
 def test_a_firing_alert_leads_to_its_runbook_and_says_what_it_means() -> None:
-    firing = [{"alertname": "TrainStragglerRank", "summary": "TrainStragglerRank", "rank": "3"}]
+    firing = [{"alertname": "JobLosing", "summary": "JobLosing", "rank": "3"}]
     found = answer(BOARDS["on-call.json"], FakePrometheus(events=firing))
     page = board_page(found, replace(OPTIONS, bases={"runbooks": "https://r/x"}))
-    assert '<a href="https://r/x/TrainStragglerRank.md">TrainStragglerRank</a>' in page
-    assert ">The rank holds back the job</td>" in page
+    assert '<a href="https://r/x/JobLosing.md">JobLosing</a>' in page
+    assert ">The job loses time</td>" in page
 
 
 def test_a_column_that_no_row_fills_is_left_out_and_a_table_without_rows_says_so() -> None:

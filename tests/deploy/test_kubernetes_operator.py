@@ -156,7 +156,7 @@ def test_the_operators_alertmanager_sends_a_page_to_the_pager_and_a_ticket_to_th
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    stalled = ("alertname=TrainJobStalled", "cluster=east", "job_id=llm")
+    stalled = ("alertname=JobNotProgressing", "cluster=east", "job_id=llm")
     critical, warning = "severity=critical", "severity=warning"
     assert receiver(*stalled, critical, "namespace=lockstep") == "lockstep/lockstep/pager"
     assert receiver(*stalled, warning, "namespace=lockstep") == "lockstep/lockstep/tickets"

@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.jobs import restarts
 from lockstep_alerts.conditions.joins import (
     JOB_JOIN,
     JOB_LABELS,
@@ -12,38 +13,22 @@ from lockstep_alerts.conditions.joins import (
     grown,
     load_excess,
 )
-from lockstep_alerts.reading.quantities import Window, number, whole_number
-from lockstep_catalogue import gpu, host, training
+from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_catalogue import host, training
 from lockstep_catalogue.labels import (
     ANOMALY,
-    CLUSTER,
-    JOB_ID,
     MEMORY_EVENT,
-    MODEL,
     NODE,
     OUTCOME,
     RANK,
     RESTORE_OUTCOME,
     STATE,
-    UUID,
 )
 from lockstep_catalogue.metric import Label, Metric
-from lockstep_catalogue.promql import Matcher, by, eq, has, increase, names, one_of, select
+from lockstep_catalogue.promql import Matcher, by, eq, increase, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _FAILED = ("failed", "gone")
-
-
-def restarts(window: str) -> str:
-    """How often each job was restarted within the window, over all its nodes."""
-    attempt = select(training.ATTEMPT_NUMBER)
-    over = f"{attempt}[{window}]"
-    newest = by("max", f"max_over_time({over})", *JOB_LABELS)
-    since = f"{newest} - {JOB_JOIN} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
-    # A number that falls is that of a new job under an old id: it counts from there.
-    begun = by("max", f"resets({over})", *JOB_LABELS)
-    anew = f"{by('max', attempt, *JOB_LABELS)} and {JOB_JOIN} {begun} > 0"
-    return f"({anew} or {since})"
 
 
 class FailedOnStart(Condition):
@@ -120,18 +105,45 @@ class TopologyWrong(Condition):
         return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
 
 
-class MixedModels(Condition):
-    """Jobs on GPUs of several models: all of them run at the pace of the slowest."""
+_BRIEF_SECONDS = 60
+
+
+class NotFinite(Condition):
+    """Jobs of which a share of the steps is not finite, seen at several scrapes.
+
+    Attributes:
+        window: how far back a step counts where steps are long.
+        above_ratio: steps that are not finite, of a node's steps.
+        least_scrapes: at which the count has grown.
+    """
+
+    window: Window
+    above_ratio: Ratio = 0.005
+    least_scrapes: Annotated[int, whole_number(0, 20)] = 5
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Number of models by job."""
-        of_gpu = (CLUSTER, NODE, UUID)
-        model = by("group", select(gpu.GPU_INFO), *of_gpu, MODEL)
-        owner = by("group", select(gpu.GPU_OWNER_INFO, has(JOB_ID)), *of_gpu, JOB_ID)
-        # A GPU that jobs share is of one model: the job's side may be many.
-        held = f"{owner} * on ({names(*of_gpu)}) group_left ({MODEL.name}) {model}"
-        models = by("group", held, *JOB_LABELS, MODEL)
-        return f"{by('count', models, *JOB_LABELS)} > 1"
+        """Steps of each job that were not finite within the window, over all ranks."""
+        scrapes_seconds = (self.least_scrapes + 3) * windows.scrape_seconds
+        brief = windows.cover(max(_BRIEF_SECONDS, scrapes_seconds))
+        return by(
+            "sum",
+            "\nor\n".join(
+                self._lasting(window) for window in (brief, windows.cover(self.window.seconds))
+            ),
+            *JOB_LABELS,
+        )
+
+    def _lasting(self, window: str) -> str:
+        counted = select(training.NONFINITE_STEPS)
+        seen = f"changes({counted}[{window}]) >= {self.least_scrapes}"
+        lost = by("sum", increase(training.NONFINITE_STEPS, window), *NODE_LABELS)
+        steps = by("sum", increase(training.STEPS, window), *NODE_LABELS)
+        often = by("group", seen, *NODE_LABELS)
+        return f"{lost} > {NODE_JOIN} ({self.above_ratio:g} * {steps}) and {NODE_JOIN} {often}"
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """As many scrapes as have to see it, one of which may see two steps."""
+        return self.least_scrapes * windows.scrape_seconds
 
 
 _Counter = tuple[Metric, Matcher | None]

@@ -4,12 +4,13 @@ from typing import Annotated
 
 from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.fabric import nothing_starts
 from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
 from lockstep_alerts.conditions.joins import (
     JOB_JOIN,
     JOB_LABELS,
-    num_ranks,
     recent,
+    select_jobs_without_pages,
     select_training_jobs,
 )
 from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
@@ -26,7 +27,6 @@ from lockstep_catalogue.labels import (
     PRESSURE,
     QUEUE,
     RESOURCE,
-    RESTORE_OUTCOME,
     STATE,
     UUID,
 )
@@ -180,44 +180,7 @@ class QueueWait(Condition):
         wait = histogram_quantile(_QUANTILE, ledger.QUEUE_WAIT, window, *_QUEUE)
         starts = by("sum", increase(ledger.JOBS_STARTED, window), *_QUEUE)
         long = f"{wait} > {self.above.seconds} and {starts} > {self.least_starts - 0.5}"
-        pending = select(ledger.JOBS, eq(ledger.JOB_STATUS, "pending"))
-        waiting = f"min_over_time({pending}[{window}]) > 0 and {pending} offset {window} > 0"
-        stuck = f"{by('sum', increase(ledger.JOBS_STARTED, window), CLUSTER)} < 0.5"
-        return f"{long}\nor\n{stuck} and on (cluster) {waiting}"
-
-
-class PreemptionLoss(Condition):
-    """Queues in which preemptions lose more than ``above_ratio`` of the GPU time.
-
-    Attributes:
-        window: over which the loss is taken.
-        above_ratio: GPU time that preemptions threw away, of all that was allocated.
-    """
-
-    window: Window
-    above_ratio: Ratio
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Share of the allocated GPU time that was lost by preemptions, by queue."""
-
-        def increase_by_queue(metric: Metric) -> str:
-            return by("sum", increase(metric, self.window.text), *_QUEUE)
-
-        lost = increase_by_queue(ledger.PREEMPTION_LOST)
-        spent = increase_by_queue(ledger.GPU_SECONDS)
-        preempted = increase_by_queue(ledger.PREEMPTIONS)
-        return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
-
-
-class ResumedOlder(Condition):
-    """Queues in which a job resumed from an older checkpoint within ``window``."""
-
-    window: Window
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Resumes by queue that had to pass over a newer checkpoint."""
-        older = increase(ledger.RESUMES, self.window.text, eq(RESTORE_OUTCOME, "fallback"))
-        return f"{by('sum', older, *_QUEUE)} > 0.5"
+        return f"{long}\nor\n0 * {nothing_starts(window)}"
 
 
 class DataStarved(Condition):
@@ -293,37 +256,40 @@ class DeadlineAtRisk(Condition):
         return f"({late}) - {JOB_JOIN} {left}\nand {select_training_jobs()}"
 
 
-_HISTORY = "1d"
 _RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
 
 
-class CheckpointStale(Condition):
-    """Jobs whose newest durable checkpoint is older than ``intervals`` of their own intervals.
+class WorkAtRisk(Condition):
+    """Jobs whose productive work since the newest durable checkpoint is more than they can lose.
 
     Attributes:
-        intervals: age of the newest checkpoint in mean intervals of the job's last day.
-        at_least: the age that is never too old, of jobs that write every few seconds.
+        times_usual: of what is usual between two checkpoints of the job in its attempt.
+        least_gpu_hours: that are never too much, of jobs that write often.
+        budget_hours, budget_gpu_hours: of the whole job and of its GPUs together, too much for
+            any job that has no usual work between two checkpoints yet.
     """
 
-    DETECTED_AFTER = "at_least"
+    DETECTED_AFTER = _RECORDED_SECONDS
 
-    intervals: Annotated[float, number(1, 100)]
-    at_least: Window
+    times_usual: Annotated[float, number(1, 100)]
+    least_gpu_hours: Annotated[float, number(0, 1e6)]
+    budget_hours: Annotated[float, number(0, 1e4)]
+    budget_gpu_hours: Annotated[float, number(0, 1e9)]
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Age in seconds of the newest durable checkpoint of each job that is too old."""
-        durable = select(training.LAST_CHECKPOINT)
-        # The mean interval: what was gained over the changes that gained it.
-        gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
-        changes = f"changes({durable}[{_HISTORY}])"
-        seen = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
-        # What the recorded series remembers of a job that has written nothing for a day.
-        interval = f"({seen} or {recent(recorded.CHECKPOINT_INTERVAL, windows, _RECORDED_SECONDS)})"
-        age = f"(time() - {by('max', durable, *JOB_LABELS)})"
-        moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
+        """GPU-hours of each job that are at risk."""
+        at_risk, usual = (
+            f"{recent(each, windows, _RECORDED_SECONDS)} / 3600"
+            for each in (recorded.AT_RISK, recorded.USUAL_AT_RISK)
+        )
+        gpus = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
+        unusual = f"{JOB_JOIN} ({self.times_usual:g} * {usual})"
+        budget = f"{JOB_JOIN} ({self.budget_hours:g} * {gpus})"
         return (
-            f"{age} > {self.at_least.seconds}\n"
-            f"and {age} > {JOB_JOIN} ({self.intervals:g} * {interval})\nand {JOB_JOIN} {moves}"
+            f"({at_risk} > {unusual} and {at_risk} > {self.least_gpu_hours:g})\nor\n"
+            f"({at_risk} > {budget} and {at_risk} > {self.budget_gpu_hours:g}"
+            f" unless {JOB_JOIN} {recent(recorded.USUAL_AT_RISK, windows, _RECORDED_SECONDS)})\n"
+            f"unless {select_jobs_without_pages()}"
         )
 
 

@@ -1,5 +1,6 @@
 """A condition: its limits and its PromQL; tests/alerts/cases proves it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, dataclass_transform
 
@@ -18,9 +19,11 @@ class Condition:
     Attributes:
         DETECTED_AFTER: how long a fault must last in the samples for the expression to hold:
             seconds, ``LIVE_WINDOW``, or the name of a field that is a duration.
+        GPU_FLOORS: fields that no cluster can reach that has fewer GPUs.
     """
 
     DETECTED_AFTER: ClassVar[int | str] = 0
+    GPU_FLOORS: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -40,6 +43,10 @@ class Condition:
         if isinstance(after, int):
             return after
         return windows.live_seconds if after == LIVE_WINDOW else getattr(self, after).seconds
+
+    def parts(self) -> "Iterator[Condition]":
+        """The conditions that it consists of; of most itself."""
+        yield self
 
     def evidence(self) -> str:
         """A Prometheus template that the description ends with; empty where the labels say all."""

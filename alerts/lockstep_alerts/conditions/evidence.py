@@ -10,7 +10,14 @@ from lockstep_catalogue.training import RANK_INFO
 _SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
 
 
-def listing(query: str, item: str, *labels: Label, before: str = "", most: int = 8) -> str:
+def listing(
+    query: str,
+    item: str,
+    *labels: Label,
+    before: str = "",
+    most: int = 8,
+    order: Label | None = None,
+) -> str:
     """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
 
     Args:
@@ -20,17 +27,28 @@ def listing(query: str, item: str, *labels: Label, before: str = "", most: int =
         labels: of the alert, in the order of the query's numbers.
         before: words before the first.
         most: as many are named.
+        order: label in whose order they come; that label where it is None.
     """
-    return f"{naming(query, item, *labels, before=before, most=most)}.{{{{ end }}}}"
+    named = naming(query, item, *labels, before=before, most=most, order=order)
+    return f"{named}.{{{{ end }}}}"
 
 
-def naming(query: str, item: str, *labels: Label, before: str = "", most: int = 8) -> str:
+def naming(
+    query: str,
+    item: str,
+    *labels: Label,
+    before: str = "",
+    most: int = 8,
+    order: Label | None = None,
+) -> str:
     """The same without the end of the template: an else may follow."""
-    order = _SERIES_LABEL.search(item)
-    assert order is not None, f"{item} names no label"
+    first = _SERIES_LABEL.search(item)
+    assert first is not None, f"{item} names no label"
+    sorted_by = order.name if order else first[1]
     values = " ".join(f"$labels.{label.name}" for label in labels)
+    answer = f"query (printf `topk({most}, {query})` {values})"
     return (
-        f'{{{{ with query (printf `topk({most}, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
+        f'{{{{ with {answer} | sortByLabel "{sorted_by}" }}}}'
         f"{before}{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
     )
 

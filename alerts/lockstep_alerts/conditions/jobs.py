@@ -1,4 +1,4 @@
-"""Conditions on jobs: ranks and stages that hold others back, stalls, lost numbers."""
+"""Conditions on jobs: the two pages about lost work, and who or what holds a job back."""
 
 from typing import Annotated
 
@@ -8,23 +8,157 @@ from lockstep_alerts.conditions.evidence import listing, naming, naming_pod
 from lockstep_alerts.conditions.joins import (
     JOB_JOIN,
     JOB_LABELS,
-    NODE_JOIN,
-    NODE_LABELS,
+    MACHINE_JOIN,
     has_paused,
     has_stood,
     num_ranks,
     phase_of_most_excess,
+    recent,
+    runs_on,
     select_jobs_without_pages,
     select_training_jobs,
-    several_clocks,
 )
-from lockstep_alerts.reading.quantities import Ratio, Window, whole_number
-from lockstep_catalogue import recorded, training
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_catalogue import foreign, recorded, training
+from lockstep_catalogue.foreign import ALERT_CAUSE
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
-from lockstep_catalogue.promql import by, eq, increase, names, one_of, select
+from lockstep_catalogue.ledger import SLO
+from lockstep_catalogue.promql import by, eq, has, increase, names, none_of, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
+
+_GPUS = by("max", select(recorded.JOB_GPUS), *JOB_LABELS)
+_MAX_NAMED_RANKS = 16  # a page is read on a telephone
+_STEPS, _LONG_STEPS = 20, 1.5
+_LONGEST_SILENCE_SECONDS = 390  # collectives give up after ten minutes; people need the rest
+_REMEMBERED = "1h"
+_JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
+_ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
+
+
+def restarts(window: str) -> str:
+    """How often each job was restarted within the window, over all its nodes."""
+    attempt = select(training.ATTEMPT_NUMBER)
+    over = f"{attempt}[{window}]"
+    newest = by("max", f"max_over_time({over})", *JOB_LABELS)
+    since = f"{newest} - {JOB_JOIN} {by('min', f'min_over_time({over})', *JOB_LABELS)}"
+    # A number that falls is that of a new job under an old id: it counts from there.
+    begun = by("max", f"resets({over})", *JOB_LABELS)
+    anew = f"{by('max', attempt, *JOB_LABELS)} and {JOB_JOIN} {begun} > 0"
+    return f"({anew} or {since})"
+
+
+def _lost_share(window: Duration, windows: ScrapeWindows) -> str:
+    """Share of the time in which a job was seen that brought it no step further than before.
+
+    What is done again, starts, restores and waits are in it alike; a queue is not.
+    """
+    farthest = by("max", f"max_over_time({select(training.STEP)}[{window}])", *JOB_LABELS)
+    step = f"{select(training.STEP)}[{_REMEMBERED}] offset {window}"
+    before = by("max", f"max_over_time({step})", *JOB_LABELS)
+    mean = f"avg_over_time({select(recorded.STEP_MEAN)}[{window}])"
+    gained = f"clamp_min({farthest} - {JOB_JOIN} {before}, 0) * {JOB_JOIN} {mean}"
+    seen = (
+        f"{windows.evaluation_seconds} * count_over_time({select(recorded.PROGRESS_AGE)}[{window}])"
+    )
+    return f"(1 - ({gained}) / {JOB_JOIN} ({seen} > 0))"
+
+
+def _restarts_often(window: Duration, least: int) -> str:
+    """Filter for the right side of ``and``: jobs that take steps between many restarts."""
+    stepped = by("sum", increase(training.STEPS, window.text), *JOB_LABELS)
+    return f"{JOB_JOIN} ({restarts(window.text)} >= {least}) and {JOB_JOIN} {stepped} > 0"
+
+
+class JobNotProgressing(Condition):
+    """Jobs without a productive second for their own time-out, whatever the reason.
+
+    Attributes:
+        window: in which restarts and steps count.
+        least_restarts: after which a job that has come no further makes no progress.
+    """
+
+    DETECTED_AFTER = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+
+    window: Window
+    least_restarts: Annotated[int, whole_number(0, 1000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """GPU-hours that each job loses in an hour: all of its GPUs; 1 where they are unknown."""
+        seen = f"{JOB_JOIN} {select(recorded.PROGRESS_AGE)}"
+        gone = f"{recent(recorded.GONE, windows)} unless {seen}"
+        reasons = (
+            self._hangs(),
+            self._stands(windows),
+            self._partly_gone(windows),
+            gone,
+            self._circles(windows),
+        )
+        jobs = by("group", "\nor\n".join(f"({each})" for each in reasons), *JOB_LABELS)
+        return f"({jobs} * {JOB_JOIN} {_GPUS} or {jobs})\nunless {select_jobs_without_pages()}"
+
+    def _hangs(self) -> str:
+        """Jobs of which the agents judge that a rank hangs."""
+        elsewhere = " or ".join(
+            by("group", select(metric, one_of(training.HANG_PHASE, *_ELSEWHERE)), *JOB_LABELS)
+            for metric in (training.HANG_FIRST, training.HANG_MISSING)
+        )
+        # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
+        # rank that hangs in it, or before it, does not excuse them.
+        excused = f"{num_ranks(*PAUSE_PHASES)} > 0 unless {JOB_JOIN} ({elsewhere})"
+        judged = by("max", select(training.HANG_FIRST), *JOB_LABELS)
+        return f"{judged}\nunless {JOB_JOIN} ({excused})"
+
+    def _stands(self, windows: ScrapeWindows) -> str:
+        """Jobs that stand although their agents have not judged so.
+
+        Twenty long steps last longer than the time-out of the job's collectives, which would end it
+        before anybody knows; and agents of old judge nothing.
+        """
+        # The mean step of a job that stands is in no window any more.
+        mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_REMEMBERED}])"
+        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_LONGEST_SILENCE_SECONDS})"
+        age = select(recorded.PROGRESS_AGE)
+        return (
+            f"{age} > {JOB_JOIN} ({least})\n"
+            f"  and {age} > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})\n"
+            f"  and {JOB_JOIN} {num_ranks('training')} > 0\n"
+            f"  unless {has_paused(windows)}"
+        )
+
+    def _partly_gone(self, windows: ScrapeWindows) -> str:
+        """Jobs that stand and have lost a node: nothing is to be waited for."""
+        stands = f"{select(recorded.STANDING)} unless {has_paused(windows)}"
+        return f"{recent(recorded.GONE, windows)} and {JOB_JOIN} ({stands})"
+
+    def _circles(self, windows: ScrapeWindows) -> str:
+        """Jobs that are restarted over and over, take steps, and come no further."""
+        often = _restarts_often(self.window, self.least_restarts)
+        return f"{_lost_share(self.window, windows)} >= 1 and {often}"
+
+    def evidence(self) -> str:
+        """Asks Prometheus which ranks the others wait for, or which stopped first."""
+        missing = select(training.HANG_MISSING, *_JOB_MATCHERS)
+        first = select(training.HANG_FIRST, *_JOB_MATCHERS)
+        waited = _naming(missing, "The others wait for ")
+        stopped = _naming(first, "No rank stands apart. First to stop: ")
+        return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
+
+
+_JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
+_POD = naming_pod("$series.Labels", " (pod ", ")")
+_RANK = (
+    f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"
+    " in {{ $series.Labels.hang_phase }}"
+    f"{{{{ with $series.Labels.{training.HANG_EVIDENCE.name} }}}}"
+    ' ({{ reReplaceAll "_" " " . }}){{ end }}'
+)
+
+
+def _naming(ranks: str, before: str) -> str:
+    return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
 
 
 class _Late(Condition):
@@ -83,16 +217,8 @@ _HISTORY_SECONDS = 1800
 _MIN_HISTORY_SECONDS = 300
 
 
-class StageUneven(Condition):
-    """A stage has more work than the median stage: the split of the layers, and no rank's fault.
-
-    Attributes:
-        above_ratio: its excess as a share of the mean step.
-    """
-
-    DETECTED_AFTER = LIVE_WINDOW
-
-    above_ratio: Ratio
+class StageUneven(_Late):
+    """A stage has more work than the median stage: the split of the layers, and no rank's fault."""
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Excess ratio of each heavy stage, with the phase in the labels."""
@@ -112,16 +238,8 @@ class StageUneven(Condition):
         return listing(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
 
 
-class StageSlowed(Condition):
-    """A stage without replicas has become heavier than it was, and the other stages have not.
-
-    Attributes:
-        above_ratio: growth of its excess as a share of the mean step.
-    """
-
-    DETECTED_AFTER = LIVE_WINDOW
-
-    above_ratio: Ratio
+class StageSlowed(_Late):
+    """A stage without replicas has become heavier than it was, and the other stages have not."""
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Growth of the excess ratio of each stage of one rank, which is in the labels."""
@@ -143,126 +261,67 @@ class StageSlowed(Condition):
   ({single})"""
 
 
-_MAX_NAMED_RANKS = 16  # a page is read on a telephone
-_STEPS, _LONG_STEPS = 20, 1.5
-_LONGEST_SILENCE_SECONDS = 390  # collectives give up after ten minutes; people need the rest
-_STEP_REMEMBERED = "1h"
-_JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
-_ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
-
-
-class Stalled(Condition):
-    """Jobs of which a rank hangs, by the time-outs of the job or of the agent."""
-
-    DETECTED_AFTER = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Seconds without progress of the first rank of each job that hangs."""
-        hung_elsewhere = " or ".join(
-            by("group", select(metric, one_of(training.HANG_PHASE, *_ELSEWHERE)), *JOB_LABELS)
-            for metric in (training.HANG_FIRST, training.HANG_MISSING)
-        )
-        # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
-        # rank that hangs in it, or before it, does not excuse them.
-        judged = by("max", select(training.HANG_FIRST), *JOB_LABELS)
-        return f"""((
-{judged}
-unless {JOB_JOIN} (
-  {num_ranks(*PAUSE_PHASES)} > 0
-  unless {JOB_JOIN} ({hung_elsewhere})
-))
-or (
-  {self._stands(windows)}
-))
-unless {select_jobs_without_pages()}"""
-
-    def _stands(self, windows: ScrapeWindows) -> str:
-        """Jobs that stand although their agents have not judged so.
-
-        Twenty long steps last longer than the time-out of the job's collectives, which would end it
-        before anybody knows; and agents of old judge nothing.
-        """
-        # The mean step of a job that stands is in no window any more.
-        mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_STEP_REMEMBERED}])"
-        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_LONGEST_SILENCE_SECONDS})"
-        standing = select(recorded.STANDING)
-        return (
-            f"{standing} > {JOB_JOIN} ({least})\n"
-            f"  and {standing} > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})\n"
-            f"  and {JOB_JOIN} {num_ranks('training')} > 0\n"
-            f"  unless {has_paused(windows)}"
-        )
-
-    def evidence(self) -> str:
-        """Asks Prometheus which ranks the others wait for, or which stopped first."""
-        missing = select(training.HANG_MISSING, *_JOB_MATCHERS)
-        first = select(training.HANG_FIRST, *_JOB_MATCHERS)
-        waited = _naming(missing, "The others wait for ")
-        stopped = _naming(first, "No rank stands apart. First to stop: ")
-        return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
-
-
-_JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
-_POD = naming_pod("$series.Labels", " (pod ", ")")
-_RANK = (
-    f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"
-    " in {{ $series.Labels.hang_phase }}"
-    f"{{{{ with $series.Labels.{training.HANG_EVIDENCE.name} }}}}"
-    ' ({{ reReplaceAll "_" " " . }}){{ end }}'
+_SLOW_PARTS = ("rank", "node", "stage")
+# Operators page for what operators change; a slow part has a share of its own.
+_STANDS = (
+    has(foreign.WEIGHT),
+    eq(foreign.ALERT_STATE, "firing"),
+    eq(foreign.ALERT_ROUTE, ""),
+    none_of(ALERT_CAUSE, *_SLOW_PARTS),
 )
 
 
-def _naming(ranks: str, before: str) -> str:
-    return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
+def _jobs_with_causes() -> str:
+    """Jobs of which a cause stands, or a cause on one of their nodes."""
+    of_job = by("group", select(foreign.ALERTS, *_STANDS, has(JOB_ID)), *JOB_LABELS)
+    nodes = by("group", select(foreign.ALERTS, *_STANDS, has(NODE)), CLUSTER, NODE)
+    on_node = by("group", f"{runs_on()} and {MACHINE_JOIN} {nodes}", *JOB_LABELS)
+    return f"({of_job} or {on_node})"
 
 
-_BRIEF_SECONDS = 60
-
-
-class NotFinite(Condition):
-    """Jobs of which a share of the steps is not finite, seen at several scrapes.
+class JobLosing(Condition):
+    """A share of a job's GPU-time goes to a rank, a node, restarts, or a cause that stands.
 
     Attributes:
-        window: how far back a step counts where steps are long.
-        above_ratio: steps that are not finite, of a node's steps.
-        least_scrapes: at which the count has grown.
+        above_ratio, above_gpus: the share, and what it amounts to at least, GPU-hours in an hour.
+        large_ratio, large_gpus: a smaller share, which amounts to more.
+        window, least_restarts: after so many restarts what brought no step further is lost.
     """
 
+    DETECTED_AFTER = LIVE_WINDOW
+    GPU_FLOORS = ("above_gpus",)
+
+    above_ratio: Ratio
+    above_gpus: Annotated[float, number(0, 1e6)]
+    large_ratio: Ratio
+    large_gpus: Annotated[float, number(0, 1e6)]
     window: Window
-    above_ratio: Ratio = 0.005
-    least_scrapes: Annotated[int, whole_number(0, 20)] = 5
+    least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Steps of each job that were not finite within the window, over all ranks."""
-        scrapes_seconds = (self.least_scrapes + 3) * windows.scrape_seconds
-        brief = windows.cover(max(_BRIEF_SECONDS, scrapes_seconds))
-        return by(
-            "sum",
-            "\nor\n".join(
-                self._lasting(window) for window in (brief, windows.cover(self.window.seconds))
-            ),
-            *JOB_LABELS,
+        """GPU-hours that each job loses in an hour, by whom or what takes them."""
+        shares = "\nor\n".join(
+            f'label_replace({text}, "{ALERT_CAUSE.name}", "{name}", "", "")'
+            for name, text in self._shares(windows).items()
+        )
+        size = f"({_GPUS} or {by('sum', select(training.RANKS), *JOB_LABELS)})"
+        any_job = f"clamp_min({self.above_ratio:g} * {size}, {self.above_gpus:g})"
+        large_job = f"clamp_min({self.large_ratio:g} * {size}, {self.large_gpus:g})"
+        limit = f"({any_job} < {JOB_JOIN} {large_job} or {large_job})"
+        return (
+            f"({shares})\n* {JOB_JOIN} group_left () {size}\n>= {JOB_JOIN} group_left () {limit}\n"
+            f"unless {select_jobs_without_pages()}"
         )
 
-    def _lasting(self, window: str) -> str:
-        counted = select(training.NONFINITE_STEPS)
-        seen = f"changes({counted}[{window}]) >= {self.least_scrapes}"
-        lost = by("sum", increase(training.NONFINITE_STEPS, window), *NODE_LABELS)
-        steps = by("sum", increase(training.STEPS, window), *NODE_LABELS)
-        often = by("group", seen, *NODE_LABELS)
-        return f"{lost} > {NODE_JOIN} ({self.above_ratio:g} * {steps}) and {NODE_JOIN} {often}"
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """As many scrapes as have to see it, one of which may see two steps."""
-        return self.least_scrapes * windows.scrape_seconds
-
-
-class Unobserved(Condition):
-    """Jobs of which a slow rank would not show, by the limits that the reports share."""
-
-    DETECTED_AFTER = LIVE_WINDOW
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Share of the step in the phase that may hide a slow rank, which the labels name."""
-        # Ranks that are timed by different clocks are not compared: that is said, and not silent.
-        return f"({select(recorded.UNOBSERVED)} or {several_clocks()}) and {select_training_jobs()}"
+    def _shares(self, windows: ScrapeWindows) -> dict[str, str]:
+        least = min(self.above_ratio, self.large_ratio)
+        throughput = select(recorded.SLICE_RATIO, eq(SLO, "throughput"))
+        slower = f"1 - {by('max', f'last_over_time({throughput}[2m])', *JOB_LABELS)}"
+        often = _restarts_often(self.window, self.least_restarts)
+        return {
+            "rank": Straggler(above_ratio=least).expression(windows),
+            "node": StragglerNode(above_ratio=least).expression(windows),
+            "stage": StageSlowed(above_ratio=least).expression(windows),
+            "restarts": f"{_lost_share(self.window, windows)} and {often}",
+            "hardware": f"({slower}) and {JOB_JOIN} {_jobs_with_causes()}",
+        }

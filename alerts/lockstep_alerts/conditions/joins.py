@@ -79,7 +79,7 @@ def kube_says(places: str, holds: Callable[..., str]) -> str:
 
 def select_jobs_without_pages() -> str:
     """Filter for the right side of ``unless``: jobs at which a person sits."""
-    return f"{JOB_JOIN} ({select(recorded.JOB_QUIET)} == {NEVER_PAGES})"
+    return f"{JOB_JOIN} (last_over_time({select(recorded.JOB_QUIET)}[2m]) == {NEVER_PAGES})"
 
 
 def num_ranks(*states: str) -> str:

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import (
     CLUSTER_JOIN,
     JOB_JOIN,
@@ -11,11 +10,14 @@ from lockstep_alerts.conditions.joins import (
     MACHINE_JOIN,
     RUNNING,
     num_ranks,
+    recent,
+    select_training_jobs,
+    several_clocks,
 )
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
-from lockstep_catalogue import agent, feeds, foreign, ledger, training
+from lockstep_catalogue import agent, feeds, foreign, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import (
@@ -33,58 +35,58 @@ from lockstep_catalogue.promql import (
 )
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows, spelled
 
+_EVERY_SECONDS = 30
 _STUCK_SECONDS = 60  # an agent renders every few seconds
 _AGENTS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-agent")
-_EXPECTED = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
+_BY_ADDRESS = f'{agent.AGENT_INFO.name}{{{foreign.TARGET_INSTANCE.name}!=""}}'
+"""Agents with the address of their target; every other selector takes the newest of equal ones."""
+_KNOWN = "1d"
+_ON_ADDRESS = f"on ({names(foreign.TARGET_INSTANCE)})"
+_ON_NODE = f"on ({NODE.name})"
 
 
-def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
-    """Agents that should answer and do not, by cluster and node, or instance where it has no node.
+def _seen(window: str) -> str:
+    return by("group", f"present_over_time({select(agent.AGENT_INFO)}[{window}])", CLUSTER, NODE)
 
-    By what Prometheus is told to scrape, and by the nodes of Kubernetes: an agent that never
-    answered has no series of its own, and one is missed until it is seen again or leaves both.
-    """
-    targets = select(foreign.UP, _AGENTS)
-    lately = by("max", f"max_over_time({targets}[{windows.live}])", *_EXPECTED)
-    # The address changes with each pod; it names a target that has no node.
-    without_node = (
-        f"{lately} == 0 and on ({names(*_EXPECTED)}) {select(foreign.UP, _AGENTS, eq(NODE, ''))}"
-    )
-    seen = by(
-        "group", f"present_over_time({select(agent.AGENT_INFO)}[{windows.live}])", CLUSTER, NODE
-    )
+
+def _frozen(windows: ScrapeWindows) -> str:
+    """Agents that serve a text that does not change, by their own clock."""
     tick = f"{select(agent.AGENT_TICK)}[{windows.cover(_STUCK_SECONDS)}]"
-    # By the agent's own clock: it serves a text that does not change.
     stuck = by("max", f"max_over_time({tick}) - min_over_time({tick})", CLUSTER, NODE)
     # Scraped for long enough to tell whether the text changes.
     watched = by("group", f"count_over_time({tick}) >= {MIN_SCRAPES}", CLUSTER, NODE)
-    frozen = f"({stuck} == 0 and {MACHINE_JOIN} {watched})"
-    missing = f"({_select_expected(nodes)} unless {MACHINE_JOIN} {seen})"
+    return f"({stuck} == 0 and {MACHINE_JOIN} {watched})"
+
+
+def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
+    """Agents that should answer and do not, by the cluster and node that they say themselves.
+
+    A target carries a cluster or not: what an agent said of itself in the last day counts, and of
+    one that never answered the nodes of Kubernetes, and the target. An agent is missed until it is
+    seen again or leaves the inventory.
+    """
+    target = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
+    up = f"max_over_time({select(foreign.UP, _AGENTS)}[{windows.live}])"
+    down = f"{by('max', up, *target)} == 0"
+    was = f"last_over_time({_BY_ADDRESS}[{_KNOWN}])"
+    fallen = by("group", f"{was} and {_ON_ADDRESS} ({down})", CLUSTER, NODE)
+    never = f"({down} unless {_ON_ADDRESS} {was} unless {_ON_NODE} {_seen(windows.live)})"
+    seen = _seen(windows.live)
+    inventory = select(foreign.KUBE_NODE, one_of(NODE, *nodes))
+    listed = (
+        f"({inventory} and {CLUSTER_JOIN} {seen} unless {MACHINE_JOIN} {seen}"
+        f" or {select(foreign.KUBE_NODE, eq(CLUSTER, ''), one_of(NODE, *nodes))}"
+        f" and on () ({seen}) unless {_ON_NODE} {seen})"
+    )
+    missing = by("group", listed, CLUSTER, NODE)
     return (
-        f"(({without_node}) or {frozen} or {missing})\n"
+        f"(({fallen} unless {MACHINE_JOIN} {seen}) or {missing} or {never} or {_frozen(windows)})\n"
         f"unless {MACHINE_JOIN} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
-        f"unless on ({NODE.name}) ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
+        f"unless {_ON_NODE} ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
 
 
-def _select_expected(nodes: tuple[str, ...]) -> str:
-    """Nodes that should have an agent: of targets, and of clusters in which any agent answers."""
-    inventory = select(foreign.KUBE_NODE, has(CLUSTER), one_of(NODE, *nodes))
-    in_use = f"{inventory} and {CLUSTER_JOIN} {select(agent.AGENT_INFO)}"
-    return by("group", f"{select(foreign.UP, _AGENTS, has(NODE))} or {in_use}", CLUSTER, NODE)
-
-
-def _select_unexpected() -> str:
-    """Nodes of agents that no inventory has, where Kubernetes or their own target names nodes."""
-    agents, targets = select(agent.AGENT_INFO), select(foreign.UP, _AGENTS, has(NODE))
-    listed = select(foreign.KUBE_NODE, has(CLUSTER))
-    on_target = f"on ({names(CLUSTER, foreign.TARGET_INSTANCE)})"
-    compared = f"{agents} and {CLUSTER_JOIN} {listed} or {agents} and {on_target} {targets}"
-    inventory = by("group", f"{targets} or {listed}", CLUSTER, NODE)
-    return by("group", f"({compared}) unless {MACHINE_JOIN} {inventory}", CLUSTER, NODE)
-
-
-class _Agents(Condition):
+class AgentDown(Condition):
     """Agents that should answer and do not, or serve a text that stands.
 
     Attributes:
@@ -93,42 +95,79 @@ class _Agents(Condition):
 
     nodes: Annotated[tuple[str, ...], Entry.texts] = (".*",)
 
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Agents by their node, or by their address where the target names none."""
+        return silent_agents(windows, self.nodes)
+
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without an answer, or a minute with an old text."""
         return max(windows.live_seconds, _STUCK_SECONDS)
 
 
-class AgentDown(_Agents):
-    """Agents that should answer and do not, serve a text that stands, or are of unknown nodes."""
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Agents by their node, or by their address where the target names none."""
-        return f"{silent_agents(windows, self.nodes)}\nor\n{_select_unexpected()}"
-
-
-class AgentsDown(_Agents):
-    """Clusters in which more than ``above_ratio`` of the agents do not answer.
+class Blind(Condition):
+    """Work runs and cannot be seen: agents are silent, jobs in no agent's sight, rules fail.
 
     Attributes:
-        above_ratio: share of the cluster's agents that is silent.
-        least_agents: that are silent; one of a few nodes says little about the cluster.
+        above_ratio, least_agents: agents of a cluster that are silent.
+        jobs_ratio: running jobs of the ledger that no agent sees.
+        ledger_after: age of the ledger's counts by which objectives are judged.
+        rules_after: for which rules fail or are late.
     """
 
     above_ratio: Ratio
-    least_agents: Annotated[int, whole_number(1, 10_000)] = 3
+    least_agents: Annotated[int, whole_number(1, 10_000)]
+    jobs_ratio: Ratio
+    ledger_after: Window
+    rules_after: Window
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """That of its slowest reason."""
+        agents = max(windows.live_seconds, _STUCK_SECONDS)
+        return max(agents, self.ledger_after.seconds, self.rules_after.seconds)
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Number of silent agents of each cluster, where their share is above the limit."""
-        silent = by("count", f"({silent_agents(windows, self.nodes)})", CLUSTER)
-        all_agents = by("count", select(foreign.UP, _AGENTS), CLUSTER)
-        too_many = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {all_agents})"
-        return f"{silent} >= {self.least_agents} > {too_many}"
+        """What cannot be seen, by cluster and cause."""
+        running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
+        ranks = select(training.RANKS, one_of(STATE, *RUNNING))
+        lately = by("max", f"max_over_time({ranks}[15m])", CLUSTER)
+        works = f"{CLUSTER_JOIN} ({running} > 0 or {lately} > 0 unless {CLUSTER_JOIN} {running})"
+        # A node that is gone under its job is lost work, and told as that.
+        gone = f"{MACHINE_JOIN} {recent(recorded.GONE, windows, _EVERY_SECONDS)}"
+        silent = by("count", f"({silent_agents(windows, ('.*',))}) unless {gone}", CLUSTER)
+        num_agents = by("count", _seen(_KNOWN), CLUSTER)
+        most = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {num_agents})"
+        unseen = (
+            f"{_unseen_jobs(running, windows)} >= {CLUSTER_JOIN} ({self.jobs_ratio:g} * {running})"
+        )
+        stale = LedgerStale(above=self.ledger_after).expression(windows)
+        reasons = {
+            "agents": f"({silent} >= {self.least_agents} > {most}) and {works}",
+            "jobs": f"{unseen} and {CLUSTER_JOIN} {running} > 1",
+            "ledger": stale,
+            "rules": by("group", _failing_rules(self.rules_after.text), CLUSTER),
+        }
+        return "\nor\n".join(
+            f'label_replace({text}, "{foreign.ALERT_CAUSE.name}", "{name}", "", "")'
+            for name, text in reasons.items()
+        )
 
-    def evidence(self) -> str:
-        """Asks Prometheus which agents do not answer."""
-        down = select(foreign.UP, _AGENTS, eq(CLUSTER, "%[1]s"))
-        item = "{{ $series.Labels.instance }}"
-        return listing(f"{down} == 0", item, CLUSTER)
+
+def _unseen_jobs(running: str, windows: ScrapeWindows) -> str:
+    """Running jobs of the ledger that no agent sees and that are not gone with their nodes."""
+    present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
+    gone = by("group", recent(recorded.GONE, windows, _EVERY_SECONDS), *JOB_LABELS)
+    reported = by("count", f"{present} > 0 or {gone}", CLUSTER)
+    # Without any job in sight the comparison has no series.
+    return f"({running} - {CLUSTER_JOIN} ({reported} or 0 * {running}) > 0)"
+
+
+def _failing_rules(window: str) -> str:
+    """Groups of rules that failed or were left out at each look of the window."""
+    return " or ".join(
+        f"increase({select(counter)}[{window}]) > 0 and changes({select(counter)}[{window}]) >= "
+        f"0.5 * count_over_time({select(counter)}[{window}])"
+        for counter in (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
+    )
 
 
 class ClockOff(Condition):
@@ -221,6 +260,18 @@ class RulesSlow(Condition):
         return by("group", f"{late} or {counted}", *labels)
 
 
+class Unobserved(Condition):
+    """Jobs of which a slow rank would not show, by the limits that the reports share."""
+
+    DETECTED_AFTER = LIVE_WINDOW
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the step in the phase that may hide a slow rank, which the labels name."""
+        # Ranks that are timed by different clocks are not compared: that is said, and not silent.
+        hidden = f"({recent(recorded.UNOBSERVED, windows)} or {several_clocks()})"
+        return f"{hidden} and {select_training_jobs()}"
+
+
 class TelemetryMissing(Condition):
     """Jobs of which fewer than ``below_ratio`` of the ranks report, or none at all.
 
@@ -236,12 +287,12 @@ class TelemetryMissing(Condition):
         seen = by("sum", select(training.RANKS), *JOB_LABELS)
         few = f"{seen} < {JOB_JOIN} ({self.below_ratio:g} * {size})"
         running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
-        present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
-        reported = by("count", f"{present} > 0", CLUSTER)
-        # Without any job in sight the comparison has no series.
-        none = f"{running} > 0 unless {CLUSTER_JOIN} {reported}"
         trains = f"{JOB_JOIN} {num_ranks('training')} > 0"
-        return f"{few} and {trains}\nor\n{running} > {CLUSTER_JOIN} {reported}\nor\n{none}"
+        return f"{few} and {trains}\nor\n{_unseen_jobs(running, windows)}"
+
+
+# A rollout starts an agent anew once.
+_CRASHES, _LEAST_CRASHES = "1h", 3
 
 
 class AgentImpaired(Condition):
@@ -268,6 +319,7 @@ class AgentImpaired(Condition):
             f"{select(agent.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
             f"{increase(agent.EVENTS, window, one_of(agent.DELIVERY, 'refused', 'dropped'))} > 0",
             f"{increase(agent.ARCHIVED_FILES, window, eq(agent.ARCHIVED, 'failed'))} > 0",
+            f"resets({select(agent.EVENTS)}[{_CRASHES}]) >= {_LEAST_CRASHES}",
         )
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
 

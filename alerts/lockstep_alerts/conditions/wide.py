@@ -1,68 +1,101 @@
-"""One cause under several nodes: one page that lists the jobs, and their own alerts keep quiet.
+"""Causes that several jobs share: a rack, the fabric, power and cooling, the storage.
 
 What is hit is always a job and a node on which it has ranks: idle and drained nodes explain
-nothing, and a job elsewhere in the cluster keeps its pages.
+nothing, and a job elsewhere in the cluster keeps its own page.
 """
 
-from typing import Annotated, ClassVar
-
-from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.reading.quantities import whole_number
-from lockstep_catalogue import foreign
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
+from lockstep_alerts.conditions.joins import MACHINE_JOIN, NODE_LABELS, held_gpus, ran_on
+from lockstep_alerts.conditions.nodes import jobs_on_failed_nodes
+from lockstep_alerts.reading.limits import Losses
+from lockstep_catalogue import fabric, foreign, gpu, host, incidents, recorded
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    DEVICE,
+    FILESYSTEM,
+    JOB_ID,
+    NODE,
+    PORT_REASON,
+    SOURCE,
+    VERDICT,
+    VOLUME,
+)
 from lockstep_catalogue.metric import Label
-from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, select
+from lockstep_catalogue.promql import Matcher, by, eq, has, increase, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
-MOST_NAMED = 32
-"""A page is read on a telephone."""
+_MOMENT_SECONDS = 120
+_BROKEN = ("down", "flapping", "retries")
+"""Reasons of a port's verdict that break connections; the others make it slower or warn."""
+_DEVICE_JOIN = f"on ({names(CLUSTER, NODE, DEVICE)})"
+_HELD_BACK = ("power_capped", "thermal", "slowdown")
+# Local disks have the same name on every node, and fail one by one.
+_SHARED = one_of(FILESYSTEM, "nfs", "nfs4")
+_VOLUME_JOIN = f"on ({names(CLUSTER, NODE, VOLUME)})"
+_STORAGE_WINDOW = "5m"
 
 
-class Wide(Condition):
-    """Places in which ``least_nodes`` nodes under jobs or more are hit at the same time.
-
-    Attributes:
-        CAUSE: the word for it.
-        PLACE: labels of what the nodes share.
-        OF_NODES: names of the alerts on the single nodes.
-        least_nodes: hit at the same time, from which on it is one cause.
-    """
-
-    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
-    CAUSE: ClassVar[str] = ""
-    PLACE: ClassVar[tuple[Label, ...]] = (CLUSTER,)
-    OF_NODES: ClassVar[tuple[str, ...]] = ()
-
-    least_nodes: Annotated[int, whole_number(1, 10_000)]
-
-    def hit(self, windows: ScrapeWindows) -> str:
-        """Jobs and nodes that are hit, with the place."""
-        raise NotImplementedError
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Number of nodes of each place that are hit."""
-        nodes = by("group", self.hit(windows), *dict.fromkeys((*self.PLACE, NODE)))
-        return f"{by('count', nodes, *self.PLACE)} >= {self.least_nodes}"
-
-    def explained(self, windows: ScrapeWindows) -> str:
-        """The jobs that it explains, one series each."""
-        jobs = by("group", self.hit(windows), *dict.fromkeys((*self.PLACE, JOB_ID)))
-        wide = f"on ({names(*self.PLACE)}) ({self.expression(windows)})"
-        return by("group", f"{jobs} and {wide}", CLUSTER, JOB_ID)
-
-    def evidence(self) -> str:
-        """Asks Prometheus which jobs and nodes are hit, by the alerts on the single ones."""
-        job, node = "{{ $series.Labels.job_id }}", "{{ $series.Labels.node }}"
-        jobs = _alerts(("TrainJobExplained",), eq(foreign.ALERT_CAUSE, self.CAUSE))
-        found = listing(jobs, job, CLUSTER, before="Jobs: ", most=MOST_NAMED)
-        if self.OF_NODES:
-            nodes = by("group", _alerts(self.OF_NODES), NODE)
-            found += " " + listing(nodes, node, CLUSTER, before="Nodes: ", most=MOST_NAMED)
-        return found
+def broken_ports(*matchers: Matcher) -> str:
+    """Ports that are down, flap or have used up their retries."""
+    by_agent = select(fabric.PORT_HEALTH, one_of(PORT_REASON, *_BROKEN), *matchers)
+    expected = select(incidents.EXPECTED_PORT_HEALTH, eq(VERDICT, "failed"), *matchers)
+    return f"({by_agent} or {expected})"
 
 
-def _alerts(alerts: tuple[str, ...], *matchers: Matcher) -> str:
-    here = (one_of(foreign.ALERT_NAME, *alerts), *matchers, eq(CLUSTER, "%s"))
-    return select(foreign.ALERTS, *here)
+def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
+    """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
+    owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
+    lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
+    near = f"{lately} and {_DEVICE_JOIN} {broken_ports()}"
+    any_port = (
+        f"{ran_on(windows)} unless {MACHINE_JOIN} {select(gpu.PORT_OWNER_INFO)}\n"
+        f"and {MACHINE_JOIN} {broken_ports()}"
+    )
+    return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
+
+
+def troubled_sources(windows: ScrapeWindows, window: str, above_seconds: float) -> str:
+    """Shared storage by node under a job that times out, gets errors, or waits for too long."""
+    of_volume = (CLUSTER, NODE, VOLUME)
+    spent = by("sum", rate(host.STORAGE_SECONDS, window), *of_volume)
+    requests = by("sum", rate(host.STORAGE_REQUESTS, window), *of_volume)
+    slow = f"{spent} / ({requests} > 0) > {above_seconds:g}"
+    failing = " or ".join(
+        f"{increase(counter, window)} > 0"
+        for counter in (host.STORAGE_TIMEOUTS, host.STORAGE_ERRORS)
+    )
+    troubled = by("group", f"{slow}\nor\n{failing}", *of_volume)
+    info = by("group", select(host.VOLUME_INFO, _SHARED), *of_volume, SOURCE)
+    sources = by("group", f"{info} and {_VOLUME_JOIN} {troubled}", CLUSTER, NODE, SOURCE)
+    return f"({sources} and {MACHINE_JOIN} {ran_on(windows)})"
+
+
+def explained_jobs(windows: ScrapeWindows, losses: Losses) -> str:
+    """Jobs by the cause that they share with others, where it hits enough nodes."""
+    held_back = select(incidents.GPU_HEALTH, one_of(incidents.GPU_REASON, *_HELD_BACK))
+    evaluations = f"[{2 * windows.evaluation_seconds}s]"
+    gone = f"last_over_time({select(recorded.GONE)}{evaluations})"
+    hit = {
+        "nodes": f"{gone}\nor\n{jobs_on_failed_nodes(windows, losses.failed_window)}",
+        "fabric": jobs_at_broken_ports(windows),
+        "power": by("group", f"{held_gpus(windows)} and {GPU_JOIN} {held_back}", *NODE_LABELS),
+    }
+    found = [_named(_wide(text, losses.nodes), cause) for cause, text in hit.items()]
+    sources = troubled_sources(windows, _STORAGE_WINDOW, losses.storage_seconds)
+    wide = f"on ({names(CLUSTER, SOURCE)}) ({_count(sources, CLUSTER, SOURCE)} >= {losses.nodes})"
+    on_source = f"{ran_on(windows)} and {MACHINE_JOIN} ({sources} and {wide})"
+    return "(" + "\nor\n".join((*found, _named(on_source, "storage"))) + ")"
+
+
+def _count(hit: str, *shared: Label) -> str:
+    nodes = by("group", hit, *dict.fromkeys((*shared, NODE)))
+    return by("count", nodes, *shared)
+
+
+def _wide(hit: str, least_nodes: int) -> str:
+    return f"({hit}) and on ({CLUSTER.name}) ({_count(hit, CLUSTER)} >= {least_nodes})"
+
+
+def _named(hit: str, cause: str) -> str:
+    jobs = by("group", hit, CLUSTER, JOB_ID)
+    return f'label_replace({jobs}, "{foreign.ALERT_CAUSE.name}", "{cause}", "", "")'

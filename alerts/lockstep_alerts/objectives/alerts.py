@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.signs import Sign, Signs
 from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.reading.model import Duration
+from lockstep_catalogue.foreign import ALERT_CAUSE
 from lockstep_catalogue.recorded import OBJECTIVE
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
@@ -23,31 +25,40 @@ _JOB_AFTER = Duration("15m")
 
 
 def alerts_of_objectives(objectives: Sequence[Objective]) -> Iterator[Alert]:
-    """The alerts of all objectives, in their order, and last that of the budgets."""
+    """The alerts of all objectives, those of one name as one, and last that of the budgets."""
+    named: dict[tuple[str, str], list[Objective]] = {}
     for objective in objectives:
         if objective.page is not None:
-            yield _alert(objective, objective.page, "critical")
+            named.setdefault((objective.page, "critical"), []).append(objective)
         if objective.ticket is not None:
-            yield _alert(objective, objective.ticket, "warning")
+            named.setdefault((objective.ticket, "warning"), []).append(objective)
+    for (name, severity), of_name in named.items():
+        yield _alert(of_name, name, severity)
     if objectives:
         yield _budget(tuple(objectives))
 
 
-def _alert(objective: Objective, alert: str, severity: str) -> Alert:
-    is_of_job, is_page = objective.min_ratio is not None, severity == "critical"
-    condition, pending, description = _describe(objective, is_page=is_page)
-    of_job = f"Job {{{{ $labels.job_id }}}} has {objective.bad}"
-    of_cluster = f"Too many {objective.bad} in cluster {_CLUSTER}{_CLASS_SUFFIX}"
+def _alert(objectives: Sequence[Objective], alert: str, severity: str) -> Alert:
+    first = objectives[0]
+    is_of_job, is_page = first.min_ratio is not None, severity == "critical"
+    signs, pending = [], None
+    for objective in objectives:
+        condition, after, text = _describe(objective, is_page=is_page)
+        pending = max((pending, after), key=lambda each: each.seconds if each else 0)
+        signs.append(Sign(name=objective.slo, condition=condition, says=text))
+    bad = f"{{{{ $labels.{ALERT_CAUSE.name} }}}}"
+    of_job = f"Job {{{{ $labels.job_id }}}} is worse than in its best hour by {bad}"
+    of_cluster = f"Objective {bad} is missed in cluster {_CLUSTER}{_CLASS_SUFFIX}"
     return Alert(
         name=alert,
-        failure=objective.measure,
+        failure=first.measure,
         severity=severity,
         area=SLICES if is_of_job else OBJECTIVES,
-        condition=condition,
+        condition=Signs(signs=tuple(signs)),
         pending=pending,
         keep_firing=_KEEP_PAGE if is_page or is_of_job else _KEEP_TICKET,
         summary=of_job if is_of_job else of_cluster,
-        description=description,
+        description="",
         is_of_job=is_of_job,
     )
 

@@ -9,6 +9,7 @@ from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole_number
 
 _MOST = 1e6
+_FAILED_WINDOW = Duration("5m")
 
 
 _PAGING = ("classes_without_pages", "classes_with_pages")
@@ -20,6 +21,26 @@ class QueueWait:
 
     up_to_gpus: Annotated[float, number(0, _MOST)] = math.inf
     wait: Annotated[Duration, Entry.duration]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Losses:
+    """From which on several jobs lose to one cause, a page of its own.
+
+    Attributes:
+        nodes: that the cause hits at one time; two may be two faults.
+        cluster_jobs, cluster_gpus: that lose to it together, GPU-hours in an hour.
+        job_gpus: GPU-hours in an hour from which on a job loses.
+        storage_seconds: mean duration of a request to a shared volume that is slow.
+        failed_window: how long after a fatal Xid its GPU counts as faulty.
+    """
+
+    nodes: Annotated[int, whole_number(1, 10_000)] = 3
+    cluster_jobs: Annotated[int, whole_number(1, 10_000)] = 2
+    cluster_gpus: Annotated[float, number(0, _MOST)] = 8
+    job_gpus: Annotated[float, number(0, _MOST)] = 0.5
+    storage_seconds: Annotated[float, number(0, 3600)] = 0.25
+    failed_window: Annotated[Duration, Entry.duration] = _FAILED_WINDOW
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +63,7 @@ class Limits:
         classes_without_pages, classes_with_pages: classes of jobs that never page, and that do at
             any size.
         classes: that limits and objectives may name; any where it is empty.
+        losses: from which on several jobs lose to one cause.
     """
 
     queue_wait: tuple[QueueWait, ...]
@@ -60,6 +82,7 @@ class Limits:
     classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
     classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)
     classes: Annotated[tuple[str, ...], Entry.texts] = ()
+    losses: Losses = Losses()
 
     def check_class(self, entry: Entry, field: str, name: str) -> None:
         """Refuses a class of jobs that the spec does not list."""
@@ -78,7 +101,11 @@ def read_limits(entry: Entry) -> Limits:
     sizes = [each.up_to_gpus for each in waits]
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
         raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
-    limits = read_quantities(Limits, entry, ("queue_wait",), queue_wait=waits)
+    losses = Losses()
+    if entry.has("losses"):
+        losses = read_quantities(Losses, entry.entry("losses"))
+    own = {"queue_wait": waits, "losses": losses}
+    limits = read_quantities(Limits, entry, ("queue_wait",), ("losses",), **own)
     if both := set(limits.classes_with_pages) & set(limits.classes_without_pages):
         field = next(name for name in _PAGING if entry.has(name))
         raise entry.refuse(field, f"{min(both)} is in {' and in '.join(_PAGING)}; keep it in one")

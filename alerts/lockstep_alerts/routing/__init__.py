@@ -1,4 +1,4 @@
-"""Notification: receivers and routes of a deployment, and which alert keeps which quiet."""
+"""Notification: receivers and routes of a deployment."""
 
 from lockstep_alerts.routing.deployment import Deployment, read_deployment
 from lockstep_alerts.routing.tree import alertmanager_config

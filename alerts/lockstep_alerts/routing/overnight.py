@@ -73,15 +73,11 @@ def local_seconds(time_zone: str) -> str:
 
 
 def _tickets(alerts: tuple[str, ...], deployment: Deployment) -> str:
-    """Tickets that fire, without those that a page of the same job or objective keeps quiet."""
+    """Tickets that fire."""
     to_operators = ', route!="owners"' if "owners" in deployment.receivers else ""
     firing = 'ALERTS{alertstate="firing"'
     tickets = f'{firing}, severity="warning", alertname=~"{"|".join(alerts)}"{to_operators}}}'
-    paged = "".join(
-        f' unless on (cluster, {label}) {firing}, severity="critical", {label}!=""}}'
-        for label in ("job_id", "slo")
-    )
-    return f"max without (alertstate) ({tickets}{paged})"
+    return f"max without (alertstate) ({tickets})"
 
 
 def _is_open(hours: OfficeHours) -> str:

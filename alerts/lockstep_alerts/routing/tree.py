@@ -5,19 +5,22 @@ from typing import NamedTuple
 
 from lockstep_alerts.reading.model import Delivery, group_wait_seconds
 from lockstep_alerts.routing.deployment import Deployment, webhooks
-from lockstep_alerts.routing.inhibition import CRITICAL, GRAPH, MAINTENANCE, WATCHDOG
 from lockstep_alerts.routing.receivers import KINDS
+from lockstep_catalogue.foreign import INCIDENT
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, PROJECT
 
+WATCHDOG = "TrainWatchdog"
+"""A name of its own: kube-prometheus has a Watchdog, with a route of its own."""
+CRITICAL = 'severity="critical"'
 PAGER = "pager"
 TICKETS = "tickets"
 NOBODY = "nobody"
 DEAD_MAN = "watchdog"
 OWNERS = "owners"
 _RECEIVERS = {"page": PAGER, "ticket": TICKETS, "owners": OWNERS, "watchdog": DEAD_MAN}
-_JOB_GROUP = [CLUSTER.name, JOB_ID.name]
+# Pages about one loss are one notification: none keeps another quiet, silenced or not.
+_PAGE_GROUP = [CLUSTER.name, INCIDENT.name]
 _ALERT_GROUP = [CLUSTER.name, "alertname"]
-_HAS_JOB = f'{JOB_ID.name}!=""'
 _WATCHDOG_REPEATS = "5m"
 
 Route = dict[str, object]
@@ -64,16 +67,10 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
             "group_interval": "1m",
             "repeat_interval": _WATCHDOG_REPEATS,
         },
-        {"receiver": NOBODY, "matchers": [f'alertname="{MAINTENANCE}"']},
         {"receiver": NOBODY, "matchers": ['severity=~"info|none"']},
         *_owners(delivery, deployment),
         # The wait is part of each alert's deadline, and long enough for a cause to come as well.
-        _timed(
-            {**page, "matchers": [CRITICAL, _HAS_JOB], "group_by": _JOB_GROUP},
-            deployment,
-            "page",
-        ),
-        _timed({**page, "matchers": [CRITICAL], "group_by": _ALERT_GROUP}, deployment, "page"),
+        _timed({**page, "matchers": [CRITICAL], "group_by": _PAGE_GROUP}, deployment, "page"),
         _timed({"receiver": TICKETS, "matchers": ['severity!=""']}, deployment, "ticket"),
     ]
 
@@ -112,7 +109,6 @@ def alertmanager_config(
             "repeat_interval": deployment.cooldown.ticket.text,
             "routes": _routes(delivery, deployment),
         },
-        "inhibit_rules": [edge.rule() for edge in GRAPH],
         "receivers": _receivers(deployment),
     }
     if windows := deployment.time_windows:
@@ -137,7 +133,7 @@ def route_cases(
 ) -> list[RouteCase]:
     """One case for each alert without and with a job."""
     watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
-    by_name = {WATCHDOG: watchdog, MAINTENANCE: NOBODY}
+    by_name = {WATCHDOG: watchdog}
     named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
     return [
         RouteCase(

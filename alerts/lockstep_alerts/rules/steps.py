@@ -1,5 +1,6 @@
 """PromQL of what running jobs record: steps, lateness, stalls, goodput."""
 
+from lockstep_alerts.rules.losses import least_seconds
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_catalogue import agent, recorded, training
 from lockstep_catalogue.labels import (
@@ -64,7 +65,7 @@ def _job_quiet(rules: Parameters) -> str:
 def _newest_placement(_: Parameters) -> str:
     # Two agents report a rank that has moved until its job leaves: the newer progress counts.
     # ``group`` makes ties harmless: a join that meets two series of a rank fails the whole rule.
-    progress = f"on ({names(*_RANK)}, instance) group_left () {select(training.LAST_PROGRESS)}"
+    progress = f"on ({names(*_RANK, NODE)}) group_left () {select(training.LAST_PROGRESS)}"
     newest = f"topk by ({names(*_RANK)}) (1, {select(training.RANK_INFO)} * {progress})"
     return by("group", newest, *_PLACED_RANK)
 
@@ -98,18 +99,20 @@ _OWN = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
 _STAGE_OWN_WORK = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
 
 
-def _job_standing(rules: Parameters) -> str:
+def _progress_age() -> str:
     # By the clock of the node itself; that of Prometheus may differ. The median rank: one that died
     # never moves again, and the others go on.
-    of_node = f"on ({names(CLUSTER, NODE)}, instance)"
+    of_node = f"on ({names(CLUSTER, NODE)})"
     progress = select(training.LAST_PROGRESS)
     at_node = f"({progress} * 0 + {of_node} group_left () {select(agent.AGENT_TICK)} - {progress})"
-    since = median_by(f"({at_node} or time() - {progress})", *_JOB)
-    # And one scrape and a half: that old the newest word of a rank that moves may be.
-    least_seconds = max(rules.limits.standing.seconds, 3 * rules.windows.scrape_seconds // 2)
+    return median_by(f"({at_node} or time() - {progress})", *_JOB)
+
+
+def _job_standing(rules: Parameters) -> str:
+    age = select(recorded.PROGRESS_AGE)
     # A job that stands may have no mean step: too few steps end in any window.
     steps = f"{rules.limits.standing_steps:g} * {select(recorded.STEP_MEAN)}"
-    return f"({since} > {least_seconds})\nunless {_JOB_JOIN}\n({since} < {_JOB_JOIN} {steps})"
+    return f"({age} > {least_seconds(rules)})\nunless {_JOB_JOIN}\n({age} < {_JOB_JOIN} {steps})"
 
 
 def _unobserved(rules: Parameters) -> str:
@@ -187,6 +190,7 @@ EXPRESSIONS: Expressions = {
         f"{by('sum', rate(training.MODEL_FLOPS, rules.windows.cover(_RATE_SECONDS)), *_JOB)}"
         f" / {by('sum', select(training.PEAK_FLOPS), *_JOB)}"
     ),
+    recorded.PROGRESS_AGE: _progress_age(),
     recorded.STANDING: _job_standing,
     recorded.UNOBSERVED: _unobserved,
     STRAGGLER_WAIT: _straggler_wait,

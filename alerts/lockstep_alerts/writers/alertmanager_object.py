@@ -32,14 +32,6 @@ def alertmanager_object(
     """
     spec: dict[str, Any] = {
         "route": _route(config["route"]),
-        "inhibitRules": [
-            {
-                "sourceMatch": [_matcher(each) for each in rule["source_matchers"]],
-                "targetMatch": [_matcher(each) for each in rule["target_matchers"]],
-                "equal": rule["equal"],
-            }
-            for rule in config["inhibit_rules"]
-        ],
         "receivers": [_receiver(each, secret) for each in config["receivers"]],
     }
     if windows := config.get("time_intervals"):

@@ -7,19 +7,31 @@ from lockstep_alerts.conditions.attempts import (
     DataSkew,
     FailedOnStart,
     LossAnomaly,
-    MixedModels,
+    NotFinite,
     OutOfMemoryLoop,
     ReplicasDiffer,
     TopologyWrong,
     _Counted,
     _Counter,
 )
-from lockstep_catalogue import agent, gpu, training
+from lockstep_catalogue import agent, training
 from lockstep_catalogue.labels import NODE, RANK
 from lockstep_catalogue.metric import Metric
 
 from .case import Case, proves
-from .synthetic import JOB, JOB_NODE, Course, Samples, Timing, loads, sample_node, samples, steady
+from .synthetic import (
+    JOB,
+    JOB_NODE,
+    Course,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    loads,
+    sample_node,
+    samples,
+    steady,
+)
 
 
 @proves(FailedOnStart)
@@ -76,30 +88,6 @@ def topology_wrong(condition: TopologyWrong, timing: Timing) -> list[Case]:
     ]
 
 
-@proves(MixedModels)
-def mixed_models(condition: MixedModels, timing: Timing) -> list[Case]:
-    def job(*models: str) -> list[Samples]:
-        lasting, identity = (
-            timing.steady(1),
-            {"pci_bus_id": "", "mig_uuid": ""},
-        )
-        return [
-            each
-            for number, model in enumerate(models)
-            for each in (
-                sample_node(gpu.GPU_INFO, lasting, uuid=f"G{number}", model=model),
-                sample_node(
-                    gpu.GPU_OWNER_INFO, lasting, uuid=f"G{number}", job_id="j1", **identity
-                ),
-            )
-        ]
-
-    return [
-        Case("two models", job("A100", "H100"), JOB),
-        Case("one model", job("H100", "H100")),
-    ]
-
-
 def _ranks(state: str, course: Course, node: str = "n1") -> Samples:
     return sample_node(training.RANKS, course, node, job_id="j1", state=state)
 
@@ -138,6 +126,25 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
         Case("it stays at zero", [counted(first, timing.steady(0))]),
         Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
         Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
+    ]
+
+
+@proves(NotFinite)
+def not_finite(condition: NotFinite, timing: Timing) -> list[Case]:
+    onset, after = timing.onset_seconds, timing.fires_within_seconds
+    begin = condition.least_scrapes * timing.windows.scrape_seconds // 2
+    node = {"instance": "n1:9400", **JOB, "node": "n1"}
+    steps = samples(training.STEPS, timing.counts(1), **node, rank="0")
+
+    def lost(course: Course) -> list[Samples]:
+        return [samples(training.NONFINITE_STEPS, course, **node), steps]
+
+    brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
+    return [
+        Case("every step is lost", lost(timing.grows(1)), JOB),
+        Case("loss scaling finds its scale", lost(brief)),
+        Case("loss scaling overflows now and then", lost(timing.counts(1 / 20))),
+        Case("it stays at zero", lost(timing.steady(0))),
     ]
 
 

@@ -2,16 +2,14 @@
 
 from lockstep_alerts.conditions.capacity import (
     AllocatedIdle,
-    CheckpointStale,
     Contention,
     DataStarved,
     DeadlineAtRisk,
     MonitorCost,
     NodePressure,
     PodEvicted,
-    PreemptionLoss,
     QueueWait,
-    ResumedOlder,
+    WorkAtRisk,
 )
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
 from lockstep_catalogue.metric import Metric
@@ -135,40 +133,6 @@ def _waits(
     ]
 
 
-@proves(PreemptionLoss)
-def preemption_loss(condition: PreemptionLoss, timing: Timing) -> list[Case]:
-    def ledger_of(num_preempted: int, lost_ratio: float) -> list[Samples]:
-        values = {
-            ledger.PREEMPTIONS: num_preempted,
-            ledger.PREEMPTION_LOST: 1e6 * lost_ratio,
-            ledger.GPU_SECONDS: 1e6,
-        }
-        state = {ledger.GPU_SECONDS: {"goodput": "productive"}}
-        return [
-            samples(metric, timing.steps_up(value), **_GROUP, **state.get(metric, {}))
-            for metric, value in values.items()
-        ]
-
-    much, little = 2 * condition.above_ratio, condition.above_ratio / 2
-    return [
-        Case("they lose much", ledger_of(5, much), _NAMED),
-        Case("they lose little", ledger_of(5, little)),
-        Case("it was one", ledger_of(1, much)),
-    ]
-
-
-@proves(ResumedOlder)
-def resumed_older(condition: ResumedOlder, timing: Timing) -> list[Case]:
-    def resumed(outcome: str) -> list[Samples]:
-        course = timing.steps_up()
-        return [samples(ledger.RESUMES, course, **_GROUP, restore=outcome)]
-
-    return [
-        Case("it passed over the newest", resumed("fallback"), _NAMED),
-        Case("it took the newest", resumed("ok")),
-    ]
-
-
 @proves(DataStarved)
 def data_starved(condition: DataStarved, timing: Timing) -> list[Case]:
     def waiting(ratio: float) -> list[Samples]:
@@ -229,32 +193,26 @@ def _job_with_deadline(timing: Timing, left_ratio: float) -> list[Samples]:
     ]
 
 
-_EVERY_SECONDS = 600  # between two checkpoints of the cases
+@proves(WorkAtRisk)
+def work_at_risk(condition: WorkAtRisk, timing: Timing) -> list[Case]:
+    """The work and what is usual are the recorded series' of another group."""
+    gpus, hour = 8, 3600.0
+    budget = 1.1 * max(condition.budget_gpu_hours, condition.budget_hours * gpus)
+    size = sample_node(training.WORLD_RANKS, timing.steady(gpus), job_id="j1")
 
+    def job(at_risk: float, usual: float | None = None) -> list[Samples]:
+        series = [size, samples(recorded.AT_RISK, timing.steady(at_risk * hour), **JOB)]
+        if usual is not None:
+            series.append(samples(recorded.USUAL_AT_RISK, timing.steady(usual * hour), **JOB))
+        return series
 
-@proves(CheckpointStale)
-def checkpoint_stale(condition: CheckpointStale, timing: Timing) -> list[Case]:
-    late = round(max(condition.at_least.seconds, condition.intervals * _EVERY_SECONDS))
-    waits = timing.fires_within_seconds - condition.at_least.seconds + late + _EVERY_SECONDS
-    at_seconds = 3 * _EVERY_SECONDS + waits
-    soon = at_seconds - waits + late // 2
-    stops = _checkpointing_job(at_seconds, 3, "training")
+    usual = condition.least_gpu_hours
     return [
-        Case("it stops to write", stops, JOB, at_seconds),
-        Case("the next one is due", stops, None, soon),
-        Case("it has ended", _checkpointing_job(at_seconds, 3, "done"), None, at_seconds),
-        Case("it wrote one", _checkpointing_job(at_seconds, 0, "training"), None, at_seconds),
-    ]
-
-
-def _checkpointing_job(seconds: int, num_later: int, state: str) -> list[Samples]:
-    """A job with a checkpoint at its start, and some more at equal distances."""
-    pause, write = Stretch(_EVERY_SECONDS - 1, 0), Stretch(1, _EVERY_SECONDS)
-    stretches = [each for _ in range(num_later) for each in (pause, write)]
-    written: Course = growing(*stretches, Stretch(seconds, 0))
-    return [
-        sample_node(training.LAST_CHECKPOINT, written, job_id="j1"),
-        sample_node(training.RANKS, steady(2, seconds), job_id="j1", state=state),
+        Case("much more than usual", job(1.1 * condition.times_usual * usual, usual), JOB),
+        Case("it has never written", job(budget), JOB),
+        Case("less than that", job(0.9 * condition.times_usual * usual, usual)),
+        Case("it has not yet written", job(budget / 2)),
+        Case("that much is usual", job(budget, budget)),
     ]
 
 

@@ -1,20 +1,17 @@
 """Cases of conditions on the fabric and the storage."""
 
 from lockstep_alerts.conditions.fabric import (
-    Explained,
-    FabricDegraded,
-    NodesLost,
+    ClusterLosing,
     PacketsLost,
     PortFault,
-    PowerCapped,
     StorageDegraded,
 )
-from lockstep_catalogue import fabric, gpu, host
+from lockstep_catalogue import fabric, gpu, host, recorded
 from lockstep_catalogue.metric import Metric
 
 from .case import Case, proves
-from .hardware_series import driver_hangs, gpu_verdict, holds_gpu, on_nodes
-from .synthetic import JOB, JOB_NODE, Samples, Timing, sample_node, spends, trains
+from .hardware_series import on_nodes
+from .synthetic import JOB_NODE, Samples, Timing, sample_node, samples, spends, trains
 
 _PORT = {"device": "mlx5_3", "port": "1"}
 
@@ -29,21 +26,6 @@ def port_fault(condition: PortFault, timing: Timing) -> list[Case]:
         Case("a port of its node is down", [running, down], JOB_NODE),
         Case("a port of others is down", [running, other, down]),
         Case("its port has errors", [running, own, _verdict(timing, "errors")]),
-    ]
-
-
-@proves(FabricDegraded)
-def fabric_degraded(condition: FabricDegraded, timing: Timing) -> list[Case]:
-    def ports(num_nodes: int, reason: str, *, is_idle: bool = False) -> list[Samples]:
-        runs = [] if is_idle else on_nodes(num_nodes, lambda node: [trains(timing, 1, node)])
-        return runs + on_nodes(num_nodes, lambda node: [_verdict(timing, reason, node)])
-
-    enough, too_few = condition.least_nodes, condition.least_nodes - 1
-    return [
-        Case("ports of many nodes are down", ports(enough, "down"), {"cluster": "c1"}),
-        Case("those of one node fewer", ports(too_few, "down")),
-        Case("those of idle nodes", ports(enough, "down", is_idle=True)),
-        Case("ports have errors", ports(enough, "errors")),
     ]
 
 
@@ -120,39 +102,25 @@ def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> lis
     ]
 
 
-@proves(NodesLost)
-def nodes_lost(condition: NodesLost, timing: Timing) -> list[Case]:
-    def hung(node: str) -> tuple[Samples, ...]:
-        return trains(timing, 1, node, f"j-{node}"), driver_hangs(timing, node)
+@proves(ClusterLosing)
+def cluster_losing(condition: ClusterLosing, timing: Timing) -> list[Case]:
+    """The jobs and their losses are the recorded series' of another group."""
+    wide = {"cluster": "c1", "cause": "fabric"}
+
+    def ports(num_nodes: int, lost: float, *, is_idle: bool = False) -> list[Samples]:
+        of_jobs = [
+            samples(recorded.JOB_LOSS, timing.steady(lost), cluster="c1", job_id=f"j{number}")
+            for number in range(1, num_nodes + 1)
+        ]
+        runs = [] if is_idle else [
+            trains(timing, 1, f"n{number}", f"j{number}") for number in range(1, num_nodes + 1)
+        ]  # fmt: skip
+        broken = on_nodes(num_nodes, lambda node: [_verdict(timing, "down", node)])
+        return [*of_jobs, *runs, *broken]
 
     return [
-        Case("many nodes fail", on_nodes(condition.least_nodes, hung), {"cluster": "c1"}),
-        Case("one node fewer", on_nodes(condition.least_nodes - 1, hung)),
-    ]
-
-
-@proves(PowerCapped)
-def power_capped(condition: PowerCapped, timing: Timing) -> list[Case]:
-    def capped(node: str, reason: str = "power_capped") -> tuple[Samples, ...]:
-        return holds_gpu(timing, node), gpu_verdict(timing, "degraded", reason, node)
-
-    def hot(node: str) -> tuple[Samples, ...]:
-        return capped(node, "thermal")
-
-    return [
-        Case("many nodes are capped", on_nodes(condition.least_nodes, capped), {"cluster": "c1"}),
-        Case("one node fewer", on_nodes(condition.least_nodes - 1, capped)),
-        Case("GPUs are hot", on_nodes(condition.least_nodes, hot)),
-    ]
-
-
-@proves(Explained)
-def explained(condition: Explained, timing: Timing) -> list[Case]:
-    def hung(node: str) -> tuple[Samples, ...]:
-        return trains(timing, 1, node), driver_hangs(timing, node)
-
-    explained = {**JOB, "cause": "nodes"}
-    return [
-        Case("nodes fail", on_nodes(condition.least_nodes, hung), explained),
-        Case("one node fewer", on_nodes(condition.least_nodes - 1, hung)),
+        Case("jobs at broken ports lose much", ports(4, 8), wide),
+        Case("jobs go around their broken ports", ports(4, 0)),
+        Case("ports of two nodes are broken", ports(2, 8)),
+        Case("ports of idle nodes are broken", ports(4, 8, is_idle=True)),
     ]

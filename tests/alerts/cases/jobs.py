@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from lockstep_alerts.conditions.jobs import (
     _JUDGED_EVERY_SECONDS,
     _MIN_HISTORY_SECONDS,
-    NotFinite,
+    JobLosing,
+    JobNotProgressing,
     StageSlowed,
     StageUneven,
-    Stalled,
     Straggler,
     StragglerNode,
-    Unobserved,
     _Late,
 )
-from lockstep_catalogue import training
+from lockstep_catalogue import agent, training
 from lockstep_catalogue.metric import Metric
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
@@ -31,7 +30,6 @@ from .synthetic import (
     TWO_REPLICAS,
     Course,
     Placement,
-    Regime,
     Samples,
     Stretch,
     Timing,
@@ -41,6 +39,7 @@ from .synthetic import (
     moving,
     present,
     ranks_late,
+    sample_node,
     samples,
     steady,
     stepping,
@@ -215,8 +214,30 @@ def _slowing(timing: Timing, before: _Extra, after: _Extra) -> list[Samples]:
     return slowing
 
 
-@proves(Stalled)
-def stalled(condition: Stalled, timing: Timing) -> list[Case]:
+@proves(JobLosing)
+def job_losing(condition: JobLosing, timing: Timing) -> list[Case]:
+    """Its parts have cases of their own; here are the limits in GPUs."""
+    late = {_LATE_RANK: {"backward": _extra_seconds(1.2 * condition.above_ratio)}}
+    series = _straggling(timing, late, ONE_NODE)
+    named = {**JOB, "node": "n1", "rank": str(_LATE_RANK), "phase": "backward", "cause": "rank"}
+    node = {"instance": "n1:9400", **JOB, "node": "n1"}
+    info = {"project": "p", "queue": "q", "class": "mixed"}
+    seconds = timing.fires_by_seconds
+    large = [
+        samples(training.WORLD_RANKS, steady(1000, seconds), **node),
+        samples(training.JOB_INFO, steady(1, seconds), **node, **info),
+    ]
+    less = _straggling(timing, {_LATE_RANK: {"backward": _extra_seconds(0.1)}}, ONE_NODE)
+    owned = {"project": "p", "queue": "q", "class": "mixed"}
+    return [
+        Case("a quarter of a small job", series, named),
+        Case("a tenth of a large job", [*less, *large], {**named, **owned}),
+        Case("a tenth of a small job", less),
+    ]
+
+
+@proves(JobNotProgressing)
+def job_not_progressing(condition: JobNotProgressing, timing: Timing) -> list[Case]:
     def job(state: str, **first_by_node: str) -> list[Samples]:
         return _job(timing, first_by_node, state)
 
@@ -227,6 +248,21 @@ def stalled(condition: Stalled, timing: Timing) -> list[Case]:
         Case("ranks wait for a checkpoint elsewhere", job("checkpoint", n1="sync")),
         Case("a checkpoint is written", job("checkpoint")),
         Case("it moves", job("training")),
+        Case("its telemetry ends with its node", _ended(timing), JOB, _ENDED_SECONDS),
+        Case("it ends before its node", _ended(timing, "done"), None, _ENDED_SECONDS),
+    ]
+
+
+_ENDED_SECONDS, _LIVED_SECONDS = 1200, 600
+
+
+def _ended(timing: Timing, state: str = "training") -> list[Samples]:
+    """A job of one node, of which nothing is heard any more."""
+    lived = steady(1, _LIVED_SECONDS)
+    return [
+        sample_node(agent.AGENT_INFO, lived, version="1"),
+        sample_node(training.RANKS, lived, job_id="j1", state=state),
+        sample_node(agent.AGENT_INFO, steady(1, _ENDED_SECONDS), "n9", version="1"),
     ]
 
 
@@ -251,40 +287,3 @@ def _hung(
 ) -> Samples:
     labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase, **because}
     return samples(metric, course, instance=f"{node}:9400", **labels)
-
-
-@proves(NotFinite)
-def not_finite(condition: NotFinite, timing: Timing) -> list[Case]:
-    onset, after = timing.onset_seconds, timing.fires_within_seconds
-    begin = condition.least_scrapes * timing.windows.scrape_seconds // 2
-    node = {"instance": "n1:9400", **JOB, "node": "n1"}
-    steps = samples(training.STEPS, timing.counts(1), **node, rank="0")
-
-    def lost(course: Course) -> list[Samples]:
-        return [samples(training.NONFINITE_STEPS, course, **node), steps]
-
-    brief = growing(Stretch(onset, 0), Stretch(begin, 1), Stretch(after, 0))
-    return [
-        Case("every step is lost", lost(timing.grows(1)), JOB),
-        Case("loss scaling finds its scale", lost(brief)),
-        Case("loss scaling overflows now and then", lost(timing.counts(1 / 2000))),
-        Case("it stays at zero", lost(timing.steady(0))),
-    ]
-
-
-@proves(Unobserved)
-def unobserved(condition: Unobserved, timing: Timing) -> list[Case]:
-    seconds = timing.fires_by_seconds
-
-    def job(phases: Mapping[str, float]) -> list[Samples]:
-        return training_job(Regime(seconds, (phases,) * NUM_RANKS))
-
-    return [
-        Case("no rank waits", job({**HEALTHY, "sync": 0.0}), {**JOB, "phase": "sync"}),
-        Case(
-            "most time is in no phase",
-            job({**HEALTHY, "other": sum(HEALTHY.values())}),
-            {**JOB, "phase": "other"},
-        ),
-        Case("a healthy job", job(HEALTHY)),
-    ]

@@ -1,12 +1,14 @@
 """Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.areas import AREAS, Area
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.signs import Signs
 from lockstep_alerts.output import UNKNOWN, render, rule_groups, to_yaml
 from lockstep_alerts.reading.model import Delivery, delivery_seconds
 from lockstep_alerts.spec import Spec
@@ -35,8 +37,19 @@ def every_case(alert: Alert, windows: ScrapeWindows) -> list[Case]:
     timing = timing_of(alert, windows)
     return [
         case if case.at_seconds is not None else replace(case, at_seconds=timing.fires_by_seconds)
-        for case in find_cases(alert.condition, timing)
+        for case in _cases(alert.condition, timing)
     ]
+
+
+def _cases(condition: Condition, timing: Timing) -> Iterator[Case]:
+    """The cases of a condition; of one of several signs those of each, which the label names."""
+    if not isinstance(condition, Signs):
+        yield from find_cases(condition, timing)
+        return
+    for sign in condition.signs:
+        for case in find_cases(sign.condition, timing):
+            fires = None if case.fires is None else {**case.fires, "cause": sign.name}
+            yield replace(case, fires=fires)
 
 
 def cases_of(alert: Alert, windows: ScrapeWindows) -> list[Case]:
@@ -63,6 +76,10 @@ def promtool_test(alert: Alert, case: Case, windows: ScrapeWindows) -> dict[str,
         own = {"alertname": alert.name, "alertstate": "firing", "severity": alert.severity}
         if alert.route:
             own["route"] = alert.route
+        if alert.weight:
+            own["weight"] = f"{alert.weight:02d}"
+        if alert.is_page:
+            own["incident"] = case.fires.get("job_id") or case.fires.get("cause") or alert.name
         if alert.names_owner:
             own |= dict.fromkeys(("project", "queue", "class"), UNKNOWN)
         labels = ", ".join(f'{name}="{value}"' for name, value in {**own, **case.fires}.items())

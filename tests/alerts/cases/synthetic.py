@@ -43,7 +43,7 @@ class Course:
             if num_scrapes > 0:
                 first = value + (scrape * scrape_seconds - begin_seconds) * stretch.per_second
                 growth = stretch.per_second * scrape_seconds
-                words.append(f"{first:.9g}+{growth:.9g}x{num_scrapes - 1}")
+                words.append(f"{first:.9g}{growth:+.9g}x{num_scrapes - 1}")
                 scrape += num_scrapes
             begin_seconds, value = end_seconds, value + stretch.seconds * stretch.per_second
         return " ".join(words)
@@ -159,7 +159,7 @@ class Placement:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the job and of the agent that reports the rank."""
-        return {"instance": f"{self.node}:9400", **JOB}
+        return {"instance": f"{self.node}:9400", **JOB, "node": self.node}
 
 
 ONE_NODE = (Placement(),) * NUM_RANKS
@@ -227,7 +227,6 @@ def present(
             training.RANK_INFO,
             steady(1, seconds),
             rank=str(rank),
-            node=placement.node,
             clock=placement.clock,
             **({"pp": placement.stage} if placement.stage else {}),
             **placement.labels,
@@ -239,7 +238,6 @@ def present(
             training.RANKS,
             steady(places.count(placement) if name == state else 0, seconds),
             state=name,
-            node=placement.node,
             **placement.labels,
         )
         for placement in {placement.node: placement for placement in places}.values()

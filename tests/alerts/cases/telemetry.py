@@ -1,18 +1,21 @@
 """Cases of conditions on the monitoring itself."""
 
+from collections.abc import Mapping
+
 from lockstep_alerts.conditions.telemetry import (
     AgentDown,
     AgentImpaired,
-    AgentsDown,
     AlwaysFiring,
+    Blind,
     ClockOff,
     FeedBehind,
     LedgerImpaired,
     LedgerStale,
     RulesSlow,
     TelemetryMissing,
+    Unobserved,
 )
-from lockstep_catalogue import agent, feeds, foreign, ledger, training
+from lockstep_catalogue import agent, feeds, foreign, ledger, recorded, training
 
 from .case import Case, proves
 from .synthetic import (
@@ -43,41 +46,35 @@ def agent_down(condition: AgentDown, timing: Timing) -> list[Case]:
             {"cluster": "c1", "instance": "n7:9440"},
         ),
         Case(
-            "no agent serves a node of the targets",
-            [*_agents(timing, 4, 0), *_renamed(timing, own="n9"), *_of_kubernetes(timing, "n9")],
-            {"cluster": "c1", "node": "n8"},
-        ),
-        Case(
-            "an agent is of a node that no inventory has",
-            [*_agents(timing, 4, 0), *_of_kubernetes(timing, "n0"), *_renamed(timing, "n3", "n9")],
+            "no agent serves a node of Kubernetes",
+            [*_agents(timing, 4, 0), *_of_kubernetes(timing, "n9")],
             {"cluster": "c1", "node": "n9"},
         ),
+        Case("its target has no cluster", _agents(timing, 4, 1, target={}), named),
+        Case("a target has no cluster, and its agent answers", _agents(timing, 4, 0, target={})),
         Case("the node is drained", [*_agents(timing, 4, 1), drained]),
         Case("all answer", _agents(timing, 4, 0)),
     ]
 
 
-@proves(AgentsDown)
-def agents_down(condition: AgentsDown, timing: Timing) -> list[Case]:
+@proves(Blind)
+def blind(condition: Blind, timing: Timing) -> list[Case]:
     num_agents = 20 + 10 * condition.least_agents
     num_silent = int(num_agents * condition.above_ratio) + 1
-    cluster = {"cluster": "c1"}
-    return [
-        Case("agents are silent", _agents(timing, num_agents, num_silent), cluster),
-        Case("agents stand", _agents(timing, num_agents, num_silent, is_stuck=True), cluster),
-        Case("fewer agents are silent", _agents(timing, num_agents, num_silent - 1)),
-        Case("all agents answer", _agents(timing, num_agents, 0)),
-    ]
 
+    def agents(num_silent: int, num_jobs: int = 1) -> list[Samples]:
+        status = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
+        running = samples(ledger.JOBS, timing.steady(num_jobs), **status)
+        fresh = samples(ledger.REFRESHED, timing.counts(1), instance="ledger:9450")
+        return [*_agents(timing, num_agents, num_silent), running, fresh, trains(timing, 8, "n99")]
 
-def _renamed(timing: Timing, target: str = "n8", own: str = "") -> list[Samples]:
-    """A target with the name of one node whose agent says that it is of another."""
-    labels = {"instance": "n8:9400", "cluster": "c1"}
-    tick = growing(Stretch(timing.fires_by_seconds, 1))
+    named = {"cluster": "c1", "cause": "agents"}
+    unseen = {"cluster": "c1", "cause": "jobs"}
     return [
-        samples(foreign.UP, timing.steady(1), **labels, node=target, job="lockstep-agent"),
-        samples(agent.AGENT_INFO, timing.steady(1), **labels, node=own, version="1"),
-        samples(agent.AGENT_TICK, tick, **labels, node=own),
+        Case("agents are silent", agents(num_silent), named),
+        Case("two of three jobs are in nobody's sight", agents(0, 3), unseen),
+        Case("fewer agents are silent", agents(num_silent - 1)),
+        Case("nothing runs", agents(num_silent, 0)),
     ]
 
 
@@ -86,7 +83,11 @@ def _of_kubernetes(timing: Timing, *nodes: str) -> list[Samples]:
 
 
 def _agents(
-    timing: Timing, num_agents: int, num_silent: int, is_stuck: bool = False
+    timing: Timing,
+    num_agents: int,
+    num_silent: int,
+    is_stuck: bool = False,
+    target: Mapping[str, str] | None = None,
 ) -> list[Samples]:
     """Agents of a cluster, of which some fall silent or stand at the onset."""
     onset, lasting = timing.onset_seconds, timing.fires_by_seconds
@@ -99,7 +100,9 @@ def _agents(
         up = timing.steps_up(0 if fails and not is_stuck else 1, 1)
         series.append(sample_node(agent.AGENT_INFO, steady(1, seconds), node, version="1"))
         series.append(sample_node(agent.AGENT_TICK, growing(*moving), node))
-        series.append(sample_node(foreign.UP, up, node, job="lockstep-agent"))
+        labels = {"cluster": "c1", "node": node} if target is None else target
+        address = {"instance": f"{node}:9400", "job": "lockstep-agent"}
+        series.append(samples(foreign.UP, up, **address, **labels))
     return series
 
 
@@ -169,6 +172,15 @@ def rules_slow(condition: RulesSlow, timing: Timing) -> list[Case]:
         Case("it is late", [interval, late], group),
         Case("a rule fails", [interval, in_time, failures], group),
         Case("it is in time", [interval, in_time]),
+    ]
+
+
+@proves(Unobserved)
+def unobserved(condition: Unobserved, timing: Timing) -> list[Case]:
+    hidden = samples(recorded.UNOBSERVED, timing.steady(0.5), **JOB, phase="sync")
+    return [
+        Case("no rank waits", [hidden, trains(timing)], {**JOB, "phase": "sync"}),
+        Case("a healthy job", [trains(timing)]),
     ]
 
 

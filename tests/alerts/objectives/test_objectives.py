@@ -8,8 +8,6 @@ from lockstep_alerts.objectives.alerts import BUDGET_ALERT
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
 from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.entry import SpecError
-from lockstep_alerts.reading.model import Delivery
-from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import SLO
@@ -108,12 +106,6 @@ def test_an_entry_becomes_a_page_a_ticket_and_a_part_of_the_budget(tmp_path: Pat
         "TrainSlow": "warning",
         BUDGET_ALERT: "warning",
     }
-
-
-def test_the_page_of_an_objective_inhibits_its_ticket() -> None:
-    rules = alertmanager_config(Delivery())["inhibit_rules"]
-    assert isinstance(rules, list)
-    assert ["cluster", "slo"] in [rule["equal"] for rule in rules]
 
 
 def test_every_objective_of_the_catalogue_is_shipped_and_in_the_budget() -> None:

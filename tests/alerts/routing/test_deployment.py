@@ -84,9 +84,8 @@ def test_a_window_over_midnight_is_an_interval_a_day(tmp_path: Path) -> None:
 
 
 def test_a_window_of_a_cluster_mutes_what_it_says_and_no_other_cluster(tmp_path: Path) -> None:
-    *_, page_of_job, page, ticket = config(tmp_path)["route"]["routes"]
-    assert page_of_job["mute_time_intervals"] == ["maintenance-cooling"]
-    assert "routes" not in page_of_job
+    *_, page, ticket = config(tmp_path)["route"]["routes"]
+    assert "routes" not in page
     assert page["mute_time_intervals"] == ["maintenance-cooling"]
     assert ticket["mute_time_intervals"] == ["maintenance-cooling"]
     assert ticket["active_time_intervals"] == ["office-hours"]

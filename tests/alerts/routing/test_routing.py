@@ -6,9 +6,6 @@ import yaml
 
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.routing import alertmanager_config, read_deployment
-from lockstep_alerts.routing.inhibition import GRAPH, MAINTENANCE
-from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import read_spec
 
 DEPLOYMENT = """\
 secrets: elsewhere
@@ -39,7 +36,6 @@ def test_alertmanager_notifies_the_right_people(tmp_path: Path, has_deployment: 
     assert route(config, ("severity=critical", "cluster=c1")) == "pager"
     assert route(config, ("severity=warning", "job_id=j1")) == "tickets"
     assert route(config, ("severity=info", "job_id=j1")) == "nobody"
-    assert route(config, (f"alertname={MAINTENANCE}", "severity=none", "node=n1")) == "nobody"
     expected = "watchdog" if has_deployment else "nobody"
     assert route(config, ("alertname=TrainWatchdog", "severity=none")) == expected
     # An alert of somebody else's rules without a severity is not lost.
@@ -51,23 +47,3 @@ def test_bases_and_intervals_are_those_of_the_delivery() -> None:
     text = yaml.safe_dump(alertmanager_config(delivery))
     assert "http://127.0.0.1:1/tickets" in text
     assert "group_interval: 3s" in text
-
-
-def test_every_alert_of_the_graph_exists() -> None:
-    declared = {alert.name for alert in read_spec(spec_path()).alerts}
-    named = {name for edge in GRAPH for name in edge.sources + edge.targets}
-    assert named - declared == {MAINTENANCE}
-
-
-def test_no_target_of_an_edge_is_its_source() -> None:
-    assert [edge for edge in GRAPH if set(edge.sources) & set(edge.targets)] == []
-
-
-def test_labels_that_are_missing_do_not_count_as_equal() -> None:
-    for edge in GRAPH:
-        rule = edge.rule()
-        for label in set(edge.equal) - {"cluster"}:
-            for side in ("source_matchers", "target_matchers"):
-                matchers = rule[side]
-                assert isinstance(matchers, list)
-                assert f'{label}!=""' in matchers

@@ -2,8 +2,8 @@
 
 promtool and not backfilled blocks: one process a situation, no server, and a rule is evaluated at
 each interval, with `for` and `keep_firing_for`, as by Prometheus. Expectations are not written as
-promtool's exact lists: every alert that fires is read back with its labels, inhibition and grouping
-are applied here, and what is left is compared with the objects that on-call expects.
+promtool's exact lists: every alert that fires is read back with its labels, grouping is applied
+here, and what is left is compared with the objects that on-call expects.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from .fleet import SITUATIONS, build, matchers, matches, seconds
+from .fleet import SITUATIONS, build, seconds
 
 Labels = dict[str, str]
 SEVERITIES = {"critical": "pages", "warning": "tickets"}
@@ -30,13 +30,12 @@ MAX_INSTANTS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Paging:
-    """What stands between rules and people: rule files, inhibition, grouping, the group's wait."""
+    """What stands between rules and people: rule files, grouping, the group's wait."""
 
     rule_files: Sequence[Path]
-    inhibit_rules: Sequence[Mapping[str, Any]] = ()
     group_by: Mapping[str, Sequence[str]] = field(
         default_factory=lambda: {
-            "pages": ("cluster", "job_id"),
+            "pages": ("cluster", "incident"),
             "tickets": ("cluster", "alertname"),
         }
     )
@@ -184,35 +183,14 @@ def _clock(text: str) -> float:
     )
 
 
-def inhibited(alert: Labels, firing: Sequence[Labels], rules: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether Alertmanager would mute the alert: equal labels, a missing one being empty."""
-    for rule in rules:
-        targets = [
-            test for text in rule["target_matchers"] for test in matchers(f"ALERTS{{{text}}}")[1:]
-        ]
-        sources = [
-            test for text in rule["source_matchers"] for test in matchers(f"ALERTS{{{text}}}")[1:]
-        ]
-        if not matches(alert, targets):
-            continue
-        both = matches(alert, sources)  # an alert that matches both sides mutes no other such alert
-        for source in firing:
-            equal = all(
-                source.get(label, "") == alert.get(label, "") for label in rule.get("equal", ())
-            )
-            if equal and matches(source, sources) and not (both and matches(source, targets)):
-                return True
-    return False
-
-
 def through_alertmanager(
     firing: Mapping[float, list[Labels]], paging: Paging, scrape: float
 ) -> list[Notified]:
-    """Alerts that notify: not inhibited at any evaluation of the group's wait before that time."""
-    reached: dict[float, dict[str, Labels]] = {}
-    for time, alerts in firing.items():
-        free = [alert for alert in alerts if not inhibited(alert, alerts, paging.inhibit_rules)]
-        reached[time] = {json.dumps(alert, sort_keys=True): alert for alert in free}
+    """Alerts that notify: they fire at each evaluation of the group's wait before that time."""
+    reached: dict[float, dict[str, Labels]] = {
+        time: {json.dumps(alert, sort_keys=True): alert for alert in alerts}
+        for time, alerts in firing.items()
+    }
     waits = [index * scrape for index in range(1, int(paging.group_wait_seconds // scrape) + 1)]
     return [
         Notified(time, SEVERITIES[alert["severity"]], alert)

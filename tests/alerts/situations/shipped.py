@@ -1,9 +1,6 @@
 """The project's rules and routes as situations meet them, at a scrape interval."""
 
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration, group_wait_seconds
@@ -14,13 +11,11 @@ from .expand import Paging
 
 
 def shipped(scrape: float, folder: Path) -> Paging:
-    """Rules, inhibition, grouping and waits as `lockstep alerts generate` writes them."""
+    """Rules, grouping and waits as `lockstep alerts generate` writes them."""
     spec = read_spec(spec_path(), Duration(f"{scrape:g}s"))
     files = render(spec, Delivery())
     write_files(folder, files)
-    routes: dict[str, Any] = yaml.safe_load(files["alertmanager.yaml"])
     return Paging(
         rule_files=sorted(folder.glob("*.rules.yaml")),
-        inhibit_rules=routes.get("inhibit_rules", ()),
         group_wait_seconds=group_wait_seconds("critical", spec.windows.evaluation_seconds),
     )

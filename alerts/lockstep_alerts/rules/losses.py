@@ -1,0 +1,145 @@
+"""PromQL of what is lost: nodes that are gone, GPUs of jobs, their causes, and work at risk."""
+
+from lockstep_alerts.conditions.joins import (
+    JOB_JOIN,
+    JOB_LABELS,
+    MACHINE_JOIN,
+    NODE_LABELS,
+    RUNNING,
+    has_paused,
+    kube_says,
+    recent,
+)
+from lockstep_alerts.conditions.wide import explained_jobs
+from lockstep_alerts.rules.parameters import Expressions, Parameters
+from lockstep_catalogue import agent, foreign, recorded, training
+from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, STATE
+from lockstep_catalogue.ledger import SLO
+from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
+
+_MEMORY, _MEMORY_STEP = "1h", "1m"
+_RESTART_SECONDS = 300
+"""An agent is replaced in less, and says nothing meanwhile of a job that it alone reports."""
+_LONG_STEPS = 1.5
+
+
+def _gone(rules: Parameters) -> str:
+    windows = rules.windows
+    info = select(agent.AGENT_INFO)
+
+    def silent(window: str) -> str:
+        present = by("group", f"present_over_time({info}[{window}])", CLUSTER, NODE)
+        heard = by("group", f"last_over_time({info}[{_MEMORY}])", CLUSTER, NODE)
+        return f"({heard} unless {MACHINE_JOIN} {present})"
+
+    # What ran there when the agent was last seen: a job that had left before is not hit.
+    past = f"[{_MEMORY}:{_MEMORY_STEP}]"
+    ranks = select(training.RANKS, one_of(STATE, *RUNNING))
+    ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *NODE_LABELS)
+    seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
+    carried = f"({ran_at} >= {MACHINE_JOIN} group_left () {seen_at})"
+
+    def ready(status: str, *matchers: Matcher) -> str:
+        kind = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))
+        condition = select(foreign.KUBE_NODE_CONDITION, *kind, *matchers)
+        return f"({by('max', condition, CLUSTER, NODE)} == {status})"
+
+    is_ready = kube_says(carried, lambda *matchers: ready("1", *matchers))
+    not_ready = kube_says(carried, lambda *matchers: ready("0", *matchers))
+    # Ranks that are reported elsewhere go on, pause by plan, or stand.
+    seen = f"{JOB_JOIN} {select(recorded.PROGRESS_AGE)}"
+    stands = f"{JOB_JOIN} ({_stands(rules)} unless {has_paused(windows)})"
+    return by(
+        "group",
+        f"{carried} and {MACHINE_JOIN} {silent(windows.live)} and {stands}\n"
+        f"or ({carried} and {MACHINE_JOIN} {silent(windows.cover(_RESTART_SECONDS))}\n"
+        f"  unless {seen} unless {is_ready})\n"
+        f"or {not_ready}",
+        *NODE_LABELS,
+    )
+
+
+def _stands(rules: Parameters) -> str:
+    """Jobs without progress for longer than a step takes."""
+    mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_MEMORY}])"
+    age = select(recorded.PROGRESS_AGE)
+    least = least_seconds(rules)
+    return f"({age} > {least} unless {JOB_JOIN} {age} < {JOB_JOIN} {_LONG_STEPS:g} * {mean})"
+
+
+def least_seconds(rules: Parameters) -> int:
+    """The age that the newest word of a rank that moves may have: a scrape and a half."""
+    return max(rules.limits.standing.seconds, 3 * rules.windows.scrape_seconds // 2)
+
+
+def _job_loss(rules: Parameters) -> str:
+    gpus = by("max", select(recorded.JOB_GPUS), *JOB_LABELS)
+    stands = f"{JOB_JOIN} ({select(recorded.STANDING)} unless {has_paused(rules.windows)})"
+    # Gone altogether: a job of which ranks are seen elsewhere stands, or goes on.
+    gone = f"{JOB_JOIN} ({select(recorded.GONE)} unless {JOB_JOIN} {select(recorded.PROGRESS_AGE)})"
+    late = by("max", select(recorded.LATENESS_RATIO), *JOB_LABELS)
+    throughput = f"last_over_time({select(recorded.SLICE_RATIO, _THROUGHPUT)}[2m])"
+    slower = f"(1 - {by('max', throughput, *JOB_LABELS)})"
+    of = 'label_replace({}, "of", "{}", "", "")'.format
+    shares = f"{of(late, 'late')} or {of(slower, 'slow')}"
+    share = f"clamp({by('max', shares, *JOB_LABELS)}, 0, 1)"
+    return (
+        f"({gpus} and {stands})\nor\n({gpus} and {gone})\nor\n"
+        f"{gpus} * {JOB_JOIN} {share}\nor\n0 * {gpus}"
+    )
+
+
+_THROUGHPUT = eq(SLO, "throughput")
+_PLACE = (CLUSTER, foreign.ALERT_CAUSE)
+
+
+def _cluster_loss(rules: Parameters) -> str:
+    losses = rules.limits.losses
+    lost = f"({recent(recorded.JOB_LOSS, rules.windows)} > {losses.job_gpus:g})"
+    by_cause = explained_jobs(rules.windows, losses)
+    jobs = f"{by_cause} * on ({names(CLUSTER, JOB_ID)}) group_left () {lost}"
+    enough = by("sum", jobs, *_PLACE) + f" >= {losses.cluster_gpus:g}"
+    several = by("count", jobs, *_PLACE) + f" >= {losses.cluster_jobs}"
+    return f"({jobs})\nand on ({names(*_PLACE)}) ({enough})\nand on ({names(*_PLACE)}) ({several})"
+
+
+_MINUTE = 60
+_RECENT = "10m"
+_DURABLE = select(recorded.LAST_DURABLE)
+_ATTEMPT = by("max", select(training.ATTEMPT_NUMBER), *JOB_LABELS)
+_BEFORE = f"[{_MEMORY}] offset {_MINUTE}s"
+_WAS_DURABLE = f"last_over_time({_DURABLE}{_BEFORE})"
+_WAS_ATTEMPT = by("max", f"last_over_time({select(training.ATTEMPT_NUMBER)}{_BEFORE})", *JOB_LABELS)
+_WRITTEN = (
+    f"({_DURABLE} > {JOB_JOIN} {_WAS_DURABLE} or {_DURABLE} unless {JOB_JOIN} {_WAS_DURABLE})"
+)
+"""Jobs whose newest durable checkpoint is newer than a minute ago."""
+_RESTARTED = f"({_ATTEMPT} != {JOB_JOIN} {_WAS_ATTEMPT})"
+_SEEN = f"and {JOB_JOIN} {_ATTEMPT}"
+
+
+def _add_risk(rules: Parameters) -> str:
+    """What was at risk a minute ago and what was done since; nothing of before a checkpoint."""
+    working = rate(training.GOODPUT_SECONDS, rules.windows.long, eq(GOODPUT, "productive"))
+    done = f"{_MINUTE} * {by('sum', working, *JOB_LABELS)}"
+    before = f"last_over_time({select(recorded.AT_RISK)}[{_RECENT}])"
+    earlier = f"({before} unless {JOB_JOIN} ({_WRITTEN} or {_RESTARTED}))"
+    return f"({earlier} + {JOB_JOIN} {done}\nor\n{earlier}\nor\n{done})\n{_SEEN}"
+
+
+def _usual(_: Parameters) -> str:
+    """The mean of what was usual and of what the checkpoint that was just written saved."""
+    usual = f"last_over_time({select(recorded.USUAL_AT_RISK)}[{_RECENT}])"
+    was_at_risk = f"last_over_time({select(recorded.AT_RISK)}[{_RECENT}] offset {_MINUTE}s)"
+    saved = f"({was_at_risk} and {JOB_JOIN} {_WRITTEN} unless {JOB_JOIN} {_RESTARTED})"
+    still_usual = f"({usual} unless {JOB_JOIN} {_RESTARTED})"
+    return f"(({still_usual} + {JOB_JOIN} {saved}) / 2\nor\n{saved}\nor\n{still_usual})\n{_SEEN}"
+
+
+EXPRESSIONS: Expressions = {
+    recorded.GONE: _gone,
+    recorded.JOB_LOSS: _job_loss,
+    recorded.CLUSTER_LOSS: _cluster_loss,
+    recorded.USUAL_AT_RISK: _usual,
+    recorded.AT_RISK: _add_risk,
+}

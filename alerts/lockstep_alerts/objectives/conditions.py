@@ -14,7 +14,9 @@ from lockstep_catalogue.recorded import (
     BAD_EVENTS,
     GOAL,
     PERIOD_BURN_RATE,
+    SLICE_PERIOD,
     SLICE_RATIO,
+    SLICES_TOTAL,
     TOTAL_EVENTS,
 )
 from lockstep_catalogue.windows import ScrapeWindows
@@ -109,6 +111,8 @@ class SliceWorse(Condition):
 
 # Below so many bad events a budget of a small cluster is spent by chance alone.
 _LEAST_BAD = 2
+_LEAST_MINUTES = 2 * 24 * 60
+"""Of slices, which are evaluated once a minute, out of their period."""
 
 
 class BudgetSpent(Condition):
@@ -123,4 +127,7 @@ class BudgetSpent(Condition):
         key = (CLUSTER, JOB_CLASS, SLO)
         spent = by("max", f"{select(PERIOD_BURN_RATE)} > 1", *key)
         several = f"and on ({names(*key)}) {select(BAD_EVENTS)} >= {_LEAST_BAD}"
-        return f"{spent}\n{several}\nand on ({names(JOB_CLASS, SLO)}) {select(GOAL)}"
+        # Slices of a Prometheus that has seen an afternoon are no week.
+        seen = f"count_over_time({select(SLICES_TOTAL)}[{SLICE_PERIOD}])"
+        young = f"unless on ({names(CLUSTER, SLO)}) {seen} < {_LEAST_MINUTES}"
+        return f"{spent}\n{several}\n{young}\nand on ({names(JOB_CLASS, SLO)}) {select(GOAL)}"

@@ -125,9 +125,9 @@ def test_the_alertmanager_object_takes_secrets_from_kubernetes(tmp_path: Path) -
     [webhook] = receivers["watchdog"]["webhookConfigs"]
     credentials = webhook["httpConfig"]["authorization"]["credentials"]
     assert credentials == {"name": "oncall", "key": "token"}
-    *_, page_of_job, _, ticket = spec["route"]["routes"]
-    assert page_of_job["groupBy"] == ["cluster", "job_id"]
-    assert {"name": "job_id", "value": "", "matchType": "!="} in page_of_job["matchers"]
+    *_, page, ticket = spec["route"]["routes"]
+    assert page["groupBy"] == ["cluster", "incident"]
+    assert {"name": "severity", "value": "critical", "matchType": "="} in page["matchers"]
     assert ticket["activeTimeIntervals"] == ["office-hours"]
     _, cooling = spec["muteTimeIntervals"]
     first = cooling["timeIntervals"][0]

@@ -154,10 +154,10 @@ CONDITIONS = yaml.safe_load((REPOSITORY / "alerts" / "slos.yaml").read_text(enco
 
 
 def declared(alert: str, field: str) -> float:
-    """A limit of an alert, from where the rule has it."""
+    """A limit of an alert or of its first sign, from where the rule has it."""
     entries = [x for part in CONDITIONS.values() if isinstance(part, list) for x in part]
-    [value] = [entry[field] for entry in entries if entry.get("alert") == alert]
-    return float(value)
+    [entry] = [entry for entry in entries if entry.get("alert") == alert]
+    return float(entry.get("signs", [entry])[0][field])
 
 
 def test_limits_on_boards_are_those_of_the_rules() -> None:

@@ -49,6 +49,8 @@ def _alert(objectives: Sequence[Objective], alert: str, severity: str) -> Alert:
     bad = f"{{{{ $labels.{ALERT_CAUSE.name} }}}}"
     of_job = f"Job {{{{ $labels.job_id }}}} is worse than in its best hour by {bad}"
     of_cluster = f"Objective {bad} is missed in cluster {_CLUSTER}{_CLASS_SUFFIX}"
+    if is_page:
+        of_cluster = f"Jobs of cluster {_CLUSTER}{_CLASS_SUFFIX} lose time to {bad}"
     return Alert(
         name=alert,
         failure=first.measure,

@@ -86,7 +86,7 @@ WORK = [
     silent("somebody's interactive session stands over lunch", World({"A": job(1, klass="interactive"), "B": job(2)}).stands("A", 60), 5),
     silent("an interactive session of eight GPUs hangs", World({"A": job(1, klass="interactive"), "B": job(2)}).hang("A", 60), 3),
     silent("an interactive session with a straggler", World({"A": job(1, klass="interactive"), "B": job(2)}).straggler("A", 60), 3),
-    silent("a job that only evaluates", World({"A": job(2), "B": job(2)}).pause("A", "eval", 0).bend('{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="A"}', "absent"), 3),
+    silent("a job that only evaluates", World({"A": job(2), "B": job(2)}).pause("A", "eval", 0, 600).bend('{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="A"}', "absent"), 3),
     silent("work without GPUs", World({"A": job(2), "B": job(1)}).bend('{__name__=~"lockstep_gpu.*",node="n3"}', "absent").bend('{__name__=~"lockstep_train.*",job_id="B"}', "absent"), 3),
     silent("a sweep of short jobs", again(World(TEN), "event", range(10, 101, 12), 5, "job is away", job="J[1-9]"), 3),
     ordinary("somebody seeks the largest batch", two().pause("A", "init", 20, 31).counts("out_of_memory_total", "A", "+1 every 60s", 20, 30), 2),

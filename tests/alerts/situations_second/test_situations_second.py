@@ -17,7 +17,7 @@ from .expectation import Case
 from .judge import SCRAPE, firing_of, heard, is_named, judged
 from .not_met import CASES, NOT_MET
 
-SAMPLE = CASES[::20]
+SAMPLE = [case for case in CASES[::20] if case.name not in NOT_MET]
 
 
 @pytest.fixture(scope="module")

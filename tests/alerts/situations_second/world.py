@@ -16,6 +16,7 @@ STATES = library()["lists"]["goodput"]
 GPUS = 8
 FOREVER = 100_000.0
 COUNTS = "lockstep_train_(steps|tokens|samples|goodput_seconds|phase_seconds|checkpoints)_total"
+PAUSE_TIMEOUT = 30.0  # minutes, the agents' own
 Minute = float
 Jobs = Mapping[str, dict[str, Any]]
 
@@ -156,24 +157,29 @@ class World:
         """No rank steps; after the time-out the agents count hung ranks and name whom they await."""
         self.stands(name, at, until, cluster)
         seen = at + max(timeout, 20 * self.jobs[name]["step"] / 60)
-        if seen >= until:
-            return self
-        self.bend(
-            f'lockstep_train_hung_ranks{{job_id="{name}",cluster=~"{cluster}"}}',
-            f"{self.gpus}",
-            seen,
-            until,
+        return (
+            self._hung(name, "backward", at, seen, until, cluster=cluster) if seen < until else self
         )
+
+    def _hung(
+        self, name: str, phase: str, at: Minute, seen: Minute, until: Minute, *, cluster: str = ".*"
+    ) -> "World":
+        own = f'job_id="{name}",cluster=~"{cluster}"'
+        self.bend(f"lockstep_train_hung_ranks{{{own}}}", f"{self.gpus}", seen, until)
         if cluster != ".*":
             return self
-        labels = (
-            f'node="{self.jobs[name]["nodes"][0]}",job_id="{name}",rank="1",hang_phase="backward"'
-        )
+        node = self.jobs[name]["nodes"][0]
+        labels = f'node="{node}",job_id="{name}",rank="1",hang_phase="{phase}"'
         self.add(f"lockstep_train_hang_first_seconds{{{labels}}}", f"now - {at:g}m", seen, until)
         return self.add(f"lockstep_train_hang_missing_info{{{labels}}}", "1", seen, until)
 
     def pause(self, name: str, state: str, at: Minute, until: Minute = FOREVER) -> "World":
-        """Evaluation, checkpoint, start-up or restore: ranks are in a state, and then have its time."""
+        """Evaluation, checkpoint, start-up or restore: ranks are in a state, then have its time.
+
+        One that ends is as long as its owner allows; one that does not is a hang for the agents.
+        """
+        if until == FOREVER:
+            self._hung(name, state, at, at + PAUSE_TIMEOUT, until)
         self.event("job stands", at, until, job=name)
         self.event(
             "ranks are in state", at, until, job=name, state=state, local_ranks=str(self.gpus)

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "0f3bf6b4"
+#define PAGE_LAYOUT "6574efcb"
 
 #include <stdint.h>
 
@@ -200,6 +200,7 @@ enum {
     EXTRA_RUN_QUEUE_SECONDS = 4,
     EXTRA_CORE_SECONDS = 5,
     EXTRA_STOPPED_SECONDS = 6,
+    EXTRA_COLLECTION_SECONDS = 7,
 };
 
 enum {
@@ -212,7 +213,7 @@ enum {
     SLOT_OFFSET_0 = 8192,
     SLOT_OFFSET_1 = 12288,
     RING_OFFSET = 24576,
-    NUM_EXTRAS = 7,
+    NUM_EXTRAS = 8,
     FIRST_EXTRA_BIT = 16,
     LOSSES = 128,
     MAX_RUN_QUEUES = 16,

@@ -18,6 +18,9 @@ from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.render import json_text
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.losses import Loss, of_episodes
+from lockstep_reports.verdict.verdict import Episode
 
 Array = NDArray[np.float64]
 _BASE = {"data": 0.01, "forward": 0.025, "backward": 0.045, "optimizer": 0.008, "other": 0.002}
@@ -188,3 +191,8 @@ def _dragging(values: Array, correlation: float = 0.9) -> Array:
             correlation * values[:, step - 1] + (1 - correlation**2) ** 0.5 * values[:, step]
         )
     return values
+
+
+def losses_of(steps: Steps, episodes: tuple[Episode, ...]) -> tuple[Loss, ...]:
+    """What these episodes alone cost."""
+    return of_episodes(steps, score(steps), episodes)

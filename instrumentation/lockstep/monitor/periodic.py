@@ -4,6 +4,7 @@ It fills the page's periodic slot: pauses of the garbage collector, memory, chec
 threads ended, and trouble around the monitor, which is logged once and counted.
 """
 
+import contextlib
 import gc
 import logging
 import os
@@ -26,9 +27,10 @@ from lockstep_records.text.durations import format_duration
 
 
 class Pauses:
-    """Counts from its creation until it is released or garbage itself."""
+    """Counts from its creation until it is released or garbage itself, in the row of a step too."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: PageWriter) -> None:
+        self._page = page
         self.collections = self.nanoseconds = 0
         self._began_ns = 0
         reference = weakref.ref(self)  # gc.callbacks would keep it, and its page, for ever
@@ -47,7 +49,10 @@ class Pauses:
             self._began_ns = time.monotonic_ns()
         elif self._began_ns:
             self.collections += 1
-            self.nanoseconds += time.monotonic_ns() - self._began_ns
+            taken_ns = time.monotonic_ns() - self._began_ns
+            self.nanoseconds += taken_ns
+            with contextlib.suppress(ValueError):  # the page is closed
+                self._page.add_to_row("collection_seconds", taken_ns * 1e-9)
 
     def release(self) -> None:
         """Stops counting."""
@@ -89,7 +94,7 @@ class PeriodicStats:
         self._page, self.slots = page, page.periodic
         self._parts = parts = parts or Parts()
         self._no_step_timeout_ns = int(no_step_timeout_seconds * 1e9)
-        self._pauses = parts.run("garbage_collection", Pauses)
+        self._pauses = parts.run("garbage_collection", Pauses, page)
         self._memory = Memory(page.periodic)
         self._ended: deque[Saved] = deque()
         self._thread = threading.get_ident()

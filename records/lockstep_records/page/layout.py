@@ -318,6 +318,7 @@ EXTRAS = {
     "run_queue_seconds": "the loop's threads waited for a core since the row that has them before",
     "core_seconds": "these threads had a core since then",
     "stopped_seconds": "the process was stopped since the row before",
+    "collection_seconds": "Python collected garbage since the row before",
 }
 """Numbers that not every step has, with their meaning; the index in a row is that of the entry."""
 MAX_EXTRAS = 19

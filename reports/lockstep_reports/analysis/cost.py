@@ -1,4 +1,4 @@
-"""The cost of lateness, and the goodput statement: states that sum to the time of all ranks."""
+"""The cost of waiting, and the goodput statement: states that sum to the time of all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.analysis.standstills import Standstill
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores
-from lockstep_reports.verdict.verdict import Episode
+from lockstep_reports.verdict.losses import Loss
 
 SECONDS_PER_HOUR = 3600.0
 # The other states need more than the step rows of one attempt.
@@ -22,12 +22,12 @@ STATES = tuple(state for state in GOODPUT_STATES if state not in _WHOLE_JOB_STAT
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What the episodes cost.
+    """What ranks waited for others.
 
     Attributes:
         lost_seconds: wall time that the job lost.
         lost_ratio: the same as a share of the covered time; None when none is covered.
-        lost_gpu_seconds: lost wall time x world size: all ranks wait for the slow one.
+        lost_gpu_seconds: lost wall time x world size: all ranks wait for the late one.
         lost_money: in the currency of the price; None without a price.
     """
 
@@ -65,11 +65,11 @@ class Cause:
 def cost(
     steps: Steps,
     scores: Scores,
-    episodes: Sequence[Episode],
+    losses: Sequence[Loss],
     price_per_gpu_hour: float | None = None,
 ) -> Cost:
-    """What the episodes cost the whole job."""
-    lost = sum(episode.lost_seconds for episode in episodes)
+    """What the losses cost the whole job."""
+    lost = sum(loss.lost_seconds for loss in losses)
     # A column of means covers several steps, and so do its seconds.
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
     # Ranks without a readable page waited too.
@@ -84,28 +84,24 @@ def cost(
 
 
 def goodput(
-    steps: Steps, episodes: Sequence[Episode], standstills: Sequence[Standstill] = ()
+    steps: Steps, losses: Sequence[Loss], standstills: Sequence[Standstill] = ()
 ) -> Goodput:
     """Seconds of all ranks by state.
 
-    In an episode every other rank waits out its cost. That wait is part of their communication
-    and is moved to straggler_wait. The slow rank's own longer work stays in the state of its phase.
-    Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
-    of each rank's page to its first recorded step. Standstills are lost time of all ranks, of
-    which the steps hold nothing.
+    Lost time is that of all ranks: the others wait, which is moved from communication to
+    straggler_wait, and so is what the late rank took longer, from the state of its cause. So
+    straggler_wait is ``Cost.lost_gpu_seconds`` of the ranks that were read. Time between rows, and
+    time that no phase claims, is unknown. Start-up runs from the creation of each rank's page to
+    its first recorded step. Standstills are lost time of all ranks, of which the steps hold
+    nothing.
     """
     seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
     for phase in STEP_PHASES:
         total = float(np.nansum(steps.sum_over_columns(steps.phases[phase])))
         seconds[PHASE_STATES[phase]] += total
     _move_host_bound(steps, seconds)
-    # Nobody waits for itself: the slow ranks are not counted.
-    wait = sum(
-        episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
-    )
-    # The states sum to the covered time, so the wait takes no more than communication holds.
-    seconds["straggler_wait"] = min(wait, seconds["communication"])
-    seconds["communication"] -= seconds["straggler_wait"]
+    for loss in losses:
+        _move_loss(loss, len(steps.members), seconds)
     stood = {
         is_final: len(steps.members) * sum(s.seconds for s in standstills if s.is_final == is_final)
         for is_final in (False, True)
@@ -122,6 +118,22 @@ def goodput(
         covered_seconds=covered,
         ratio=seconds["productive"] / covered if covered > 0 else None,
     )
+
+
+def _move_loss(loss: Loss, num_ranks: int, seconds: dict[str, float]) -> None:
+    """Moves a loss to straggler_wait; the states sum to the covered time, so from what they hold.
+
+    Waits in an unmarked phase are no communication, and come out of the work that hides them.
+    """
+    cause = PHASE_STATES.get(loss.cause or "", "productive")
+    parts = [("communication", loss.lost_seconds * (num_ranks - 1)), (cause, loss.lost_seconds)]
+    parts += [(state, num_ranks * loss.lost_seconds) for state in ("productive", "other")]
+    missing = num_ranks * loss.lost_seconds
+    for state, most in parts:
+        moved = min(most, missing, seconds[state])
+        seconds[state] -= moved
+        seconds["straggler_wait"] += moved
+        missing -= moved
 
 
 def _move_host_bound(steps: Steps, seconds: dict[str, float]) -> None:

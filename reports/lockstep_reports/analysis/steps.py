@@ -12,11 +12,14 @@ from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
+from lockstep_reports.recording.account import Account, divide
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
+from lockstep_reports.verdict import losses as lost
 from lockstep_reports.verdict.judge import align_by_collectives, judge_recording
+from lockstep_reports.verdict.owners import judge_losses
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
@@ -27,6 +30,7 @@ class StepAnalysis:
 
     Attributes:
         recording: what was read, without the steps that stood still.
+        losses: the lost time by its owners, costliest first.
         ranks: every rank over the steps of the costliest episode; over all steps without episodes.
         ranks_over: first and last step that ``ranks`` covers; None without steps.
         price: behind all amounts of money; None without one.
@@ -43,6 +47,8 @@ class StepAnalysis:
     alignment: Alignment
     verdict: Verdict
     episodes: tuple[Episode, ...]
+    losses: tuple[lost.Loss, ...]
+    account: Account
     summary: summaries.StepSummary
     ranks: tuple[summaries.RankSummary, ...]
     ranks_over: tuple[int | None, int | None]
@@ -119,7 +125,10 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
+    account = divide(steps)
     replayed, verdict, episodes = _judge(recording, scores)
+    episodes, losses = _charge(recording, account, scores, episodes)
+    verdict = judge_losses(verdict, losses, len(steps.members))
     alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
     costliest = _find_costliest(episodes)
     # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
@@ -132,12 +141,14 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
         alignment=alignment,
         verdict=verdict,
         episodes=episodes,
+        losses=losses,
+        account=account,
         summary=_summarize(recording, scores),
         ranks=summaries.summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
-        cost=cost(steps, scores, episodes, None if price is None else price.per_gpu_hour),
+        cost=cost(steps, scores, losses, None if price is None else price.per_gpu_hour),
         # Nobody waits for a rank that trains by itself.
-        goodput=goodput(steps, () if steps.is_independent else episodes, standstills),
+        goodput=goodput(steps, () if steps.is_independent else losses, standstills),
         times=ends.measure_times(recording, alignment),
         endings=summaries.summarize_endings(steps, recording.events),
         price=price,
@@ -163,6 +174,19 @@ def _judge(
             replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
         )
     return None, verdict, episodes
+
+
+def _charge(
+    recording: Recording, account: Account, scores: Scores, episodes: tuple[Episode, ...]
+) -> tuple[tuple[Episode, ...], tuple[lost.Loss, ...]]:
+    """The episodes with their costs, and all losses."""
+    steps = recording.steps
+    has_waits = not (recording.own_times or steps.is_independent or recording.operations)
+    if not has_waits or recording.collectives is not None or not np.any(account.waited > 0):
+        return episodes, lost.of_episodes(steps, scores, episodes)
+    charges = lost.charge(steps, account, scores, episodes)
+    episodes = lost.with_costs(episodes, charges, steps.ranks)
+    return episodes, lost.list_losses(steps, scores, charges, episodes)
 
 
 def _summarize(recording: Recording, scores: Scores) -> summaries.StepSummary:

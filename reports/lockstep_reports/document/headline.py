@@ -10,14 +10,12 @@ from lockstep_outcomes.first_line import first_line
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
-from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.busy_host import busy_nodes
-from lockstep_reports.verdict.verdict import Episode, slow_name
+from lockstep_reports.verdict.owners import is_news, loss_sentence
+from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
 
-# What cost less of the run is a remark: it names nobody in the first line.
-MIN_SHARE = 0.01
 # A job straggles from a slowdown of 1.1 on (the published what-if analysis), and a rank that has
 # three quarters of the others' speed or less is NVRx's straggler.
 _MODERATE_RATIO, _SEVERE_RATIO = 1 - 1 / 1.1, 0.25
@@ -53,7 +51,7 @@ def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     # Who stops a job asks why it ended, and not whom to blame.
     if analysis.outcome in _OUTSIDE_ENDS and analysis.recording.end:
         yield Finding("stopped", first_line(analysis.recording.end))
-    slow = tuple(_slow(analysis)) or tuple(_one_sided_pauses(analysis))
+    slow = (*_slow(analysis), *_lost_without_a_slow_rank(analysis))
     yield from slow
     # Whether somebody was slow has an answer also where it is not the news.
     if not slow:
@@ -144,7 +142,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     costliest = analysis.slow_episode
     if costliest is None:
         verdict = analysis.verdict
-        if verdict.ranks:
+        if verdict.ranks and verdict.kind not in {"planned", "rare"}:
             ranks = rank_words(verdict.ranks)
             if verdict.cause in _HANG_CAUSES:
                 sentence = f"The job hung: {ranks} held it up."
@@ -176,20 +174,11 @@ def loss_word(lost_ratio: float) -> str:
     return "moderate" if lost_ratio >= _MODERATE_RATIO else "slight"
 
 
-def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
-    """Planned pauses of a few ranks, every so many steps, for which all others wait."""
-    for loss in analysis.summary.losses:
-        share = _share(loss.lost_seconds, analysis)
-        is_one_sided = loss.phase is not None and len(loss.ranks) < len(analysis.steps.members)
-        if loss.kind == "periodic" and is_one_sided and share is not None and share >= MIN_SHARE:
-            noun = {"checkpoint": "checkpoints", "eval": "evaluations"}[loss.phase or ""]
-            yield Finding(
-                "slow",
-                f"All waited for {noun} of {rank_words(loss.ranks)}, every {loss.period_steps:,} "
-                f"steps: {percent(share)} of the run.",
-                (loss_sentence(loss),),
-            )
-            return
+def _lost_without_a_slow_rank(analysis: StepAnalysis) -> Iterator[Finding]:
+    """What all waited for again and again, where no episode of a slow rank says it."""
+    for loss in analysis.losses:
+        if is_news(loss) and loss.kind != "busy_host":
+            yield Finding("slow", loss_sentence(loss, len(analysis.steps.members)))
 
 
 def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:

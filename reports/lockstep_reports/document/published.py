@@ -81,6 +81,29 @@ class SlowEpisode(SlowStretch):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LostTime:
+    """A part of the lost time with one owner; the parts sum to what the report calls lost.
+
+    Attributes:
+        kind: slow, busy_host, planned, in_turns or rare.
+        cause: phase or cause in the host that made ranks late; null where nothing explains it.
+        ranks: that the others waited for, costliest first.
+        count: steps in which it was so.
+    """
+
+    kind: str
+    cause: str | None
+    ranks: tuple[int, ...]
+    count: int
+    first_step: int
+    last_step: int
+    lost_seconds: float
+    lost_ratio: float
+    lost_gpu_seconds: float
+    lost_money: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Clocks:
     """Offsets of the clocks that were corrected, and the error that is left.
 
@@ -173,6 +196,7 @@ class StepsReport(Report):
     attempts: tuple[Attempt, ...]
     missing_ranks: tuple[int, ...]
     episodes: tuple[SlowEpisode, ...]
+    losses: tuple[LostTime, ...]
     standstills: tuple[Standstill, ...]
     signs: tuple[Sign, ...]
     ranks: tuple[RankSummary, ...]

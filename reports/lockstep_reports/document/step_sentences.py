@@ -8,6 +8,7 @@ from lockstep_reports.analysis.summary import Ending
 from lockstep_reports.document.headline import Finding
 from lockstep_reports.document.missing_reasons import why_no_phases
 from lockstep_reports.document.model import Card
+from lockstep_reports.verdict.owners import loss_words
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, duration, percent, plural
 
@@ -15,13 +16,47 @@ from lockstep_reports.wording import clock, duration, percent, plural
 def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
     """The sentences after the headline: its details, then what else is true of the job."""
     first, *others = findings
-    sentences = [*first.details, *(_episode_story(analysis) if first.severity == "slow" else ())]
+    sentences = [
+        *first.details,
+        *write_shares(analysis),
+        *(_episode_story(analysis) if first.severity == "slow" else ()),
+    ]
     if first.severity == "slow" and analysis.slow_episode is None:
         # Without an episode the first piece of evidence says why.
         sentences += analysis.verdict.evidence[:1]
     for finding in others:
         sentences += (finding.sentence, *finding.details)
     return " ".join(sentences)
+
+
+def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
+    """What share of the recorded steps went where, largest first; empty without phases."""
+    seconds = {
+        _STATE_WORDS.get(state, state.replace("_", " ")): value
+        for state, value in analysis.goodput.seconds.items()
+        if state not in _OUTSIDE_STEPS
+    }
+    total = sum(seconds.values())
+    if why_no_phases(analysis) is not None or total <= 0:
+        return ()
+    lost = seconds.pop("straggler wait", 0.0)
+    wall = sum(loss.lost_seconds for loss in analysis.losses)
+    num_ranks = len(analysis.steps.members)
+    for loss in analysis.losses if lost > 0 else ():
+        words = f"waiting for {loss_words(loss, num_ranks)}"
+        seconds[words] = seconds.get(words, 0.0) + lost * loss.lost_seconds / wall
+    shares = sorted(seconds.items(), key=lambda pair: -pair[1])
+    parts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
+    return (f"Where the steps went: {'; '.join(parts)}.",)
+
+
+_STATE_WORDS = {
+    "productive": "forward, backward and optimizer",
+    "communication": "collectives and the small waits that healthy ranks have too",
+    "data_wait": "loading data",
+    "other": "work outside the marked phases",
+}
+_OUTSIDE_STEPS = frozenset({"startup", "hang", "unknown"})
 
 
 def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lockstep_outcomes.progress.job_goodput import WholeJob
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.cost import causes
+from lockstep_reports.analysis.cost import causes, cost
 from lockstep_reports.analysis.signs import Sign, find_signs
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
@@ -27,12 +27,16 @@ from lockstep_reports.document.step_sentences import (
 from lockstep_reports.document.steps_sections import step_sections
 from lockstep_reports.document.timeline import step_trace_events
 from lockstep_reports.document.what_if import WhatIfFigures, describe_replay
+from lockstep_reports.verdict.losses import Loss
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, plural
 
 _MAX_COLLECTIVES = 1000
 _JOB_FIELDS = (
     "job_id", "cluster", "project", "attempt", "world_size", "missing_ranks", "notes",
+)  # fmt: skip
+_LOSS_FIELDS = (
+    "kind", "cause", "ranks", "count", "first_step", "last_step", "lost_seconds", "lost_ratio",
 )  # fmt: skip
 _EPISODE_FIELDS = (
     "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
@@ -111,6 +115,7 @@ def _publish(
         verdict=analysis.verdict,
         standstills=analysis.standstills,
         episodes=tuple(_publish_episode(analysis, episode) for episode in analysis.episodes),
+        losses=tuple(_publish_loss(analysis, loss) for loss in analysis.losses),
         steps=analysis.summary,
         **asdict(analysis.times),
         **asdict(analysis.cost),
@@ -140,6 +145,14 @@ def _publish_goodput(job: WholeJob) -> published.JobGoodput:
         productive_ratio=job.goodput.productive_ratio,
         ettr_ratio=job.goodput.ettr_ratio,
         gpu_seconds=job.goodput.gpu_seconds,
+    )
+
+
+def _publish_loss(analysis: StepAnalysis, loss: Loss) -> published.LostTime:
+    copied: dict[str, Any] = {name: getattr(loss, name) for name in _LOSS_FIELDS}
+    part = cost(analysis.steps, analysis.scores, (loss,), analysis.price_per_gpu_hour)
+    return published.LostTime(
+        **copied, lost_gpu_seconds=part.lost_gpu_seconds, lost_money=part.lost_money
     )
 
 

@@ -8,7 +8,7 @@ from lockstep_records.page.layout import EXTRAS, ROW
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
 
 ROW_DTYPE = dtype_of(ROW)
-QUEUED, STOPPED = "run_queue_seconds", "stopped_seconds"
+QUEUED, STOPPED, COLLECTION = "run_queue_seconds", "stopped_seconds", "collection_seconds"
 _EXTRAS = {name: index for index, name in enumerate(EXTRAS)}
 
 

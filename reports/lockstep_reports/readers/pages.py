@@ -16,6 +16,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers.page_columns import (
+    COLLECTION,
     QUEUED,
     ROW_DTYPE,
     STOPPED,
@@ -39,7 +40,7 @@ _DEVICE_BIT = _BITS["device"]
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
 _BLOCKED = "blocked_seconds"
-_WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED}
+_WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED, "collection": COLLECTION}
 
 
 class NoStepsError(ValueError):
@@ -77,9 +78,12 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
+    members = tuple(_member(rank) for rank in ranks)
+    if not any(member.collection_seconds for member in members):
+        copied["collection"] = np.zeros_like(matrices["seconds"])
     steps = Steps(
         **{name: first[name] for name in _SHARED_FIELDS},
-        members=tuple(_member(rank) for rank in ranks),
+        members=members,
         numbers=numbers,
         phases={phase: matrices[phase] for phase in STEP_PHASES},
         **copied,

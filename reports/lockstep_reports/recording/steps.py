@@ -131,6 +131,7 @@ class Steps:
         blocked: time of own work in which it neither had a core nor was ready to run, nor was
             stopped, in the same way.
         stopped: time in which its process was stopped, in any phase, in the same way.
+        collection: time in which Python collected garbage, in the same way.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
@@ -162,6 +163,7 @@ class Steps:
     run_queue: Matrix | None = None
     blocked: Matrix | None = None
     stopped: Matrix | None = None
+    collection: Matrix | None = None
     is_independent: bool = False
     round_steps: int = 0
 
@@ -276,6 +278,7 @@ _SUMS = (
     "run_queue",
     "blocked",
     "stopped",
+    "collection",
 )
 _HIGHEST = ("first_arrival", "last_arrival", "not_finite", "hung", "by_device")
 

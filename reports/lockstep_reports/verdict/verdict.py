@@ -10,6 +10,8 @@ from lockstep_reports.wording import plural
 
 # A bound on chance covers no wrong assumption, so no verdict is surer than this.
 MAX_CONFIDENCE = 0.999
+# What cost less of the run is a remark: it names nobody in the first line.
+MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -137,7 +137,7 @@ def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_sinc
     assert "happened" not in " ".join(verdict.evidence)
     dearest = max(episodes, key=lambda episode: episode.lost_seconds)
     assert (dearest.start_step, dearest.end_step) == (200, 299)
-    assert document_steps(analyse(recording_of(steps))).story.startswith("From step 200 ")
+    assert "From step 200 " in document_steps(analyse(recording_of(steps))).story
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
 from ..matrices import matrix
-from ..synthetic_job import Slow, SyntheticJob
+from ..synthetic_job import Slow, SyntheticJob, losses_of
 
 HEALTHY_SEEDS = 6
 NOISES = ("uniform", "normal", "lognormal", "exponential")
@@ -167,7 +167,7 @@ def test_the_loss_is_the_time_injected() -> None:
     steps = SyntheticJob(num_steps=300, jitter=0.005, slow=(slow,)).steps()
     scores = score(steps)
     _, episodes = judge(steps, scores)
-    lost = cost(steps, scores, episodes, price_per_gpu_hour=3.6)
+    lost = cost(steps, scores, losses_of(steps, episodes), price_per_gpu_hour=3.6)
     assert lost.lost_seconds == pytest.approx(100 * 0.05, rel=0.05)
     assert lost.lost_gpu_seconds == pytest.approx(4 * lost.lost_seconds)
     assert lost.lost_money == pytest.approx(lost.lost_gpu_seconds / 1000)
@@ -176,7 +176,7 @@ def test_the_loss_is_the_time_injected() -> None:
 def test_the_goodput_statement_adds_up_to_the_covered_time() -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),), checkpoint_every=50).steps()
     _, episodes = judged(steps)
-    account = goodput(steps, episodes)
+    account = goodput(steps, losses_of(steps, episodes))
     assert sum(account.seconds.values()) == pytest.approx(account.covered_seconds)
     assert account.seconds["straggler_wait"] > 0
     assert account.seconds["unknown"] < 0.05 * account.covered_seconds

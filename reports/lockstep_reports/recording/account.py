@@ -1,0 +1,266 @@
+"""The account of a run: each second of a rank's steps has one owner, before anybody is judged.
+
+``RULES`` is the whole division, a reason a row. What a rule needs and a recording lacks stays with
+the owner that the rule would have taken it from, and ``missing`` says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_catalogue.limits import MIN_WAIT_RATIO
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
+
+PLANNED_PHASES = ("checkpoint", "eval")
+HostCause = Literal["stopped", "collector", "queued"]
+# What a rank usually takes: its lower quartile, so that three steps in four may be long.
+USUAL_QUANTILE = 0.25
+# A loader waits for files and other processes; in these phases a collective may wait for ranks.
+_MAY_WAIT = ("forward", "backward", "optimizer", "other")
+
+
+class Rule(NamedTuple):
+    """How the time of one host cause is found in a step.
+
+    Attributes:
+        source: matrix of ``Steps`` that measures it.
+        in_sync: whether it counts in collectives, where it keeps the others waiting too.
+        is_whole: whether all of it was own work; else only what is beyond the usual.
+        reason: why it is so.
+        missing: sentence for a recording that lacks it.
+    """
+
+    cause: HostCause
+    source: str
+    in_sync: bool
+    is_whole: bool
+    reason: str
+    missing: str
+
+
+RULES = (
+    Rule(
+        "stopped",
+        "stopped",
+        in_sync=True,
+        is_whole=False,
+        reason="A process that stands still works in no phase; in a collective all wait for it.",
+        missing="Stops of processes were not recorded: they are in own work and in waits.",
+    ),
+    Rule(
+        "collector",
+        "collection",
+        in_sync=False,
+        is_whole=True,
+        reason="The collector of garbage runs in Python, which a rank leaves to wait for others.",
+        missing="Pauses of the garbage collector were not recorded by step: they are in own work.",
+    ),
+    Rule(
+        "queued",
+        "run_queue",
+        in_sync=False,
+        is_whole=False,
+        reason="A wait for a core lengthens own work. No step has less work than the quickest rank"
+        " usually: what is more fell into collectives, where the rank had nothing to do.",
+        missing="Waits for a core were not recorded: they are in own work.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Account:
+    """Seconds of each rank in each step by owner; their sum is the step.
+
+    All are at least 0 and [ranks, steps], NaN where the rank left no row of the step.
+
+    Attributes:
+        own: work of the rank by phase, without what the host took.
+        host: what the host took, by cause.
+        planned: checkpoints and evaluations, by phase.
+        waited: for other ranks, without the transfer itself.
+        transfer: in collectives, what the rank that came last needed too.
+        unknown: in no phase.
+        missing: sentences on the owners that this recording cannot tell.
+    """
+
+    own: Mapping[str, Matrix]
+    host: Mapping[str, Matrix]
+    planned: Mapping[str, Matrix]
+    waited: Matrix
+    transfer: Matrix
+    unknown: Matrix
+    missing: tuple[str, ...]
+
+    @property
+    def own_work(self) -> Matrix:
+        """Own work of all phases: seconds, [ranks, steps]."""
+        return total_of(self.own.values())
+
+    @property
+    def busy(self) -> Matrix:
+        """Own work and what the host took: seconds, [ranks, steps]."""
+        return total_of([*self.own.values(), *self.host.values()])
+
+    @property
+    def owners(self) -> Mapping[str, Matrix]:
+        """What makes others wait, by the name of its owner: seconds, [ranks, steps] each."""
+        return {**self.own, **self.host, **self.planned}
+
+
+def total_of(parts: Iterable[Matrix]) -> Matrix:
+    """Sum of some matrices [ranks, steps], at least one, without a copy of them all."""
+    first, *others = parts
+    total = first.copy()
+    for part in others:
+        total += part
+    return total
+
+
+def divide(steps: Steps) -> Account:
+    """The account of recorded steps, whatever they were read from."""
+    phases, unknown = _fit(steps)
+    own = {name: phases[name] for name in OWN_WORK_PHASES}
+    planned = {name: phases[name] for name in PLANNED_PHASES}
+    sync, host, missing = phases["sync"], dict[str, Matrix](), list[str]()
+    usual = {name: _usual(values) for name, values in own.items()}
+    for rule in RULES:
+        measured = getattr(steps, rule.source)
+        if measured is None:
+            missing.append(rule.missing)
+            continue
+        total = total_of(own.values())
+        least = 0.0 if rule.is_whole else _least_usual(total)
+        taken, rest = _place(np.maximum(np.nan_to_num(measured), 0.0), np.maximum(total - least, 0))
+        own = _take(own, usual, taken)
+        if rule.in_sync:
+            in_sync = np.minimum(rest, sync)
+            sync, taken = sync - in_sync, taken + in_sync
+        host[rule.cause] = taken
+    waited, transfer = _split_sync(steps, sync)
+    if not steps.is_independent:
+        hidden = _hidden_waits(steps, own, waited, (*planned.values(), unknown))
+        outside = np.minimum(hidden, unknown)
+        own = _take(own, usual, hidden - outside, _MAY_WAIT)
+        waited, unknown = waited + hidden, unknown - outside
+    return Account(
+        own=own,
+        host=host,
+        planned=planned,
+        waited=waited,
+        transfer=transfer,
+        unknown=unknown,
+        missing=tuple(missing),
+    )
+
+
+def _fit(steps: Steps) -> tuple[dict[str, Matrix], Matrix]:
+    """The phases, at least 0 and together no longer than the step, and what no phase claims."""
+    is_row = ~np.isnan(steps.seconds)
+    phases = {
+        name: values
+        if (values >= 0).all()
+        else np.where(is_row, np.maximum(np.nan_to_num(values), 0.0), np.nan)
+        for name, values in steps.phases.items()
+    }
+    total = total_of(phases.values())
+    if (total > steps.seconds).any():
+        # Phases are written as rounded numbers.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(total > steps.seconds, steps.seconds / total, 1.0)
+        phases = {name: values * share for name, values in phases.items()}
+        total = np.minimum(total, steps.seconds)
+    return phases, steps.seconds - total
+
+
+def _least_usual(own: Matrix) -> float:
+    """What the quickest rank usually works in a step, in seconds."""
+    return float(np.nan_to_num(nan_stats.lowest(_usual(own)[:, 0], axis=0)))
+
+
+def _usual(values: Matrix) -> Matrix:
+    """What each rank usually takes: seconds, [ranks, 1]."""
+    return nan_stats.quantile(values, USUAL_QUANTILE, axis=1)[:, None]
+
+
+def _place(measured: Matrix, room: Matrix) -> tuple[Matrix, Matrix]:
+    """What was measured, in the steps that have room for it, and what is left: [ranks, steps].
+
+    What does not fit may have been noticed a step late.
+    """
+    room = np.nan_to_num(room)
+    here = np.minimum(measured, room)
+    late = np.minimum(np.pad(measured - here, ((0, 0), (0, 1)))[:, 1:], room - here)
+    rest = measured - here - np.pad(late, ((0, 0), (1, 0)))[:, :-1]
+    return here + late, np.maximum(rest, 0.0)
+
+
+def _take(
+    own: Mapping[str, Matrix],
+    usual: Mapping[str, Matrix],
+    seconds: Matrix,
+    names: tuple[str, ...] = OWN_WORK_PHASES,
+) -> dict[str, Matrix]:
+    """Own work by phase without so many seconds [ranks, steps], of some phases.
+
+    First from what a phase took longer than usual, then from all in proportion.
+    """
+    if not np.any(seconds > 0):
+        return dict(own)
+    columns = np.flatnonzero((seconds > 0).any(axis=0))
+    left = seconds[:, columns]
+    parts = {name: own[name][:, columns] for name in names}
+    longer = {name: np.maximum(parts[name] - usual[name], 0.0) for name in names}
+    for weights in (longer, parts):
+        total = total_of(weights.values())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.nan_to_num(np.minimum(1.0, left / total))
+        taken = {name: np.minimum(weights[name] * share, parts[name]) for name in names}
+        parts.update({name: parts[name] - taken[name] for name in names})
+        left = left - total_of(taken.values())
+    changed = {name: own[name].copy() for name in names}
+    for name in names:
+        changed[name][:, columns] = parts[name]
+    return {**own, **changed}
+
+
+def _split_sync(steps: Steps, sync: Matrix) -> tuple[Matrix, Matrix]:
+    """Waits for other ranks, and what the transfer took even for the last: [ranks, steps] both."""
+    took_part = ~np.isnan(steps.sync)
+    if steps.is_independent or np.count_nonzero(took_part, axis=0).max(initial=0) <= 1:
+        return sync * 0.0, sync
+    shortest = np.min(np.where(took_part, sync, np.inf), axis=0)
+    transfer = np.where(took_part, shortest, sync)
+    return sync - transfer, transfer
+
+
+def _hidden_waits(
+    steps: Steps, own: Mapping[str, Matrix], waited: Matrix, others: tuple[Matrix, ...]
+) -> Matrix:
+    """Waits for others that no phase tells from work: seconds, [ranks, steps].
+
+    A rank that had no core, waited for none and was not stopped sleeps. In its loader that is work.
+    Elsewhere, and in no phase, it waits for others as far as one of them worked so much longer and
+    no recorded wait shows it: in all of its sleep where waits are not recorded, else beyond its
+    usual sleep.
+
+    ``others`` are checkpoints, evaluations and time in no phase, in the same way.
+    """
+    *planned, unknown = others
+    idle = unknown
+    if steps.blocked is not None:
+        sleep = np.maximum(np.nan_to_num(steps.blocked) - own["data"], 0.0)
+        idle = unknown + np.minimum(sleep, total_of(own[name] for name in _MAY_WAIT))
+    if not np.any(idle > 0):
+        return np.zeros_like(waited)
+    firm = total_of([*own.values(), *planned, unknown]) - idle
+    longest = nan_stats.number(nan_stats.highest(nan_stats.median(waited, axis=1), axis=0)) or 0.0
+    if longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0):
+        idle = np.maximum(idle - _usual(idle), 0.0)
+    beyond = nan_stats.highest(firm, axis=0) - firm - waited
+    hidden: Matrix = np.clip(np.nan_to_num(beyond), 0.0, np.nan_to_num(idle))
+    return hidden

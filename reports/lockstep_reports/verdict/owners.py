@@ -1,0 +1,95 @@
+"""The verdict on what no rank alone cost, and the words for each owner of lost time."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lockstep_outcomes.progress.hang_events import rank_words
+from lockstep_reports.recording.account import PLANNED_PHASES
+from lockstep_reports.search.score import MIN_EFFECT_RATIO
+from lockstep_reports.verdict.losses import Loss
+from lockstep_reports.verdict.verdict import MIN_SHARE, Verdict
+from lockstep_reports.wording import list_ranks, percent, plural
+
+_DOINGS = {
+    "collector": "paused to collect garbage",
+    "stopped": "stood still with their processes",
+    "queued": "waited for cores that other processes had",
+    "data": "loaded data",
+    "other": "worked outside the marked phases",
+    None: "came late, and no phase says why",
+}
+_PLANNED = {"checkpoint": "checkpoints", "eval": "evaluations"}
+_CAUSES = {
+    "collector": "garbage_collection",
+    "stopped": "process_stopped",
+    "queued": "busy_host",
+    "data": "loader",
+}
+"""Causes of a verdict, by the owner that took the time."""
+
+
+def cause_of(owner: str | None) -> str | None:
+    """The cause that a verdict states for an owner of time; None for a phase of own work."""
+    return _CAUSES.get(owner or "", owner if owner in PLANNED_PHASES else None)
+
+
+def loss_words(loss: Loss, world_size: int) -> str:
+    """What the others waited for."""
+    ranks = rank_words(loss.ranks)
+    if len(loss.ranks) > 1:
+        is_all = len(loss.ranks) == world_size
+        if loss.kind in {"in_turns", "busy_host"}:
+            ranks = f"{'all ranks' if is_all else f'ranks {list_ranks(loss.ranks)}'} in turn"
+    if loss.kind == "planned":
+        often = f", every {loss.period_steps:,} steps" if loss.period_steps else ""
+        return f"{_PLANNED[loss.cause or '']} of {ranks}{often}"
+    doing = _DOINGS.get(loss.cause, f"worked in {loss.cause}")
+    if loss.kind == "slow":
+        where = "" if loss.cause is None else f", which {doing}"
+        return f"{ranks}{where.replace('their processes', 'its process')}"
+    steps = f", in {plural(loss.count, 'step')}" if loss.kind == "rare" else ""
+    return f"ranks that {doing} ({ranks}{steps})"
+
+
+def is_news(loss: Loss) -> bool:
+    """Whether a loss without a slow rank is worth a verdict.
+
+    What is measured or planned is from a share of the run on; what is inferred from work that came
+    late must cost as much as a step must lose to be late, for heavy noise does the same.
+    """
+    is_measured = loss.kind in {"planned", "busy_host"} or loss.cause in {"collector", "stopped"}
+    least = MIN_SHARE if is_measured and loss.kind != "rare" else MIN_EFFECT_RATIO
+    return loss.kind != "slow" and loss.lost_ratio >= least
+
+
+def loss_sentence(loss: Loss, world_size: int) -> str:
+    """What the run lost to an owner."""
+    where = ""
+    if loss.kind == "rare":
+        where = f" The steps: {', '.join(map(str, loss.steps))}."
+    words = loss_words(loss, world_size)
+    return f"All waited for {words}: {percent(loss.lost_ratio)} of the run.{where}"
+
+
+def judge_losses(verdict: Verdict, losses: Sequence[Loss], world_size: int) -> Verdict:
+    """The verdict, or where it names nobody that on the costliest loss that is news."""
+    news = [loss for loss in losses if is_news(loss)]
+    if verdict.ranks or verdict.kind not in {"nobody", "workload"} or not news:
+        return verdict
+    worst = news[0]
+    sentences = tuple(loss_sentence(loss, world_size) for loss in news)
+    if worst.kind == "busy_host":
+        if verdict.cause is not None:
+            return verdict
+        evidence = (*sentences, *verdict.evidence)
+        return replace(verdict, kind="nobody", cause="busy_host", evidence=evidence)
+    if verdict.cause is not None and verdict.kind == "workload":
+        return replace(verdict, evidence=(*verdict.evidence, *sentences))
+    is_turn = worst.kind == "in_turns"
+    return Verdict(
+        kind="in_turns" if is_turn else "planned" if worst.kind == "planned" else "rare",
+        ranks=() if is_turn else worst.ranks,
+        phase=worst.cause if cause_of(worst.cause) in {None, "loader"} else None,
+        cause=cause_of(worst.cause),
+        evidence=sentences,
+    )

@@ -66,7 +66,7 @@ def sums(results: Sequence[TrialResult]) -> list[str]:
         for result in rotating
         if result.trial.percent >= _LARGE and result.trial.origin in PHASES
     ]
-    num_rotating = sum(result.answer == "workload rotating" for result in rotating)
+    num_rotating = sum(result.answer.startswith("in_turns") for result in rotating)
     late = [result for result in steady if result.right and (result.num_steps or 0) > _SOON]
     return [
         count(f"steady, {_LARGE} % and more, right rank and phase", large),

@@ -20,7 +20,7 @@ PHASES = {
     "backward": "backward",
     "optimizer": "optimizer",
 }
-_ROTATING = "rotating"
+_NAME_NOBODY = {"nobody", "workload", "unknown", "in_turns", "planned", "rare"}
 _NUM_STEPS = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
 
 
@@ -103,9 +103,9 @@ def verdict_of(steps: Steps) -> Verdict:
 def _right(verdict: Verdict, trial: Trial) -> bool:
     """Whether a verdict names the slow rank, and nobody else."""
     if trial.pattern == "none" or trial.origin not in PHASES:
-        return verdict.kind in {"nobody", "workload", "unknown"}
+        return verdict.kind in _NAME_NOBODY
     if trial.pattern == "rotating":
-        return verdict.kind == "nobody" or (verdict.kind, verdict.cause) == ("workload", _ROTATING)
+        return verdict.kind in {"nobody", "in_turns"}
     is_right = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
     if trial.pattern == "one-shot":
         return is_right or verdict.kind != "rank"

@@ -62,9 +62,7 @@ Clock = Literal["host", "device"]
 """Whose clock the times of steps are by: the processor's, or the stream's of a GPU."""
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
-Verdict = Literal[
-    "rank", "group", "workload", "in_turns", "planned", "rare", "nobody", "unknown"
-]
+Verdict = Literal["rank", "group", "workload", "in_turns", "planned", "rare", "nobody", "unknown"]
 """The slow part: a rank; a node, stage, replica or expert; the work; many ranks in turn by one
 cause; planned work of some ranks; a handful of steps that cost much; nobody."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -19,7 +19,7 @@ from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.render import json_text
 from lockstep_reports.search.score import score
-from lockstep_reports.verdict.losses import Loss, of_episodes
+from lockstep_reports.verdict.losses import Loss, list_episode_losses
 from lockstep_reports.verdict.verdict import Episode
 
 Array = NDArray[np.float64]
@@ -195,4 +195,4 @@ def _dragging(values: Array, correlation: float = 0.9) -> Array:
 
 def losses_of(steps: Steps, episodes: tuple[Episode, ...]) -> tuple[Loss, ...]:
     """What these episodes alone cost."""
-    return of_episodes(steps, score(steps), episodes)
+    return list_episode_losses(steps, score(steps), episodes)

@@ -65,10 +65,9 @@ def _judge_slow(name: str, fault: str, run: Run, analysis: StepAnalysis) -> Judg
         e.start_step
         for e in analysis.episodes
         if slow_rank in e.ranks
-        and not e.busy_host
         and e.lost_seconds >= least
         # A core that was slower before is another episode of the same rank.
-        and (fault != "stopped" or e.stood_still_seconds is not None)
+        and (fault != "stopped" or e.cause is not None)
     ]
     struck = _struck_step(steps, slow_rank, run)
     error = min(begins) - struck if begins and struck is not None else None

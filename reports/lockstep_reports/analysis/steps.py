@@ -12,14 +12,12 @@ from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
-from lockstep_reports.recording.account import Account, divide
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.verdict import losses as lost
-from lockstep_reports.verdict.judge import align_by_collectives, judge_recording
-from lockstep_reports.verdict.owners import judge_losses
+from lockstep_reports.verdict.judge import Judgement, align_by_collectives, judge_recording
+from lockstep_reports.verdict.losses import Loss, list_episode_losses
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
@@ -47,8 +45,7 @@ class StepAnalysis:
     alignment: Alignment
     verdict: Verdict
     episodes: tuple[Episode, ...]
-    losses: tuple[lost.Loss, ...]
-    account: Account
+    losses: tuple[Loss, ...]
     summary: summaries.StepSummary
     ranks: tuple[summaries.RankSummary, ...]
     ranks_over: tuple[int | None, int | None]
@@ -85,19 +82,13 @@ class StepAnalysis:
 
     @property
     def costliest_episode(self) -> Episode | None:
-        """The costliest episode, of those with a slow rank where there are any; None without."""
+        """The costliest episode; None without."""
         return _find_costliest(self.episodes)
-
-    @property
-    def slow_episode(self) -> Episode | None:
-        """The costliest episode in which somebody was slow; None where hosts were busy instead."""
-        costliest = self.costliest_episode
-        return None if costliest is None or costliest.busy_host else costliest
 
     @property
     def slow_lost_seconds(self) -> float:
         """Wall time that was lost to slow ranks."""
-        return sum(episode.lost_seconds for episode in self.episodes if not episode.busy_host)
+        return sum(episode.lost_seconds for episode in self.episodes)
 
     @property
     def slow_lost_ratio(self) -> float | None:
@@ -125,10 +116,8 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
-    account = divide(steps)
-    replayed, verdict, episodes = _judge(recording, scores)
-    episodes, losses = _charge(recording, account, scores, episodes)
-    verdict = judge_losses(verdict, losses, len(steps.members))
+    replayed, judgement = _judge(recording, scores)
+    verdict, episodes, losses = judgement
     alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
     costliest = _find_costliest(episodes)
     # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
@@ -142,7 +131,6 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
         verdict=verdict,
         episodes=episodes,
         losses=losses,
-        account=account,
         summary=_summarize(recording, scores),
         ranks=summaries.summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
@@ -160,33 +148,14 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     )
 
 
-def _judge(
-    recording: Recording, scores: Scores
-) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
+def _judge(recording: Recording, scores: Scores) -> tuple[Replayed | None, Judgement]:
     """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
     # A replay knows what each operation waited for, so it names stages and single operations.
-    if recording.operations is not None:
-        replayed = replay_trace(recording.operations)
-        return replayed, replayed.verdict, replayed.episodes
-    verdict, episodes = judge_recording(recording, scores)
-    if (weights := recording.steps.weights) is not None:
-        episodes = tuple(
-            replace(e, lost_by_step=e.lost_by_step * weights[e.columns]) for e in episodes
-        )
-    return None, verdict, episodes
-
-
-def _charge(
-    recording: Recording, account: Account, scores: Scores, episodes: tuple[Episode, ...]
-) -> tuple[tuple[Episode, ...], tuple[lost.Loss, ...]]:
-    """The episodes with their costs, and all losses."""
-    steps = recording.steps
-    has_waits = not (recording.own_times or steps.is_independent or recording.operations)
-    if not has_waits or recording.collectives is not None or not np.any(account.waited > 0):
-        return episodes, lost.of_episodes(steps, scores, episodes)
-    charges = lost.charge(steps, account, scores, episodes)
-    episodes = lost.with_costs(episodes, charges, steps.ranks)
-    return episodes, lost.list_losses(steps, scores, charges, episodes)
+    if recording.operations is None:
+        return None, judge_recording(recording, scores)
+    replayed = replay_trace(recording.operations)
+    losses = list_episode_losses(recording.steps, scores, replayed.episodes)
+    return replayed, Judgement(replayed.verdict, replayed.episodes, losses)
 
 
 def _summarize(recording: Recording, scores: Scores) -> summaries.StepSummary:
@@ -196,4 +165,4 @@ def _summarize(recording: Recording, scores: Scores) -> summaries.StepSummary:
 
 
 def _find_costliest(episodes: tuple[Episode, ...]) -> Episode | None:
-    return max(episodes, key=lambda e: (not e.busy_host, e.lost_seconds), default=None)
+    return max(episodes, key=lambda e: e.lost_seconds, default=None)

@@ -57,6 +57,18 @@ _ADVICE_FOR_STOPPED = (
         "suspends it."
     ),
 )
+_ADVICE_BY_OWNER = {
+    "garbage_collection": (
+        "Collect in the same steps on all ranks: gc.disable(), and gc.collect() now and then.",
+        "Call gc.freeze() after set-up, so that what lives for ever is not walked through again.",
+    ),
+    "process_stopped": _ADVICE_FOR_STOPPED,
+    "eval": ("Let each rank evaluate a part, or evaluate in a job of its own from checkpoints.",),
+    "checkpoint": ("Write in the background, or let each rank write its own part.",),
+    "loader": ("Look at shared storage and at the largest files; fetch more batches ahead.",),
+    None: ("No node is to blame: look for what moves from rank to rank, or comes that rarely.",),
+}
+"""Of verdicts that no slow rank explains, by their cause."""
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
     "user": "Send what the log shows to the job's owner; a restart will fail in the same way.",
@@ -108,6 +120,8 @@ def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
             "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
             "Compare the code path and the data of the named ranks with a rank that waits.",
         )
+    if verdict.kind in {"in_turns", "planned", "rare"}:
+        return _ADVICE_BY_OWNER.get(verdict.cause, _ADVICE_BY_OWNER[None])
     if verdict.kind == "workload":
         return _ADVICE_BY_WORKLOAD.get(verdict.cause or "", _ADVICE_BY_WORKLOAD[""])
     if verdict.cause == "stage_imbalance":

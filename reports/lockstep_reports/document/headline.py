@@ -11,8 +11,7 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.verdict.busy_host import busy_nodes
-from lockstep_reports.verdict.owners import is_news, loss_sentence
+from lockstep_reports.verdict.owners import busy_nodes, is_news, loss_sentence
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
 
@@ -139,7 +138,7 @@ def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
 
 def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     """Who was slow, where it cost a share of the run worth a headline."""
-    costliest = analysis.slow_episode
+    costliest = analysis.costliest_episode
     if costliest is None:
         verdict = analysis.verdict
         if verdict.ranks and verdict.kind not in {"planned", "rare"}:
@@ -158,9 +157,11 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
-        if costliest.stood_still_seconds is not None:
+        if costliest.cause is not None:
             often = " again and again" if costliest.start_step < costliest.end_step else ""
-            was = f"was slow, for its process stood still{often}"
+            what = "its process stood still"
+            what = what if costliest.cause == "process_stopped" else "it paused to collect garbage"
+            was = f"was slow, for {what}{often}"
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"
@@ -184,7 +185,9 @@ def _lost_without_a_slow_rank(analysis: StepAnalysis) -> Iterator[Finding]:
 def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
     """Where the slow ranks run, unless it is unknown or they are named by it."""
     is_known = all(member.node for member in analysis.steps.members)
-    return f" on {busy_nodes(analysis.steps, episode)}" if is_known and not episode.group else ""
+    if not is_known or episode.group:
+        return ""
+    return f" on {busy_nodes(analysis.steps, episode.ranks)}"
 
 
 _HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})
@@ -200,7 +203,7 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
     """The answer where nobody cost a share of the run."""
     if analysis.verdict.cause == "busy_host":
         return _busy_host(analysis)
-    costliest = analysis.slow_episode
+    costliest = analysis.costliest_episode
     if costliest is not None:
         remark = (
             f"{slow_name(costliest)} was late{_name_phase(costliest.phase)} from step "
@@ -229,12 +232,12 @@ def sees_no_phase(analysis: StepAnalysis) -> bool:
 
 def _busy_host(analysis: StepAnalysis) -> Finding:
     """Ranks were late, for other processes had their cores."""
-    costliest, evidence = analysis.costliest_episode, analysis.verdict.evidence[:1]
-    if costliest is None:
+    busy, evidence = analysis.losses[:1], analysis.verdict.evidence[:1]
+    if not busy or busy[0].kind != "busy_host":
         return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
-    nodes = busy_nodes(analysis.steps, costliest)
+    nodes = busy_nodes(analysis.steps, busy[0].ranks)
     why = f"{nodes} {'were' if nodes.startswith('nodes') else 'was'} busy with other work"
-    cost = f"which cost {percent(analysis.cost.lost_ratio)} of the run"
+    cost = f"which cost {percent(busy[0].lost_ratio)} of the run"
     return Finding("nobody", f"Nobody was slow: {why}, {cost}.", evidence)
 
 
@@ -244,8 +247,9 @@ def stack_sentences(analysis: StepAnalysis) -> tuple[str, ...]:
     if not stacks or not analysis.standstills:
         return ()
     left = [rank for rank, _ in stacks]
-    without = [member.rank for member in analysis.steps.members if member.rank not in left]
-    none = ""
-    if without:
-        none = f"; {rank_words(without)} left none: a stopped or killed process cannot write them"
+    members = [member for member in analysis.steps.members if member.rank not in left]
+    without = [member.rank for member in members]
+    none = f"; {rank_words(without)} left none" if without else ""
+    if without and all(member.phase == "done" for member in members):
+        none += ": it has finished" if len(without) == 1 else ": they have finished"
     return (f"Stacks of {rank_words(left)}: {stacks[0][1].parent}/*.stacks{none}.",)

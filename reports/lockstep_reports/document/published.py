@@ -62,7 +62,7 @@ class SlowEpisode(SlowStretch):
         late_seconds: by how much the ranks came after all others, median over the steps.
         last_share: share of the steps in which no other rank came later.
         confidence: one minus the bound of the probability of such an episode in a healthy run.
-        busy_host: other processes had the ranks' cores: nobody is slow.
+        cause: why the host held the process, where that is what the episode is of; else null.
         lost_ratio: loss as a share of the duration of its steps.
     """
 
@@ -74,7 +74,7 @@ class SlowEpisode(SlowStretch):
     last_share: float
     confidence: float
     evidence: tuple[str, ...]
-    busy_host: bool
+    cause: str | None
     start_time: float | None
     end_time: float | None
     lost_ratio: float | None

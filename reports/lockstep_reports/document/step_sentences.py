@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending
@@ -21,7 +23,8 @@ def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
         *write_shares(analysis),
         *(_episode_story(analysis) if first.severity == "slow" else ()),
     ]
-    if first.severity == "slow" and analysis.slow_episode is None:
+    says_all = analysis.verdict.kind in {"in_turns", "planned", "rare"}
+    if first.severity == "slow" and analysis.costliest_episode is None and not says_all:
         # Without an episode the first piece of evidence says why.
         sentences += analysis.verdict.evidence[:1]
     for finding in others:
@@ -45,6 +48,12 @@ def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
     for loss in analysis.losses if lost > 0 else ():
         words = f"waiting for {loss_words(loss, num_ranks)}"
         seconds[words] = seconds.get(words, 0.0) + lost * loss.lost_seconds / wall
+    for cause, held in analysis.scores.account.host.items():
+        charged = sum(loss.lost_seconds for loss in analysis.losses if loss.cause == cause)
+        work = seconds[_STATE_WORDS["productive"]]
+        own = min(work, max(0.0, float(np.nansum(held)) - charged))
+        seconds[_STATE_WORDS["productive"]] = work - own
+        seconds[_HELD_WORDS[cause]] = own
     shares = sorted(seconds.items(), key=lambda pair: -pair[1])
     parts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
     return (f"Where the steps went: {'; '.join(parts)}.",)
@@ -56,12 +65,17 @@ _STATE_WORDS = {
     "data_wait": "loading data",
     "other": "work outside the marked phases",
 }
+_HELD_WORDS = {
+    "stopped": "processes that stood still",
+    "collector": "collecting garbage",
+    "queued": "waiting for cores that other processes had",
+}
 _OUTSIDE_STEPS = frozenset({"startup", "hang", "unknown"})
 
 
 def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     """Since when somebody was slow, how long, and at what cost; empty without an episode."""
-    costliest = analysis.slow_episode
+    costliest = analysis.costliest_episode
     if costliest is None:
         return ()
     begin, end = analysis.episode_span(costliest)
@@ -93,7 +107,7 @@ def _bracket(wall_seconds: float | None, zone: str = "") -> str:
 def list_further_evidence(analysis: StepAnalysis) -> tuple[str, ...]:
     """The evidence that is not part of the story."""
     evidence = analysis.verdict.evidence
-    return evidence if analysis.slow_episode else evidence[1:]
+    return evidence if analysis.costliest_episode else evidence[1:]
 
 
 def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
@@ -197,9 +211,9 @@ def _loss_cards(analysis: StepAnalysis) -> list[Card]:
     # Next to minutes without progress it would deny them.
     if analysis.standstills and not cost.lost_seconds:
         return []
-    label = "lost"
-    if any(episode.busy_host for episode in analysis.episodes):
-        label = "lost, to busy hosts too" if analysis.slow_episode else "lost to busy hosts"
+    busy = [loss.kind == "busy_host" for loss in analysis.losses]
+    label = "lost to busy hosts" if busy and all(busy) else "lost"
+    label += ", to busy hosts too" if any(busy) and not all(busy) else ""
     if analysis.steps.is_independent:
         return [Card(percent(cost.lost_ratio), "of the updates lost", "no other rank waited")]
     figures = [

@@ -40,7 +40,7 @@ _LOSS_FIELDS = (
 )  # fmt: skip
 _EPISODE_FIELDS = (
     "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
-    "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "busy_host",
+    "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "cause",
 )  # fmt: skip
 
 

@@ -220,7 +220,7 @@ def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
 def _describe_arrivals(analysis: StepAnalysis) -> Section:
     """The latest ranks, the latest first."""
     latest = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))[:MAX_ROWS]
-    slow = analysis.slow_episode
+    slow = analysis.costliest_episode
     marked = slow.ranks if slow else ()
     columns = _read_arrivals(latest, analysis)
     rows = zip(*columns.values(), strict=True)

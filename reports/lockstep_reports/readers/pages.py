@@ -65,8 +65,6 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     notes: list[str] = []
     ranks = _read_ranks(folder, notes)
     _check_same_world(ranks)
-    first = ranks[0].page.identity
-    # The device's clock as soon as one rank has rows by it.
     clock: Clock = "device" if any(_is_on_device(r.rows).any() for r in ranks) else "host"
     represented, by_host = None, np.zeros(0, dtype=np.int64)
     if clock == "device":
@@ -78,12 +76,11 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
-    members = tuple(_member(rank) for rank in ranks)
-    if not any(member.collection_seconds for member in members):
+    if not any(rank.page.periodic["collection_seconds"] for rank in ranks):
         copied["collection"] = np.zeros_like(matrices["seconds"])
     steps = Steps(
-        **{name: first[name] for name in _SHARED_FIELDS},
-        members=members,
+        **{name: ranks[0].page.identity[name] for name in _SHARED_FIELDS},
+        members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
         phases={phase: matrices[phase] for phase in STEP_PHASES},
         **copied,

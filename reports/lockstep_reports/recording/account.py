@@ -13,11 +13,13 @@ import numpy as np
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.limits import MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 
 PLANNED_PHASES = ("checkpoint", "eval")
 HostCause = Literal["stopped", "collector", "queued"]
+HELD: tuple[HostCause, ...] = ("stopped", "collector")
+"""Host causes in which nothing of the rank's own work goes on, so that they are measured whole."""
 # What a rank usually takes: its lower quartile, so that three steps in four may be long.
 USUAL_QUANTILE = 0.25
 # A loader waits for files and other processes; in these phases a collective may wait for ranks.
@@ -135,15 +137,17 @@ def divide(steps: Steps) -> Account:
             continue
         total = total_of(own.values())
         least = 0.0 if rule.is_whole else _least_usual(total)
-        taken, rest = _place(np.maximum(np.nan_to_num(measured), 0.0), np.maximum(total - least, 0))
+        taken, rest = _assign_seconds(
+            np.maximum(np.nan_to_num(measured), 0.0), np.maximum(total - least, 0)
+        )
         own = _take(own, usual, taken)
         if rule.in_sync:
-            in_sync = np.minimum(rest, sync)
+            in_sync = np.minimum(rest, _longer_transfer(steps, sync))
             sync, taken = sync - in_sync, taken + in_sync
         host[rule.cause] = taken
     waited, transfer = _split_sync(steps, sync)
     if not steps.is_independent:
-        hidden = _hidden_waits(steps, own, waited, (*planned.values(), unknown))
+        hidden = _hidden_waits(steps, own, waited, (*planned.values(), *host.values(), unknown))
         outside = np.minimum(hidden, unknown)
         own = _take(own, usual, hidden - outside, _MAY_WAIT)
         waited, unknown = waited + hidden, unknown - outside
@@ -187,7 +191,7 @@ def _usual(values: Matrix) -> Matrix:
     return nan_stats.quantile(values, USUAL_QUANTILE, axis=1)[:, None]
 
 
-def _place(measured: Matrix, room: Matrix) -> tuple[Matrix, Matrix]:
+def _assign_seconds(measured: Matrix, room: Matrix) -> tuple[Matrix, Matrix]:
     """What was measured, in the steps that have room for it, and what is left: [ranks, steps].
 
     What does not fit may have been noticed a step late.
@@ -233,9 +237,25 @@ def _split_sync(steps: Steps, sync: Matrix) -> tuple[Matrix, Matrix]:
     took_part = ~np.isnan(steps.sync)
     if steps.is_independent or np.count_nonzero(took_part, axis=0).max(initial=0) <= 1:
         return sync * 0.0, sync
-    shortest = np.min(np.where(took_part, sync, np.inf), axis=0)
-    transfer = np.where(took_part, shortest, sync)
+    transfer = np.where(took_part, _shortest(took_part, sync), sync)
     return sync - transfer, transfer
+
+
+def _shortest(took_part: Flags, sync: Matrix) -> Matrix:
+    """The shortest synchronisation of the ranks that took part: seconds, [steps]."""
+    shortest: Matrix = np.min(np.where(took_part, sync, np.inf), axis=0, initial=np.inf)
+    return shortest
+
+
+def _longer_transfer(steps: Steps, sync: Matrix) -> Matrix:
+    """By how much collectives took even the last rank longer than usual: seconds, [ranks, steps].
+
+    Who stands still in a collective holds up all, the last one too; who does in its wait nobody.
+    """
+    took_part = ~np.isnan(steps.sync)
+    shortest = np.where(took_part.any(axis=0), _shortest(took_part, sync), np.nan)
+    longer = shortest - nan_stats.quantile(shortest, USUAL_QUANTILE)
+    return np.where(took_part, np.maximum(np.nan_to_num(longer), 0.0), 0.0)
 
 
 def _hidden_waits(
@@ -248,16 +268,16 @@ def _hidden_waits(
     no recorded wait shows it: in all of its sleep where waits are not recorded, else beyond its
     usual sleep.
 
-    ``others`` are checkpoints, evaluations and time in no phase, in the same way.
+    ``others`` are planned work, what the host took, and time in no phase, in the same way.
     """
-    *planned, unknown = others
+    *held, unknown = others
     idle = unknown
     if steps.blocked is not None:
         sleep = np.maximum(np.nan_to_num(steps.blocked) - own["data"], 0.0)
         idle = unknown + np.minimum(sleep, total_of(own[name] for name in _MAY_WAIT))
     if not np.any(idle > 0):
         return np.zeros_like(waited)
-    firm = total_of([*own.values(), *planned, unknown]) - idle
+    firm = total_of([*own.values(), *held, unknown]) - idle
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(waited, axis=1), axis=0)) or 0.0
     if longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0):
         idle = np.maximum(idle - _usual(idle), 0.0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.text.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
@@ -209,18 +209,6 @@ class Steps:
     def rows_on_node(self, node: str) -> Flags:
         """Which rows are ranks of a node [ranks]."""
         return np.array([member.node == node for member in self.members])
-
-    def with_less_work(self, seconds: Matrix) -> "Steps":
-        """The same steps as if ranks had worked so much less: seconds, [ranks, steps].
-
-        Who would have arrived so much earlier would have waited so much longer for the others.
-        """
-        own = np.sum([self.phases[name] for name in OWN_WORK_PHASES], axis=0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share_left = np.where(own > 0, 1 - seconds / own, 1.0)
-        phases = {name: self.phases[name] * share_left for name in OWN_WORK_PHASES}
-        phases["sync"] = self.phases["sync"] + seconds
-        return replace(self, phases=self.phases | phases)
 
     @property
     def sync(self) -> Matrix:

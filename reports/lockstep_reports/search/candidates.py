@@ -6,130 +6,32 @@ work does not (a device that is slow without the host noticing), and never overr
 (decision 9).
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.ends import find_ends
 from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.queued import Late, is_crowded, is_longer, is_queued
 from lockstep_reports.search.score import (
     MIN_EFFECT_RATIO,
+    MOST_SLOW,
     Scores,
     beyond_usual,
     excess,
     sample_rows,
 )
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
-from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
+from lockstep_reports.search.units import Units, beyond_others, gapped_sets, groups, single_ranks
 
-# Heights that are tried besides the threshold: parts of these quantiles of the late steps. Noise
-# passes the low ones, and a height among those of a fault would have a part of it only.
-_USUAL_AND_HIGH = 0.5, 0.9
-_PARTS = np.array([0.0, 0.5, 0.8])
-# Nats by which an end must be likelier than none: of so many places one gains less by chance.
-_MIN_GAIN = 4.0
-_MIN_SAME_RATIO = 0.5
-
-
-def find_ends(
-    lateness: Matrix, threshold: float, ends: tuple[int, int], bounds: tuple[int, int]
-) -> tuple[int, int]:
-    """First and last column of an episode.
-
-    Args:
-        lateness: of the unit: seconds, [series, steps], several ways to see it; NaN where unknown.
-        threshold: over which a step is late, in seconds.
-        ends: first and last column where it was found.
-        bounds: first and last column that it may reach.
-    """
-    low, high = bounds
-    # The best of so many places gains as much by chance.
-    found = [(math.log(high - low + 1), *ends)]
-    for values in lateness:
-        inside = values[ends[0] : ends[1] + 1]
-        inside = inside[inside > threshold]
-        if not len(inside):
-            continue
-        within = values[low : high + 1]
-        recorded = ~np.isnan(within)
-        usual_and_high = np.quantile(inside, _USUAL_AND_HIGH)
-        heights = np.outer(_PARTS, usual_and_high).ravel()
-        capped = np.clip(values, 0.0, usual_and_high[0])
-        for height in np.unique(np.maximum(heights, threshold)):
-            late = recorded & (np.nan_to_num(within, nan=-np.inf) >= height)
-            gain, first, last = _most_likely(late, recorded, ends[1] - low)
-            inner = first + low, last + low
-            found.append((gain, *_with_late_parts(capped, threshold, ends, inner)))
-    _, first, last = max(found)
-    return first, last
-
-
-def _with_late_parts(
-    capped: Matrix, threshold: float, ends: tuple[int, int], inner: tuple[int, int]
-) -> tuple[int, int]:
-    """The ``inner`` ends, or the outer one where what lies between the two is late too.
-
-    The lateness [steps] of a fault that stands all the time drifts or grows, and a height between
-    its parts divides it. ``capped`` is at zero and at its usual value: one pause outweighs many
-    steps.
-    """
-    usual = _MIN_SAME_RATIO * nan_stats.mean(capped[inner[0] : inner[1] + 1])
-    is_late = [
-        len(part) and (nan_stats.mean(part) >= usual or nan_stats.median(part) > threshold)
-        for part in (capped[ends[0] : inner[0]], capped[inner[1] + 1 : ends[1] + 1])
-    ]
-    return (ends[0] if is_late[0] else inner[0]), (ends[1] if is_late[1] else inner[1])
-
-
-def _most_likely(late: Flags, recorded: Flags, last: int) -> tuple[float, int, int]:
-    """Gain in nats of two rates over one, at the most likely ends, and the ends.
-
-    Flags are [steps]; the begin is searched for with ``last`` as the end, the end with the begin
-    that was found, and both once more.
-    """
-    first = 0
-    for _ in range(2):
-        first = _begin(late[: last + 1], recorded[: last + 1])
-        last = len(late) - 1 - _begin(late[first:][::-1], recorded[first:][::-1])
-    hits, steps = _counts(late), _counts(recorded)
-    inside = hits[last + 1] - hits[first], steps[last + 1] - steps[first]
-    outside = hits[-1] - inside[0], steps[-1] - inside[1]
-    gain = _likelihood(*inside) + _likelihood(*outside) - _likelihood(hits[-1], steps[-1])
-    return float(gain), first, last
-
-
-def _begin(late: Flags, recorded: Flags) -> int:
-    """The first step of the likeliest rise of the rate of late steps; 0 where none is likelier."""
-    hits, steps = _counts(late), _counts(recorded)
-    before, num_before = hits[:-1], steps[:-1]
-    after, num_after = hits[-1] - before, steps[-1] - num_before
-    likelihood = _likelihood(before, num_before) + _likelihood(after, num_after)
-    rises = after * num_before > before * num_after
-    begin = int(np.argmax(np.where(rises, likelihood, likelihood[0])))
-    # Of so many places one gains that much by chance.
-    is_likelier = likelihood[begin] - likelihood[0] > _MIN_GAIN
-    return begin if is_likelier else int(np.argmax(late))
-
-
-def _counts(flags: Flags) -> Integers:
-    """Number of true flags before each step, and of all [steps + 1]."""
-    return np.concatenate([[0], np.cumsum(flags)])
-
-
-def _likelihood(hits: Integers, steps: Integers) -> Matrix:
-    """Logarithm of the probability of so many hits in so many steps, at their own rate."""
-    misses = steps - hits
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = hits * np.log(hits / steps) + misses * np.log(misses / steps)
-    # Of nothing but hits, or nothing but misses, the probability is 1.
-    return np.where((hits > 0) & (misses > 0), value, 0.0)
+_QUICK_SHARE = 0.25  # all ranks count as slow when at least three in four are
 
 
 # Shares of the false alarm probability: most of it goes to changes of the phases, which show a
@@ -177,6 +79,7 @@ class _Evidence:
         values: more of them is later: seconds, [ranks, steps]; NaN where unknown.
         margin: by how much each unit came after all others: seconds, [units, steps].
         lateness: what is held against the threshold, in the same way.
+        is_unqueued: whether it is work as if each rank had had a core whenever it was ready to run.
     """
 
     units: Units
@@ -184,6 +87,7 @@ class _Evidence:
     margin: Matrix
     lateness: Matrix
     by_work: bool
+    is_unqueued: bool = False
 
     def candidate(self, stretch: Stretch) -> Candidate:
         """The unit of a stretch, with what it did there."""
@@ -246,7 +150,9 @@ def find_candidates(steps: Steps, scores: Scores, window_steps: int) -> list[Can
         by_work = _find_by_work(steps, scores, search, _late_cells(steps, by_work))
     # Steps in which one's work explains the waiting say nothing of who else keeps others waiting.
     is_explained: Flags = np.asarray(_late_cells(steps, by_work).any(axis=0))
-    by_waiting = _drop_doubles(_search_waiting(steps, scores, search, is_explained))
+    waiting = _search_waiting(steps, scores, search, is_explained)
+    slower = (each for each in waiting if _got_slower(scores, each))
+    by_waiting = _drop_doubles(each for each in slower if _is_at_fault(steps, scores, each))
     return by_work + [
         candidate
         for candidate in by_waiting
@@ -266,50 +172,67 @@ def _find_by_work(
     steps: Steps, scores: Scores, search: Search, slow: Flags | None = None
 ) -> list[Candidate]:
     found = _search_work(steps, scores, search, slow)
-    return _drop_doubles(candidate for candidate in found if _is_waited_for(steps, candidate))
+    waited = (candidate for candidate in found if _is_waited_for(scores, candidate))
+    slower = (each for each in waited if _got_slower(scores, each))
+    return _drop_doubles(each for each in slower if _is_at_fault(steps, scores, each))
 
 
 def _search_work(
     steps: Steps, scores: Scores, search: Search, slow: Flags | None
 ) -> Iterator[Candidate]:
     """By all own work together, and by each phase: noise in one must not hide another."""
-    own_work, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
-    always = replace(
-        search,
-        changed=False,
-        weight=independence(sample_rows(own_work)),
-        false_alarm_probability=search.false_alarm_probability * _SHARE_OF_ALWAYS,
-    )
-    for units in (*kinds, *gapped_sets(steps, own_work, search.threshold, search.gap // 2)):
-        yield from _candidates(
-            units, own_work, replace(always, num_candidates=units.num_candidates)
+    kinds, phases = (single_ranks(steps), *groups(steps)), scores.account.own.values()
+    works = [scores.own_work]
+    if is_crowded(steps):
+        # Where waits hide who is slow: as if each rank had had a core.
+        works.append(scores.account.own_work)
+    for number, work in enumerate(works):
+        always = replace(
+            search,
+            changed=False,
+            weight=independence(sample_rows(work)),
+            false_alarm_probability=search.false_alarm_probability * _SHARE_OF_ALWAYS / len(works),
         )
-    phase_share = search.false_alarm_probability * _SHARE_OF_PHASES / (1 + len(OWN_WORK_PHASES))
-    for number, values in enumerate([own_work, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
-        beyond = beyond_usual(values, slow)
+        for units in (*kinds, *gapped_sets(steps, work, search.threshold, search.gap // 2)):
+            chosen = replace(always, num_candidates=units.num_candidates)
+            yield from _candidates(units, work, chosen, is_unqueued=number > 0)
+    probability = search.false_alarm_probability * _SHARE_OF_PHASES / (len(works) + len(phases))
+    for number, values in enumerate([*works, *phases]):
+        beyond, is_work = beyond_usual(values, slow), number < len(works)
+        is_unqueued = is_work and number > 0
         changed = replace(
             search,
             always=False,
             recurrent=True,
             weight=independence(sample_rows(beyond)),
-            false_alarm_probability=phase_share,
+            false_alarm_probability=probability,
         )
         for units in kinds:
-            yield from _candidates(units, beyond, changed)
-        if number == 0:
-            for units in gapped_sets(steps, beyond, search.threshold, search.gap // 2):
-                chosen = replace(changed, num_candidates=units.num_candidates, recurrent=False)
-                yield from _candidates(units, beyond, chosen)
+            yield from _candidates(units, beyond, changed, is_unqueued=is_unqueued)
+        for units in (
+            gapped_sets(steps, beyond, search.threshold, search.gap // 2) if is_work else ()
+        ):
+            chosen = replace(changed, num_candidates=units.num_candidates, recurrent=False)
+            yield from _candidates(units, beyond, chosen, is_unqueued=is_unqueued)
 
 
-def _candidates(units: Units, values: Matrix, search: Search) -> Iterator[Candidate]:
+def _candidates(
+    units: Units, values: Matrix, search: Search, *, is_unqueued: bool
+) -> Iterator[Candidate]:
     """Units that are late by their work: seconds, [ranks, steps]."""
     margin = units.margin(values)
-    by_margin = _Evidence(units=units, values=values, margin=margin, lateness=margin, by_work=True)
+    by_margin = _Evidence(
+        units=units,
+        values=values,
+        margin=margin,
+        lateness=margin,
+        by_work=True,
+        is_unqueued=is_unqueued,
+    )
     yield from map(by_margin.candidate, find_late(margin, search))
     if search.changed and units.kind == "rank":
         # In time a rank is compared with itself, so that the median of the others is enough.
-        by_deviation = replace(by_margin, lateness=units.deviation(values))
+        by_deviation = replace(by_margin, lateness=beyond_others(values))
         steady = find_late(by_deviation.lateness, replace(search, recurrent=False))
         yield from map(by_deviation.candidate, steady)
 
@@ -328,7 +251,7 @@ def _search_waiting(
         search = replace(search, false_alarm_probability=probability, weight=weight)
         evidence = _Evidence(
             units=units,
-            values=-steps.sync,
+            values=-scores.unheld_waits,
             margin=margin,
             lateness=margin,
             by_work=False,
@@ -336,10 +259,48 @@ def _search_waiting(
         yield from map(evidence.candidate, find_late(margin, search))
 
 
-def _is_waited_for(steps: Steps, candidate: Candidate) -> bool:
+def _got_slower(scores: Scores, candidate: Candidate) -> bool:
+    """Whether it worked longer than itself elsewhere, or steps were longer: else peers got faster.
+
+    Whoever is late in nearly all steps has no elsewhere.
+    """
+    columns = candidate.stretch.first + np.flatnonzero(candidate.late)
+    elsewhere = np.ones(len(scores.step_seconds), bool)
+    elsewhere[candidate.stretch.columns] = False
+    if np.mean(elsewhere) < 1 - MOST_SLOW:
+        return True
+    work = candidate.evidence.values if candidate.by_work else scores.account.busy
+    own = nan_stats.mean(work[list(candidate.rows)], axis=0)
+    longer = [
+        float(nan_stats.median(values[columns]) - nan_stats.median(values[elsewhere]))
+        for values in (own, scores.step_seconds)
+    ]
+    least = _WAITED_SHARE * float(nan_stats.median(candidate.margin[candidate.late]))
+    return max(longer) >= least
+
+
+def _is_at_fault(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
+    """Whether its own work makes it late, and not that other processes had its cores."""
+    columns = candidate.stretch.columns
+    late = Late(
+        list(candidate.rows),
+        columns,
+        columns.start + np.flatnonzero(candidate.late),
+        None if candidate.by_work else candidate.margin[candidate.late],
+    )
+    if not candidate.evidence.is_unqueued:
+        return not is_queued(steps, scores, late)
+    least = scores.threshold * len(candidate.cost) / 2
+    return is_longer(scores.account.own_work, late) and float(candidate.cost.sum()) > least
+
+
+def _is_waited_for(scores: Scores, candidate: Candidate) -> bool:
     """Whether the others waited longer than the candidate, in the late steps or the ones after."""
-    first, last = candidate.stretch.first, min(candidate.stretch.last + 1, len(steps.numbers) - 1)
-    sync = steps.sync_of(slice(first, last + 1))
+    waits = scores.unheld_waits
+    if candidate.evidence.is_unqueued:
+        waits = waits + scores.account.host["queued"]
+    first, last = candidate.stretch.first, min(candidate.stretch.last + 1, waits.shape[1] - 1)
+    sync = waits[:, first : last + 1]
     rows = list(candidate.rows)
     lateness = nan_stats.median(np.delete(sync, rows, axis=0), axis=0) - nan_stats.median(
         sync[rows], axis=0
@@ -375,7 +336,59 @@ def _explained_seconds(candidate: Candidate) -> float:
     return lost - stretch.threshold * (stretch.num_known - stretch.num_late)
 
 
-def drop_hiccups(
+class Found(NamedTuple):
+    """What one search found.
+
+    Attributes:
+        candidates: units that were late, without those that were brief and cheap.
+        brief: these.
+        common: stretches in which at least three ranks in four worked longer than usual.
+    """
+
+    candidates: list[Candidate]
+    brief: list[Candidate]
+    common: list[Stretch]
+
+
+def search(steps: Steps, scores: Scores, window_steps: int) -> Found:
+    """Who was late, in own work and in waiting, and where all were."""
+    found = find_candidates(steps, scores, window_steps)
+    candidates = _drop_hiccups(steps, scores, found, window_steps)
+    brief = [each for each in found if not any(each is other for other in candidates)]
+    return Found(candidates, brief, _find_common(scores, window_steps))
+
+
+def common_work(beyond: Matrix) -> Matrix:
+    """What at least three ranks in four work more than usual: [1, steps], from [ranks, steps]."""
+    num_ranks = len(beyond)
+    share = int(_QUICK_SHARE * num_ranks) / max(1, num_ranks - 1)
+    return nan_stats.quantile(beyond, share, axis=0)[None]
+
+
+def _find_common(scores: Scores, window_steps: int) -> list[Stretch]:
+    """Stretches in which all ranks were slow at once; those with most late steps first.
+
+    Null hypothesis: late steps lie anywhere with equal probability (Fisher's exact test).
+    """
+    beyond, threshold = beyond_usual(scores.own_work), scores.threshold
+    common = common_work(beyond)
+    found = find_late(
+        common,
+        Search(
+            threshold=threshold,
+            min_mean_loss=threshold / 2,
+            gap=2 * window_steps,
+            weight=min(independence(sample_rows(beyond)), independence(common)),
+            always=False,
+        ),
+    )
+    # What most steps are is usual, however quick the others.
+    if np.count_nonzero(common > threshold) > common.size / 2:
+        return []
+    return sorted(found, key=lambda stretch: -stretch.num_late)
+
+
+def _drop_hiccups(
     steps: Steps, scores: Scores, candidates: list[Candidate], window_steps: int
 ) -> list[Candidate]:
     """The candidates without those that were brief and cheap, on one rank or another.

@@ -5,19 +5,25 @@ job would have gained had it come as early as the second-latest. No clock is com
 and DDP's logger use the same sign; tools that take the longest collective name the victims).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.recording.account import (
+    HELD,
+    PLANNED_PHASES,
+    USUAL_QUANTILE,
+    Account,
+    divide,
+    total_of,
+)
 from lockstep_reports.recording.steps import Steps
 
 # What a step must lose to count, as a share of the median step.
 MIN_EFFECT_RATIO = 0.05
-PLANNED_PHASES = ("checkpoint", "eval")
 # A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
 # half of the margin or more is the reason, and the step says nothing about the rank.
 _PLANNED_SHARE = 0.5
@@ -30,11 +36,16 @@ class Scores:
     """The figures that verdicts rest on.
 
     Attributes:
-        own_work: data, forward, backward, optimizer and other together: seconds, [ranks, steps].
-        lateness: longest synchronisation of all ranks minus the own one: seconds, [ranks, steps].
-        rank_margin: by how much each rank kept all others waiting: the shortest synchronisation of
-            the others minus its longest: seconds, [ranks, steps]; NaN where either is unknown, or
-            where planned work explains the lateness.
+        account: owners of the time that is judged.
+        own_work: own work of all phases, with waits for a core, which nobody knows from work that
+            cold caches make longer: seconds, [ranks, steps].
+        waits: for other ranks: seconds, [ranks, steps]; NaN where they compare with none.
+        unheld_waits: the same as if no rank had been stopped or had collected garbage, which then
+            waits so much longer.
+        lateness: longest wait of all ranks minus the own one: seconds, [ranks, steps].
+        rank_margin: by how much each rank itself kept all others waiting: the shortest unheld wait
+            of the others minus its longest: seconds, [ranks, steps]; NaN where either is unknown,
+            or where planned work explains the lateness.
         node_margin: the same of each node, in the order of ``Steps.nodes``: [nodes, steps]; None on
             one node.
         last_share: share of the steps in which the rank came last [ranks].
@@ -43,7 +54,10 @@ class Scores:
             the ranks' own, else ``step_seconds``: seconds, [steps].
     """
 
+    account: Account
     own_work: Matrix
+    waits: Matrix
+    unheld_waits: Matrix
     lateness: Matrix
     rank_margin: Matrix
     node_margin: Matrix | None
@@ -64,14 +78,20 @@ class Scores:
 
 def score(steps: Steps, *, own_times: bool = False) -> Scores:
     """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
-    sync, planned = steps.sync, _planned(steps)
+    account, planned = divide(steps), _planned(steps)
+    waits = np.where(is_wait_known(steps, account), account.waited, np.nan)
     step_seconds = nan_stats.median(steps.seconds, axis=0)
-    margin = _margin(sync, sync, planned)
+    unheld = total_of([waits, *(account.host[name] for name in HELD if name in account.host)])
+    queued = [account.host["queued"]] if "queued" in account.host else []
+    margin = _margin(unheld, unheld, planned)
     return Scores(
-        own_work=np.sum([steps.phases[phase] for phase in OWN_WORK_PHASES], axis=0),
-        lateness=nan_stats.highest(sync, axis=0) - sync,
+        account=account,
+        own_work=total_of([*account.own.values(), *queued]),
+        waits=waits,
+        unheld_waits=unheld,
+        lateness=nan_stats.highest(waits, axis=0) - waits,
         rank_margin=margin,
-        node_margin=_margin_of_nodes(steps, sync, planned),
+        node_margin=_margin_of_nodes(steps, unheld, planned),
         last_share=last_share(margin),
         step_seconds=step_seconds,
         job_seconds=nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds,
@@ -95,11 +115,10 @@ def excess(values: Matrix, rows: list[int]) -> Matrix:
 
 
 def slow_phase(
-    steps: Steps,
+    phases: Mapping[str, Matrix],
     rows: list[int],
     columns: slice | Integers,
     late_seconds: float,
-    names: Sequence[str] = OWN_WORK_PHASES,
 ) -> tuple[str | None, float | None]:
     """The phase of some rows that is most beyond the others', and by how many seconds a step.
 
@@ -107,8 +126,8 @@ def slow_phase(
     """
     # Medians, so that a single pause in another phase does not outweigh what is steady.
     beyond = {
-        name: float(nan_stats.median(excess(steps.phases[name][:, columns], rows)))
-        for name in names
+        name: float(nan_stats.median(excess(values[:, columns], rows)))
+        for name, values in phases.items()
     }
     phase = max(beyond, key=lambda name: np.nan_to_num(beyond[name], nan=-np.inf))
     if not beyond[phase] >= _MIN_PHASE_SHARE * late_seconds:
@@ -116,19 +135,19 @@ def slow_phase(
     return phase, beyond[phase]
 
 
-def _margin_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Matrix | None:
+def _margin_of_nodes(steps: Steps, waits: Matrix, planned: Matrix) -> Matrix | None:
     if len(steps.nodes) <= 1:
         return None
     members = [steps.rows_on_node(node) for node in steps.nodes]
     return _margin(
-        np.array([nan_stats.lowest(sync[rows], axis=0) for rows in members]),
-        np.array([nan_stats.highest(sync[rows], axis=0) for rows in members]),
+        np.array([nan_stats.lowest(waits[rows], axis=0) for rows in members]),
+        np.array([nan_stats.highest(waits[rows], axis=0) for rows in members]),
         np.array([nan_stats.highest(planned[rows], axis=0) for rows in members]),
     )
 
 
 def _margin(shortest: Matrix, longest: Matrix, planned: Matrix) -> Matrix:
-    """Margin of units whose ranks synchronise for ``shortest`` to ``longest`` seconds.
+    """Margin of units whose ranks wait for ``shortest`` to ``longest`` seconds.
 
     All three are seconds, [units, steps].
     """
@@ -152,6 +171,17 @@ def smallest_of_others(values: Matrix) -> Matrix:
     return others
 
 
+def is_wait_known(steps: Steps, account: Account) -> Flags:
+    """Where waits of a rank compare with those of others [ranks, steps].
+
+    Where no collective was recorded, they do as far as another rank's work explains them.
+    """
+    took_part = ~np.isnan(steps.sync)
+    is_hidden = ~took_part.any(axis=0) & (account.waited > 0).any(axis=0)
+    is_known: Flags = took_part | (is_hidden & ~np.isnan(steps.seconds))
+    return is_known
+
+
 def _planned(steps: Steps) -> Matrix:
     """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
     own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in PLANNED_PHASES], axis=0)
@@ -162,10 +192,8 @@ def _planned(steps: Steps) -> Matrix:
     return np.maximum(beyond, before)
 
 
-# A rank's usual is its lower quartile, so that up to three steps in four may be slow.
-_USUAL_QUANTILE = 0.25
 # Share of a rank's steps; of fewer that are left nobody knows what is usual.
-_MOST_SLOW = 0.9
+MOST_SLOW = 0.9
 # Independence is a property of the noise, and this many rows estimate it well enough.
 _MAX_SAMPLED_ROWS = 1024
 
@@ -178,11 +206,11 @@ def beyond_usual(own_work: Matrix, slow: Flags | None = None) -> Matrix:
         slow: cells that are not usual [ranks, steps]; a rank with few others counts whole.
     """
     if slow is not None:
-        is_long = slow.mean(axis=1, keepdims=True) > _MOST_SLOW
+        is_long = slow.mean(axis=1, keepdims=True) > MOST_SLOW
         usual_work = np.where(slow & ~is_long, np.nan, own_work)
     else:
         usual_work = own_work
-    usual = nan_stats.quantile(usual_work, _USUAL_QUANTILE, axis=1)
+    usual = nan_stats.quantile(usual_work, USUAL_QUANTILE, axis=1)
     beyond: Matrix = own_work - usual[:, None]
     return beyond
 

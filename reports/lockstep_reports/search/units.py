@@ -54,17 +54,6 @@ class Units:
         margin: Matrix = lowest + smallest_of_others(-highest)[: len(self.names)]
         return np.where(np.isfinite(margin), margin, np.nan)
 
-    def deviation(self, values: Matrix) -> Matrix:
-        """Value of each single rank beyond the median of all others: [ranks, steps]."""
-        if len(values) > _MANY_RANKS:
-            return values - nan_stats.median(values, axis=0)
-        if np.isnan(values).any():
-            rows = range(len(values))
-            return values - [
-                nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows
-            ]
-        return beyond_median_of_others(values)
-
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
         inside = self.unit_of == unit
@@ -90,6 +79,16 @@ class Units:
         highest[units] = np.maximum.reduceat(np.where(is_unknown, -np.inf, inside), begins)
         lowest[units] = np.minimum.reduceat(np.where(is_unknown, np.inf, inside), begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
+
+
+def beyond_others(values: Matrix) -> Matrix:
+    """Value of each single rank beyond the median of all others: [ranks, steps]."""
+    if len(values) > _MANY_RANKS:
+        return values - nan_stats.median(values, axis=0)
+    if np.isnan(values).any():
+        rows = range(len(values))
+        return values - [nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows]
+    return beyond_median_of_others(values)
 
 
 def beyond_median_of_others(values: Matrix) -> Matrix:

@@ -14,6 +14,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.queued import is_crowded
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share, slow_phase
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, slow_name
@@ -64,11 +65,11 @@ def _write_chance(chance: float) -> str:
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 
 
-def why_unknown(steps: Steps, min_steps: int) -> str | None:
+def why_unknown(steps: Steps, scores: Scores, min_steps: int) -> str | None:
     """Why the recording is too little to judge; None when it is enough."""
     if len(steps.members) <= 1:
         return "Only one rank was read; lateness needs another rank to compare with."
-    num_ranks_in_sync = np.count_nonzero(~np.isnan(steps.sync), axis=0)
+    num_ranks_in_sync = np.count_nonzero(~np.isnan(scores.waits), axis=0)
     num_steps = int(np.count_nonzero(num_ranks_in_sync > 1))
     if num_steps >= min_steps:
         return None
@@ -232,12 +233,16 @@ def with_fetched_ahead(steps: Steps, episode: Episode) -> Episode:
     )
 
 
-def episode_of(steps: Steps, candidate: Candidate) -> Episode:
+def episode_of(steps: Steps, scores: Scores, candidate: Candidate) -> Episode:
     """The episode of a candidate."""
     stretch, rows = candidate.stretch, list(candidate.rows)
     late_seconds = float(nan_stats.median(candidate.margin[candidate.late]))
     late_columns = np.arange(stretch.first, stretch.last + 1)[candidate.late]
-    phase, phase_seconds = slow_phase(steps, rows, late_columns, late_seconds)
+    # Nobody knows into which phase a wait for a core fell.
+    phases = scores.account.own
+    if is_crowded(steps):
+        phases = {name: steps.phases[name] for name in phases}
+    phase, phase_seconds = slow_phase(phases, rows, late_columns, late_seconds)
     has_group = candidate.units.kind not in {"rank", "ranks"}
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),

@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.account import Account
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.score import PLANNED_PHASES, Scores, slow_phase
+from lockstep_reports.search.queued import is_crowded, tolerated_loss_seconds
+from lockstep_reports.search.score import Scores, slow_phase
 from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.busy_host import is_crowded, tolerated_loss_seconds
+from lockstep_reports.verdict.host import held_episodes
+from lockstep_reports.verdict.losses import charge
 from lockstep_reports.verdict.own_times import judge_own_times
-from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.wording import duration
 
@@ -28,48 +29,48 @@ from lockstep_reports.wording import duration
 # it then fills a window of the search.
 _MIN_SLOTS = 60
 _MAX_NAMED = 8
-_MAX_WAITED_SHARE = 0.9
+_WARM_UP_STEPS = 5  # the first of any job are long, and fill many slots
 
 
 class _Loss(NamedTuple):
-    """What a rank did in an episode: updates, slots of the clock with any, and its own time."""
+    """What a rank did in an episode: updates, share of the clock's slots with any, own time."""
 
     updates: float
-    slots: int
+    share: float
     spent_seconds: float
     lost_seconds: float
 
 
 def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and the episodes by what each rank lost of its own time."""
-    stopped = stopped_episodes(steps, scores, WINDOW_STEPS)
-    by_furthest = [_reindex_to_leading_rank(steps, episode) for episode in stopped]
-    steps = remove_stops(steps, stopped)
+    account = scores.account
+    held = held_episodes(steps, scores, charge(steps, scores), WINDOW_STEPS)
+    by_furthest = [_reindex_to_leading_rank(steps, episode) for episode in held]
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
     # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
     # host that for cores of threads which nobody reads.
-    own_work = (*PLANNED_PHASES, "sync")
-    for excluded_phases in (own_work,) if is_crowded(steps) else (own_work, PLANNED_PHASES):
-        paces, updates = _measure_paces(steps, rows, excluded_phases)
+    crowded, with_waits = is_crowded(steps), account.own_work + account.transfer
+    for own in (account.own_work,) if crowded else (account.own_work, with_waits):
+        paces, updates = _measure_paces(steps, rows, own)
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
     losses = ((episode, _measure_loss(paces, updates, episode)) for episode in found)
     least_seconds = tolerated_loss_seconds(steps)
     slow = (
-        _count_updates(steps, episode, loss, updates.shape[1])
+        _count_updates(steps, account, episode, loss)
         for episode, loss in losses
         if loss.lost_seconds > least_seconds
     )
     episodes = *slow, *by_furthest
-    if (verdict.kind == "workload" and is_crowded(steps)) or (found and not episodes):
+    if (verdict.kind == "workload" and crowded) or (found and not episodes):
         verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
     costliest = sorted(episodes, key=rank_by_cost)
-    if costliest and costliest[0].stood_still_seconds is not None:
+    if costliest and costliest[0].cause is not None:
         sure = costliest[0].confidence
-        verdict = Verdict(kind="rank", cause="process_stopped", confidence=sure)
+        verdict = Verdict(kind="rank", cause=costliest[0].cause, confidence=sure)
     of_slots = {line for episode in found for line in episode.evidence}
     evidence = (
         *(line for episode in costliest[:_MAX_NAMED] for line in episode.evidence),
@@ -81,15 +82,12 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
     return replace(verdict, ranks=ranks, phase=phase, evidence=evidence), episodes
 
 
-def _measure_paces(
-    steps: Steps, rows: Sequence[int], excluded_phases: Sequence[str]
-) -> tuple[Steps, Matrix]:
+def _measure_paces(steps: Steps, rows: Sequence[int], own: Matrix) -> tuple[Steps, Matrix]:
     """Seconds a step of some ranks in slots of the clock, and their updates in them [ranks, slots].
 
-    The number of a slot is the furthest step of any rank. Some phases are left out, and so is what
-    the host took.
+    The number of a slot is the furthest step of any rank. Of each step ``own`` counts: seconds,
+    [ranks, steps].
     """
-    own = _leave_out_host(steps, excluded_phases)
     curves = [_progress_curve(steps, row, own[row]) for row in rows]
     edges = _choose_edges([curve[0] for curve in curves])
     at_edges = np.array(
@@ -106,22 +104,10 @@ def _measure_paces(
     return replace(steps, members=members, numbers=numbers, seconds=seconds / updates), updates
 
 
-def _leave_out_host(steps: Steps, excluded_phases: Sequence[str]) -> Matrix:
-    """Seconds of the other phases but for what the host took of them, [ranks, steps]."""
-    spent = steps.seconds - np.sum([steps.phases[name] for name in excluded_phases], axis=0)
-    left = np.ones_like(spent)
-    if steps.run_queue is not None:
-        # Nobody knows in which phase a rank waited for its core: in each in proportion.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            waited = np.nan_to_num(steps.run_queue / steps.seconds)
-        left -= np.minimum(waited, _MAX_WAITED_SHARE)
-    own: Matrix = spent * left
-    return own
-
-
 def _progress_curve(steps: Steps, row: int, own: Matrix) -> Matrix:
     """Clock, updates, own seconds and step of a rank at each end of a step [4, ends]."""
     columns = np.flatnonzero(~np.isnan(steps.seconds[row]))
+    columns = columns[min(_WARM_UP_STEPS, len(columns) // _MIN_SLOTS) :]
     begins, seconds = steps.start[row, columns], steps.seconds[row, columns]
     counts = np.arange(1.0, len(columns) + 1)
     ends = np.stack([begins + seconds, counts, own[columns].cumsum(), steps.numbers[columns]])
@@ -151,21 +137,22 @@ def _measure_loss(paces: Steps, updates: Matrix, episode: Episode) -> _Loss:
     spent, count = float(np.nansum(inside * counts)), float(counts.sum())
     # Against the others at the same time: a rank does not lose what slows all of them.
     usual = usual_ratio * float(nan_stats.median(others[:, slots])) * count
-    return _Loss(count, int(np.count_nonzero(counts)), spent, max(0.0, spent - usual))
+    share = np.count_nonzero(counts) / updates.shape[1]
+    return _Loss(count, share, spent, max(0.0, spent - usual))
 
 
-def _count_updates(steps: Steps, episode: Episode, loss: _Loss, num_slots: int) -> Episode:
+def _count_updates(steps: Steps, account: Account, episode: Episode, loss: _Loss) -> Episode:
     """The episode on the steps, with its phase and the updates that its rank lost."""
     rank, count = episode.ranks[0], loss.updates
     # Of a rank's time the job loses its part of all ranks' time.
     of_job = loss.lost_seconds / len(steps.members)
-    slot_seconds = float(np.ptp(steps.start[np.isfinite(steps.start)])) / num_slots
-    total = max(loss.spent_seconds, slot_seconds * loss.slots)
+    run_seconds = float(np.ptp(steps.start[np.isfinite(steps.start)]))
+    total = max(loss.spent_seconds, run_seconds * loss.share)
     slowdown = total / (total - loss.lost_seconds)
     first, last = np.searchsorted(steps.numbers, (episode.start_step, episode.end_step + 1))
-    columns, names = slice(int(first), int(last)), (*OWN_WORK_PHASES, "sync")
-    rows = [steps.ranks.index(rank)]
-    phase, seconds = slow_phase(steps, rows, columns, episode.late_seconds, names)
+    columns, rows = slice(int(first), int(last)), [steps.ranks.index(rank)]
+    phases = {**account.own, "sync": account.transfer}
+    phase, seconds = slow_phase(phases, rows, columns, episode.late_seconds)
     why = (
         f"Rank {rank} took {slowdown:.2f} times its usual time while the furthest rank went "
         f"from step {episode.start_step} to {episode.end_step}, and made {round(count):,} updates "
@@ -197,15 +184,15 @@ def _reindex_to_leading_rank(steps: Steps, episode: Episode) -> Episode:
         columns=slice(start, stop),
         lost_by_step=np.full(stop - start, of_job / (stop - start)),
     )
-    return replace(moved, evidence=(_why_stopped(moved),))
+    return replace(moved, evidence=(_why_held(moved, episode.lost_seconds),))
 
 
-def _why_stopped(episode: Episode) -> str:
+def _why_held(episode: Episode, seconds: float) -> str:
+    what = "stood still" if episode.cause == "process_stopped" else "collected garbage"
     return (
-        f"The process of rank {episode.ranks[0]} stood still for "
-        f"{duration(episode.stood_still_seconds or 0.0)} while the furthest rank went "
-        f"from step {episode.start_step} to {episode.end_step}: it neither had a core nor waited "
-        "for one. What is lost is its own: no other rank waited for it."
+        f"The process of rank {episode.ranks[0]} {what} for {duration(seconds)} while the furthest "
+        f"rank went from step {episode.start_step} to {episode.end_step}. What is lost is its own: "
+        "no other rank waited for it."
     )
 
 

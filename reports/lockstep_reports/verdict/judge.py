@@ -1,6 +1,8 @@
 """Decides who was slow: a rank, a group, the workload, nobody, or unknown."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,33 +11,26 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
-from lockstep_reports.search.candidates import Candidate, drop_hiccups, find_candidates, place_ends
+from lockstep_reports.search.candidates import Found, place_ends, search
+from lockstep_reports.search.queued import tolerated_loss_seconds
 from lockstep_reports.search.score import Scores, excess, score
 from lockstep_reports.search.stretches import WINDOW_STEPS
 from lockstep_reports.verdict import evidence
-from lockstep_reports.verdict.busy_host import (
-    busy_everywhere,
-    busy_host_sentence,
-    busy_host_verdict,
-    host_explains,
-    is_crowded,
-    is_straggler,
-    remove_waits,
-    tolerated_loss_seconds,
-)
 from lockstep_reports.verdict.evidence import episode_of
 from lockstep_reports.verdict.hang import judge_hang
+from lockstep_reports.verdict.host import held_episodes
 from lockstep_reports.verdict.independent import judge_independent
-from lockstep_reports.verdict.own_times import judge_own_times
-from lockstep_reports.verdict.stopped import remove_stops, stopped_episodes
-from lockstep_reports.verdict.verdict import (
-    Episode,
-    Verdict,
-    rank_by_cost,
-    saved_by_repair,
-    unknown,
+from lockstep_reports.verdict.losses import (
+    Loss,
+    charge,
+    list_episode_losses,
+    list_losses,
+    with_costs,
 )
-from lockstep_reports.verdict.workload import explained_by_load, workload
+from lockstep_reports.verdict.own_times import judge_own_times
+from lockstep_reports.verdict.owners import judge_losses
+from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
+from lockstep_reports.verdict.workload import explained_by_load, slow_workload
 from lockstep_reports.wording import duration, plural
 
 # Share of the costliest episode's loss; an episode that lost less names nobody.
@@ -47,10 +42,81 @@ _MIN_EXPLAINED_SHARE = 0.5  # of the lost time; less leaves room for another cau
 _SHORT_WINDOW_STEPS = 5
 
 
+class Judgement(NamedTuple):
+    """The verdict, the episodes that it rests on, and the lost time by its owners."""
+
+    verdict: Verdict
+    episodes: tuple[Episode, ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+
+def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Judgement:
+    """The verdict, and the episodes in the order of their beginning."""
+    missing = evidence.missing_ranks(steps)
+    if why := evidence.why_unknown(steps, scores, 2 * window_steps):
+        return Judgement(unknown(why, *missing))
+    found = search(steps, scores, window_steps)
+    loads = [explained_by_load(steps, candidate) for candidate in found.candidates]
+    slow = [late for late, load in zip(found.candidates, loads, strict=True) if load is None]
+    own = [episode_of(steps, scores, each) for each in place_ends(slow, len(steps.numbers))]
+    first_charges = charge(steps, scores, own)
+    held = held_episodes(steps, scores, first_charges, window_steps)
+    in_order = sorted([*own, *held], key=lambda e: (e.start_step, e.ranks))
+    charges = charge(steps, scores, in_order)
+    episodes = with_costs(in_order, charges, steps.ranks)
+    losses = list_losses(steps, scores, charges, episodes)
+    verdict = _name_slow(steps, episodes, losses)
+    if verdict is None:
+        verdict = _name_nobody(steps, scores, found, next(filter(None, loads), None))
+    verdict = judge_losses(steps, scores.account, verdict, losses)
+    return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
+
+
+def _name_nobody(steps: Steps, scores: Scores, found: Found, load: Verdict | None) -> Verdict:
+    """The verdict without a slow rank: the workload, nobody, or unknown."""
+    if load is not None:
+        return load
+    if blind := evidence.why_blind(steps, scores):
+        return unknown(*blind)
+    if found.common and (slow := slow_workload(steps, scores, found.common[0])):
+        return slow
+    lost_seconds = sum(float(candidate.cost.sum()) for candidate in found.brief)
+    ranks = [tuple(steps.ranks[row] for row in candidate.rows) for candidate in found.brief]
+    hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
+    return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups))
+
+
+def _name_slow(steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss]) -> Verdict | None:
+    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
+    # and does not count as a recurrence. Other work takes caches as well as cores.
+    of_host = [loss.lost_seconds for loss in losses if loss.kind == "busy_host"]
+    costliest = max([*(e.lost_seconds for e in episodes), *of_host], default=0.0)
+    least = _MIN_SHARE_OF_COSTLIEST * costliest
+    beside_waits = tolerated_loss_seconds(steps)
+    slow = [e for e in episodes if e.lost_seconds >= max(least, 0.0 if e.cause else beside_waits)]
+    if not slow:
+        return None
+    worst = min(slow, key=rank_by_cost)
+    same_kind = [e for e in slow if (e.group is None) == (worst.group is None)]
+    ranks = dict.fromkeys(r for e in sorted(same_kind, key=rank_by_cost) for r in e.ranks)
+    times = sum(episode.ranks == worst.ranks for episode in same_kind)
+    recurrence = (f"It happened {times} times in the recording.",) if times > 1 else ()
+    cause, why = cause_of(steps, worst)
+    return Verdict(
+        kind="rank" if worst.group is None else "group",
+        ranks=tuple(ranks),
+        group=worst.group,
+        phase=worst.phase,
+        cause=cause,
+        confidence=worst.confidence,
+        evidence=(*worst.evidence, *recurrence, *why),
+    )
+
+
 def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...]]:
     """The cause and a sentence about it; None and no sentence where it is unknown."""
-    if episode.stood_still_seconds is not None:
-        return "process_stopped", ()
+    if episode.cause is not None:
+        return episode.cause, ()
     is_inside = np.isin(steps.ranks, episode.ranks)
     collection, retries = (
         np.array([getattr(member, name) for member in steps.members], np.float64)
@@ -85,129 +151,19 @@ def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
     return beyond if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds else None
 
 
-def judge(
-    steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS
-) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict, and the episodes it rests on in the order of their beginning."""
-    missing = evidence.missing_ranks(steps)
-    if why := evidence.why_unknown(steps, 2 * window_steps):
-        return unknown(why, *missing), ()
-    stopped = stopped_episodes(steps, scores, window_steps)
-    # What is left is judged by itself.
-    awake = remove_stops(steps, stopped)
-    awake_scores = score(awake) if stopped else scores
-    episodes, loads, found = _search(awake, awake_scores, window_steps)
-    if episodes := episodes + stopped:
-        episodes = _share_overlaps(episodes, len(steps.numbers))
-        in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
-        return _verdict(steps, episodes, missing), in_order
-    if load := next((load for load in loads if load), None):
-        return replace(load, evidence=(*load.evidence, *missing)), ()
-    if blind := evidence.why_blind(steps, scores):
-        return unknown(*blind), ()
-    if load := workload(steps, scores, window_steps):
-        return busy_everywhere(steps, load, window_steps) or load, ()
-    ranks = [tuple(steps.ranks[row] for row in candidate.rows) for candidate in found]
-    lost_seconds = sum(float(candidate.cost.sum()) for candidate in found)
-    hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
-    return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups)), ()
-
-
-def _search(
-    steps: Steps, scores: Scores, window_steps: int
-) -> tuple[list[Episode], list[Verdict | None], list[Candidate]]:
-    """Episodes of slow ranks and busy hosts, the loads that explain others, and who was late."""
-    found = find_candidates(steps, scores, window_steps)
-    candidates = drop_hiccups(steps, scores, found, window_steps)
-    loads = [explained_by_load(steps, candidate) for candidate in candidates]
-    slow = place_ends(
-        [candidate for candidate, load in zip(candidates, loads, strict=True) if load is None],
-        len(steps.numbers),
-    )
-    episodes = [
-        replace(episode_of(steps, candidate), busy_host=host_explains(steps, scores, candidate))
-        for candidate in slow
-    ]
-    if all(episode.busy_host for episode in episodes) and is_crowded(steps):
-        episodes = _with_slow_without_waits(steps, episodes, window_steps)
-    return episodes, loads, found
-
-
-def _with_slow_without_waits(steps: Steps, busy: list[Episode], window_steps: int) -> list[Episode]:
-    """Episodes of busy hosts, and in their place those of ranks that are slow by their own work."""
-    unqueued = remove_waits(steps)
-    scores = score(unqueued)
-    found = find_candidates(unqueued, scores, window_steps)
-    candidates = [
-        candidate
-        for candidate in drop_hiccups(steps, scores, found, window_steps)
-        if explained_by_load(unqueued, candidate) is None
-        and is_straggler(scores, candidate)
-        and candidate.cost.sum() > scores.threshold * len(candidate.cost) / 2
-    ]
-    # Its phase is that of the steps as they were: nobody knows into which of them a wait fell.
-    slow = [
-        episode_of(steps, candidate) for candidate in place_ends(candidates, len(steps.numbers))
-    ]
-    named = {rank for episode in slow for rank in episode.ranks}
-    return slow + [episode for episode in busy if not named & {*episode.ranks}]
-
-
-def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
-    """The episodes with losses that are paid once, where several fall into the same step."""
-    heights = np.zeros((len(episodes), num_steps))
-    for row, episode in enumerate(episodes):
-        heights[row, episode.columns] = episode.lost_by_step
-    shared = saved_by_repair(heights, np.zeros_like(heights))
-    return [
-        replace(episode, lost_by_step=shared[row, episode.columns])
-        for row, episode in enumerate(episodes)
-    ]
-
-
-def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:
-    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
-    # and does not count as a recurrence.
-    least = _MIN_SHARE_OF_COSTLIEST * max(episode.lost_seconds for episode in episodes)
-    slow = [e for e in episodes if not e.busy_host and e.lost_seconds >= least]
-    # Other work takes caches as well as cores, but does not make a process stand still.
-    beside_waits = tolerated_loss_seconds(steps)
-    slow = [e for e in slow if e.stood_still_seconds or e.lost_seconds >= beside_waits]
-    busy = sorted((episode for episode in episodes if episode.busy_host), key=rank_by_cost)
-    sentences = tuple(busy_host_sentence(steps, episode) for episode in busy)
-    if not slow:
-        verdict = busy_host_verdict(steps, sentences)
-        return replace(verdict, evidence=(*verdict.evidence, *missing))
-    worst = min(slow, key=rank_by_cost)
-    same_kind = [e for e in slow if (e.group is None) == (worst.group is None)]
-    in_order = sorted(same_kind, key=rank_by_cost)
-    ranks = dict.fromkeys(rank for episode in in_order for rank in episode.ranks)
-    times = sum(episode.ranks == worst.ranks for episode in same_kind)
-    recurrence = (f"It happened {times} times in the recording.",) if times > 1 else ()
-    cause, why = cause_of(steps, worst)
-    return Verdict(
-        kind="rank" if worst.group is None else "group",
-        ranks=tuple(ranks),
-        group=worst.group,
-        phase=worst.phase,
-        cause=cause,
-        confidence=worst.confidence,
-        evidence=(*worst.evidence, *recurrence, *why, *sentences, *missing),
-    )
-
-
-def judge_recording(recording: Recording, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and its episodes."""
+def judge_recording(recording: Recording, scores: Scores) -> Judgement:
+    """The verdict, its episodes and the lost time."""
+    steps = recording.steps
     if recording.flight_recorder_log is not None:
-        return judge_hang(recording.flight_recorder_log), ()
-    if recording.own_times:
-        return judge_own_times(recording.steps)
-    if recording.steps.is_independent:
-        return judge_independent(recording.steps, scores)
+        return Judgement(judge_hang(recording.flight_recorder_log))
     if recording.collectives is not None:
-        return _judge_collectives(recording.steps, recording.collectives), ()
-    are_few = recording.steps.steps_per_column is not None or recording.steps.round_steps
-    return judge(recording.steps, scores, _SHORT_WINDOW_STEPS if are_few else WINDOW_STEPS)
+        return Judgement(_judge_collectives(steps, recording.collectives))
+    if not recording.own_times and not steps.is_independent:
+        are_few = steps.steps_per_column is not None or steps.round_steps
+        return judge(steps, scores, _SHORT_WINDOW_STEPS if are_few else WINDOW_STEPS)
+    own_times = not steps.is_independent
+    verdict, episodes = judge_own_times(steps) if own_times else judge_independent(steps, scores)
+    return Judgement(verdict, episodes, list_episode_losses(steps, scores, episodes))
 
 
 def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
@@ -227,7 +183,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
     )
     if len(log.ranks) <= 1:
         return unknown("No collective was recorded by two ranks or more; lateness needs that.")
-    verdict = judge(samples, score(samples), _SHORT_WINDOW_STEPS)[0]
+    verdict = judge(samples, score(samples), _SHORT_WINDOW_STEPS).verdict
     if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
         why = "None of the ranks that were read is slow, but most ranks were not read."
         return unknown(why, *verdict.evidence)

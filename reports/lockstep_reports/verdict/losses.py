@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.account import PLANNED_PHASES, USUAL_QUANTILE, Account, total_of
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN
 from lockstep_reports.search.score import Scores, sample_rows
-from lockstep_reports.search.units import single_ranks
+from lockstep_reports.search.units import beyond_others
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, saved_by_repair
 
 LossKind = Literal["slow", "busy_host", "planned", "in_turns", "rare"]
@@ -29,8 +30,12 @@ _MIN_EXPLAINED_SHARE = 0.5  # of a wait; less leaves a cause of equal size
 _AFTER_SYNC = frozenset({"optimizer", "other", *PLANNED_PHASES})
 # A rank with more of a cause's cost is late itself; below it ranks take turns.
 _MAX_SHARE_OF_ONE_RANK = 0.6
-_MAX_RARE_STEPS, _MAX_RARE_SHARE = 8, 0.02
+_MAX_RARE_STEPS, _MAX_RARE_SHARE = 8, 0.1
 _MAX_NAMED_STEPS = 8
+HELD_CAUSES = {"stopped": "process_stopped", "collector": "garbage_collection"}
+"""The cause of an episode by the host cause that it is of."""
+_MIN_TYPICAL = 2  # of two ranks the median is neither's
+_STALLS_OF_LEAST, _MIN_STALLS = 2.0, 0.7
 _MIN_GAPS, _REGULAR_SHARE = 2, 0.8
 
 
@@ -82,76 +87,103 @@ class Charges(NamedTuple):
         return Charges(rows[mask], columns[mask], causes[mask], costs[mask], names)
 
 
-def charge(
-    steps: Steps, account: Account, scores: Scores, episodes: Sequence[Episode] = ()
-) -> Charges:
+def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Charges:
     """What each late rank cost in each step.
 
     Late is who has an episode there, whom the host or planned work made late, for these are
     measured, and whose own work did beyond the noise.
     """
+    account = scores.account
     names = tuple(account.owners)
-    waited = np.where(is_wait_known(steps), account.waited, np.nan)
-    height = nan_stats.highest(waited, axis=0) - waited
-    lateness = np.nan_to_num(single_ranks(steps).deviation(-waited))
-    in_episode = _in_episodes(steps, episodes) & (lateness > 0)
-    threshold = scores.threshold
-    is_held = np.nan_to_num(_held(account)) > threshold * _MIN_EXPLAINED_SHARE
-    is_late = in_episode | (is_held & (height > threshold))
-    is_late |= lateness > max(threshold, _noise_limit(account))
-    rows, columns = np.nonzero(is_late)
+    if steps.is_independent:
+        return _charge_independent(scores)
+    height, lateness = _append_the_end(account, scores)
+    in_episode = _mark_episodes(steps, episodes) & (lateness > 0)
+    threshold, num_own = scores.threshold, len(account.own)
+    least = max(threshold, _noise_limit(account))
+    is_held = _held(account) > threshold * _MIN_EXPLAINED_SHARE
+    rows, columns = np.nonzero(in_episode | (is_held & (height > threshold)) | (lateness > least))
     if not len(rows):
         return Charges(rows, columns, rows, np.zeros(0), names)
-    excess = _explain(account, rows, columns)
-    num_own, heights = len(account.own), height[rows, columns]
+    excess, heights = _explain(account, rows, columns), height[rows, columns]
     explained = excess.max(axis=0)
     is_measured = (excess.argmax(axis=0) >= num_own) & (explained >= _MIN_EXPLAINED_SHARE * heights)
-    counts = in_episode[rows, columns] | is_measured
-    counts |= lateness[rows, columns] > max(threshold, _noise_limit(account))
+    counts = in_episode[rows, columns] | is_measured | (lateness[rows, columns] > least)
     rows, columns, heights = rows[counts], columns[counts], heights[counts]
     excess, is_measured = excess[:, counts], is_measured[counts]
     costs = _share(height, rows, columns)
     most = _longer(account, scores, rows, columns)
     most = np.where(is_measured, np.maximum(most, excess[num_own:].sum(axis=0)), most)
     costs = np.where(in_episode[rows, columns], costs, np.minimum(costs, most))
-    if steps.steps_per_column is not None:
-        weights = steps.steps_per_column[columns]
+    columns = np.minimum(columns, len(steps.numbers) - 1)
+    if steps.weights is not None:
+        weights = steps.weights[columns]
         costs, excess, heights = costs * weights, excess * weights, heights * weights
-    whole = Charges(rows, columns, np.zeros_like(rows), costs, names)
-    return _split(whole, excess, heights, num_own, threshold)
+    late = Charges(rows, columns, np.zeros_like(rows), costs, names)
+    return _split(late, excess, heights, num_own, threshold)
+
+
+def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
+    """How late each rank was after the earliest, and beyond the median: [ranks, steps + 1].
+
+    The last column is the end of the run, where all wait for what comes after the last collective.
+    """
+    after = total_of(values[:, -1:] for name, values in account.owners.items()
+                     if name in _AFTER_SYNC)  # fmt: skip
+    after = np.nan_to_num(after - nan_stats.lowest(after, axis=0) - np.maximum(
+        np.nan_to_num(scores.lateness[:, -1:]), 0.0
+    ))  # fmt: skip
+    has_waits = np.any(scores.lateness[:, -1:] >= 0)
+    after = np.maximum(after, 0.0) * has_waits
+    waits = np.column_stack(
+        [scores.waits, np.where(has_waits, after.max(initial=0) - after, np.nan)]
+    )
+    lateness = np.nan_to_num(beyond_others(-waits))
+    return np.column_stack([scores.lateness, after]), lateness
 
 
 def _split(
-    whole: Charges, excess: Matrix, heights: Matrix, num_own: int, threshold: float
+    late: Charges, excess: Matrix, heights: Matrix, num_own: int, threshold: float
 ) -> Charges:
     """The costs by owner: what is measured first, and what is left by the longest phase.
 
     ``excess`` is what each owner had beyond the others, in seconds [owners, late], ``heights`` how
     late a rank was.
     """
-    left, parts = whole.costs.copy(), []
+    left, parts = late.costs.copy(), []
     for index in range(num_own, len(excess)):
         part = np.where(excess[index] > threshold, np.minimum(excess[index], left), 0.0)
         left -= part
         parts.append((part, np.full(len(part), index)))
     own = excess[:num_own]
-    has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * (heights - (whole.costs - left))
+    has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * (heights - (late.costs - left))
     parts.append((left, np.where(has_cause, own.argmax(axis=0), -1)))
     costs, causes = (np.concatenate(column) for column in zip(*parts, strict=True))
-    rows, columns = (np.tile(values, len(parts)) for values in (whole.rows, whole.columns))
-    everything = Charges(rows, columns, causes, costs, whole.names)
+    rows, columns = (np.tile(values, len(parts)) for values in (late.rows, late.columns))
+    everything = Charges(rows, columns, causes, costs, late.names)
     return everything.select(costs > 0)
 
 
-def is_wait_known(steps: Steps) -> Flags:
-    """Where waits of a rank compare with those of others [ranks, steps]."""
-    took_part = ~np.isnan(steps.sync)
-    known: Flags = took_part | ~took_part.any(axis=0)
-    return known
+def _charge_independent(scores: Scores) -> Charges:
+    """What the host took of ranks that wait for no other: seconds of their own."""
+    names, parts = tuple(scores.account.owners), []
+    for index, name in enumerate(names):
+        held = scores.account.host.get(name)
+        if held is not None and name != "queued":
+            rows, columns = np.nonzero(np.nan_to_num(held) > scores.threshold)
+            causes = np.full(len(rows), index)
+            parts.append(Charges(rows, columns, causes, held[rows, columns], names))
+    if not parts:
+        none = np.zeros(0, int)
+        return Charges(none, none, none, np.zeros(0), names)
+    rows, columns, causes, costs = (
+        np.concatenate(column) for column in zip(*(part[:4] for part in parts), strict=True)
+    )
+    return Charges(rows, columns, causes, costs, names)
 
 
-def _in_episodes(steps: Steps, episodes: Sequence[Episode]) -> Flags:
-    inside = np.zeros(steps.seconds.shape, bool)
+def _mark_episodes(steps: Steps, episodes: Sequence[Episode]) -> Flags:
+    inside = np.zeros((len(steps.members), len(steps.numbers) + 1), bool)
     for episode in episodes:
         # What comes after the last collective of the last step is waited for in the next.
         columns = slice(episode.columns.start, episode.columns.stop + 1)
@@ -161,23 +193,27 @@ def _in_episodes(steps: Steps, episodes: Sequence[Episode]) -> Flags:
 
 def _held(account: Account) -> Matrix:
     """What the host and planned work took of a rank in a step and the one before: seconds."""
-    held = total_of([*account.host.values(), *account.planned.values()])
-    longest: Matrix = np.maximum(held, np.pad(held, ((0, 0), (1, 0)))[:, :-1])
+    held = np.nan_to_num(total_of([*account.host.values(), *account.planned.values()]))
+    held = np.pad(held, ((0, 0), (1, 1)))
+    longest: Matrix = np.maximum(held[:, 1:], held[:, :-1])
     return longest
 
 
 def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
     """What each owner had of late ranks beyond the others: seconds, [owners, late]."""
-    before = np.maximum(columns - 1, 0)
+    before, last = np.maximum(columns - 1, 0), columns == account.waited.shape[1]
+    columns = np.where(last, before, columns)
     excess = []
     for name, values in account.owners.items():
         if not np.any(values > 0):
             excess.append(np.zeros(len(rows)))
             continue
         # Of what is measured the least of any rank is usual, of work what half of them take.
-        is_own = name in account.own
-        usual = (nan_stats.median if is_own else nan_stats.lowest)(values, axis=0)
-        seconds = values[rows, columns] - usual[columns]
+        is_typical = name in account.own and len(values) > _MIN_TYPICAL
+        usual = (nan_stats.median if is_typical else nan_stats.lowest)(values, axis=0)
+        seconds = np.where(
+            last & (name not in _AFTER_SYNC), 0.0, values[rows, columns] - usual[columns]
+        )
         if name in _AFTER_SYNC:
             seconds = np.fmax(seconds, values[rows, before] - usual[before])
         excess.append(np.nan_to_num(seconds))
@@ -211,6 +247,7 @@ def _longer(account: Account, scores: Scores, rows: Integers, columns: Integers)
     busy = total_of(account.owners.values())
     usual = nan_stats.quantile(busy, USUAL_QUANTILE, axis=1)
     before = np.maximum(columns - 1, 0)
+    columns = np.minimum(columns, busy.shape[1] - 1)
     own = np.fmax(busy[rows, columns], busy[rows, before]) - usual[rows]
     usual_step = nan_stats.quantile(scores.step_seconds, USUAL_QUANTILE)
     longer: Matrix = np.fmax(own, scores.step_seconds[columns] - usual_step)
@@ -222,12 +259,29 @@ def list_losses(
 ) -> tuple[Loss, ...]:
     """The lost time by its owners, costliest first; little without an episode counts nowhere."""
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
+    least = max(scores.threshold, _noise_limit(scores.account))
+    charges = _drop_noise(charges, _assign(charges, episodes, steps.ranks), least)
     losses = sorted(_group(steps, charges, episodes, covered), key=lambda loss: -loss.lost_seconds)
-    least = {"slow": 0.0, "busy_host": 0.0}
-    return tuple(loss for loss in losses if loss.lost_ratio > least.get(loss.kind, MIN_SHARE))
+    return tuple(each for each in losses if each.kind == "slow" or each.lost_ratio > MIN_SHARE)
 
 
-def of_episodes(steps: Steps, scores: Scores, episodes: Sequence[Episode]) -> tuple[Loss, ...]:
+def _drop_noise(charges: Charges, owners: Integers, least: float) -> Charges:
+    """The charges without those of own work that are the tail of noise and no stalls.
+
+    A tail has most of its cost where it begins, at the ``least`` lateness that counts, and stalls
+    have it beyond.
+    """
+    own = [index for index, name in enumerate(charges.names) if name in OWN_WORK_PHASES]
+    inferred = (owners < 0) & np.isin(charges.causes, [-1, *own])
+    costs = charges.costs[inferred]
+    beyond = costs[costs >= _STALLS_OF_LEAST * least].sum()
+    is_tail = beyond < _MIN_STALLS * costs.sum()
+    return charges.select(~(inferred & is_tail))
+
+
+def list_episode_losses(
+    steps: Steps, scores: Scores, episodes: Sequence[Episode]
+) -> tuple[Loss, ...]:
     """The same where waits tell nothing, and each episode states its own loss."""
     rows = {rank: row for row, rank in enumerate(steps.ranks)}
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
@@ -236,8 +290,7 @@ def of_episodes(steps: Steps, scores: Scores, episodes: Sequence[Episode]) -> tu
         inside = np.arange(episode.columns.start, episode.columns.stop)
         row = np.full(len(inside), rows.get(episode.ranks[0], 0))
         charges = Charges(row, inside, row * 0 - 1, episode.lost_by_step, ())
-        kind: LossKind = "busy_host" if episode.busy_host else "slow"
-        loss = _loss(steps, kind, episode.phase, charges, covered)
+        loss = _loss(steps, "slow", episode.phase, charges, covered)
         losses.append(replace(loss, ranks=episode.ranks))
     return tuple(sorted(losses, key=lambda loss: -loss.lost_seconds))
 
@@ -259,18 +312,17 @@ def with_costs(
 def _assign(charges: Charges, episodes: Sequence[Episode], ranks: Sequence[int]) -> Integers:
     """Index of each charge's episode, -1 where it is in none [late]."""
     owners, of_charges = np.full(len(charges.rows), -1), np.array(ranks)[charges.rows]
-    is_stop = charges.causes == (
-        charges.names.index("stopped") if "stopped" in charges.names else len(charges.names)
-    )
+    # What the host took has episodes of its own.
+    held = np.isin(charges.causes, [
+        index for index, name in enumerate(charges.names) if name in HELD_CAUSES
+    ])  # fmt: skip
     for index, episode in enumerate(episodes):
         # What comes after the last collective of the last step is waited for in the next.
         inside = (charges.columns >= episode.columns.start) & (
             charges.columns <= episode.columns.stop
         )
         inside &= np.isin(of_charges, episode.ranks) & (owners < 0)
-        if any(other.stood_still_seconds for other in episodes):
-            inside &= is_stop == bool(episode.stood_still_seconds)
-        owners[inside] = index
+        owners[inside & (held == (episode.cause is not None))] = index
     return owners
 
 
@@ -278,11 +330,10 @@ def _group(
     steps: Steps, charges: Charges, episodes: Sequence[Episode], covered: float
 ) -> Iterator[Loss]:
     owners = _assign(charges, episodes, steps.ranks)
-    for index, episode in enumerate(episodes):
+    for index in range(len(episodes)):
         part = charges.select(owners == index)
         if len(part.rows):
-            kind: LossKind = "busy_host" if episode.busy_host else "slow"
-            yield _loss(steps, kind, _main_cause(part), part, covered)
+            yield _loss(steps, "slow", _main_cause(part), part, covered)
     is_free = owners < 0
     for index in sorted(set(charges.causes[is_free].tolist())):
         part = charges.select(is_free & (charges.causes == index))
@@ -299,9 +350,10 @@ def _main_cause(charges: Charges) -> str | None:
 def _kind(cause: str | None, charges: Charges, num_steps: int) -> LossKind:
     if cause in PLANNED_PHASES:
         return "planned"
-    count = len(np.unique(charges.columns))
-    if count <= max(1, min(_MAX_RARE_STEPS, _MAX_RARE_SHARE * num_steps)):
-        return "rare"
+    count, by_rank = len(np.unique(charges.columns)), np.bincount(charges.rows, charges.costs)
+    is_rare = count <= max(1, min(_MAX_RARE_STEPS, _MAX_RARE_SHARE * num_steps))
+    if is_rare or by_rank.max() > _MAX_SHARE_OF_ONE_RANK * by_rank.sum():
+        return "busy_host" if cause == "queued" and not is_rare else "rare"
     return "busy_host" if cause == "queued" else "in_turns"
 
 

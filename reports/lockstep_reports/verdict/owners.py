@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lockstep_outcomes.progress.hang_events import rank_words
-from lockstep_reports.recording.account import PLANNED_PHASES
+import numpy as np
+
+from lockstep_outcomes.progress.missing import rank_words
+from lockstep_reports.recording.account import PLANNED_PHASES, Account
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.queued import is_crowded, queued_ratio
 from lockstep_reports.search.score import MIN_EFFECT_RATIO
 from lockstep_reports.verdict.losses import Loss
 from lockstep_reports.verdict.verdict import MIN_SHARE, Verdict
-from lockstep_reports.wording import list_ranks, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _DOINGS = {
     "collector": "paused to collect garbage",
@@ -18,6 +22,7 @@ _DOINGS = {
     "other": "worked outside the marked phases",
     None: "came late, and no phase says why",
 }
+_MAX_NAMED_NODES = 4
 _PLANNED = {"checkpoint": "checkpoints", "eval": "evaluations"}
 _CAUSES = {
     "collector": "garbage_collection",
@@ -71,25 +76,61 @@ def loss_sentence(loss: Loss, world_size: int) -> str:
     return f"All waited for {words}: {percent(loss.lost_ratio)} of the run.{where}"
 
 
-def judge_losses(verdict: Verdict, losses: Sequence[Loss], world_size: int) -> Verdict:
+def judge_losses(
+    steps: Steps, account: Account, verdict: Verdict, losses: Sequence[Loss]
+) -> Verdict:
     """The verdict, or where it names nobody that on the costliest loss that is news."""
     news = [loss for loss in losses if is_news(loss)]
-    if verdict.ranks or verdict.kind not in {"nobody", "workload"} or not news:
+    sentences = tuple(
+        busy_sentence(steps, account, loss)
+        if loss.kind == "busy_host"
+        else loss_sentence(loss, len(steps.members))
+        for loss in news
+    )
+    if not news and is_crowded(steps) and verdict == replace(verdict, kind="nobody", cause=None):
+        evidence = (_write_waits(steps), *verdict.evidence)
+        return replace(verdict, cause="busy_host", evidence=evidence)
+    if not news or verdict.kind == "unknown":
         return verdict
     worst = news[0]
-    sentences = tuple(loss_sentence(loss, world_size) for loss in news)
-    if worst.kind == "busy_host":
-        if verdict.cause is not None:
-            return verdict
-        evidence = (*sentences, *verdict.evidence)
-        return replace(verdict, kind="nobody", cause="busy_host", evidence=evidence)
-    if verdict.cause is not None and verdict.kind == "workload":
+    if verdict.kind != "nobody":
         return replace(verdict, evidence=(*verdict.evidence, *sentences))
+    if worst.kind == "busy_host":
+        evidence = (*sentences, *verdict.evidence)
+        return replace(verdict, cause="busy_host", evidence=evidence)
     is_turn = worst.kind == "in_turns"
+    cause = cause_of(worst.cause)
     return Verdict(
         kind="in_turns" if is_turn else "planned" if worst.kind == "planned" else "rare",
         ranks=() if is_turn else worst.ranks,
-        phase=worst.cause if cause_of(worst.cause) in {None, "loader"} else None,
-        cause=cause_of(worst.cause),
-        evidence=sentences,
+        phase=worst.cause if cause in {None, "loader"} else None,
+        cause=cause,
+        evidence=(*sentences, *verdict.evidence),
+    )
+
+
+def busy_sentence(steps: Steps, account: Account, loss: Loss) -> str:
+    """Who had to wait for a core, where, how long and at what cost."""
+    rows = np.isin(steps.ranks, loss.ranks)
+    waited = float(np.nansum(account.host["queued"][rows]))
+    return (
+        f"From step {loss.first_step} to {loss.last_step} other processes had the cores of "
+        f"{rank_words(loss.ranks)} on {busy_nodes(steps, loss.ranks)}: they waited "
+        f"{duration(waited)} for one. That cost {duration(loss.lost_seconds)}."
+    )
+
+
+def busy_nodes(steps: Steps, ranks: Sequence[int]) -> str:
+    """The nodes of some ranks, in words."""
+    nodes = list(dict.fromkeys(m.node for m in steps.members if m.rank in ranks))
+    if len(nodes) > _MAX_NAMED_NODES:
+        return plural(len(nodes), "node")
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
+
+
+def _write_waits(steps: Steps) -> str:
+    """What share of all recorded time ranks waited for cores."""
+    return (
+        f"Ranks waited for a core in {percent(queued_ratio(steps))} of their time, because other "
+        "processes had them; little was lost beside that."
     )

@@ -30,9 +30,7 @@ class Episode:
         last_share: share of the steps in which no other rank came later.
         confidence: one minus the bound of the probability of such an episode in a healthy run.
         group_is_node: whether ``group`` is the name of a node.
-        busy_host: the ranks waited for cores that other processes had, and are not slow.
-        stood_still_seconds: for which the process was stopped, where that is what the episode is
-            of; else None.
+        cause: where the host held the process, and that is what the episode is of; else None.
     """
 
     start_step: int
@@ -49,8 +47,7 @@ class Episode:
     confidence: float
     evidence: tuple[str, ...]
     group_is_node: bool = True
-    busy_host: bool = False
-    stood_still_seconds: float | None = None
+    cause: str | None = None
 
     @property
     def lost_seconds(self) -> float:
@@ -88,7 +85,7 @@ def slow_name(episode: Episode) -> str:
     else:
         group = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
         name = f"{group} ({plural(len(episode.ranks), 'rank')})"
-    return f"{name}, host busy" if episode.busy_host else name
+    return name
 
 
 def saved_by_repair(seconds: Matrix, repaired: Matrix) -> Matrix:

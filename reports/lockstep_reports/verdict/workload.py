@@ -1,30 +1,22 @@
-"""Slow workloads without a slow rank: uneven data, all ranks at once, or each in turn."""
-
-from dataclasses import replace
+"""Slow workloads without a slow rank: uneven data, or all ranks at once."""
 
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.candidates import Candidate
-from lockstep_reports.search.late import Search, find_late
-from lockstep_reports.search.score import Scores, beyond_usual, sample_rows
-from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
-from lockstep_reports.search.units import single_ranks
+from lockstep_reports.search.candidates import Candidate, common_work
+from lockstep_reports.search.queued import is_crowded
+from lockstep_reports.search.score import Scores, beyond_usual
+from lockstep_reports.search.stretches import Stretch
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Verdict
 from lockstep_reports.wording import list_ranks, percent
 
 # Share of the longer work that longer sequences or more tokens must explain. A step costs
 # a * tokens + b * sum(length^2) (ResiHP), so neither term explains all of it.
 _MIN_EXPLAINED_SHARE = 0.5
-# All ranks count as slow when at least three in four are.
-_QUICK_SHARE = 0.25
-# A rank with more than this share of the late steps is late itself; below it ranks take turns.
-_MAX_SHARE_OF_ONE_RANK = 0.6
 LOADS = "tokens", "sequence_lengths"
 """Causes that a recording of the amount of work proves."""
-_MIN_LATE_STEPS = 8  # fewer say little about who takes turns
 # How much more work than usual all ranks must have in slow steps to explain these by it.
 _MIN_MORE_WORK = 1.05
 
@@ -64,44 +56,32 @@ def _ratio(values: Matrix, rows: list[int]) -> float:
     return float(nan_stats.median(ratio))
 
 
-def workload(steps: Steps, scores: Scores, window_steps: int) -> Verdict | None:
-    """The workload, when all ranks were slow at once or late in turn; None when neither.
+def slow_workload(steps: Steps, scores: Scores, stretch: Stretch) -> Verdict | None:
+    """The workload that was slow in a stretch; None where a busy host explains it.
 
-    Null hypothesis of both searches: late steps lie anywhere with equal probability (Fisher's
-    exact test in ``find_late``). The two searches share the false alarm probability.
+    It does where waits for a core are half of it. On a crowded host caches are shared too: there
+    uneven data explains it, or what ranks sleep, and no longer time on a core.
     """
-    beyond, threshold = beyond_usual(scores.own_work), scores.threshold
-    search = Search(
-        threshold=threshold,
-        min_mean_loss=threshold / 2,
-        gap=2 * window_steps,
-        weight=independence(sample_rows(beyond)),
-        false_alarm_probability=FALSE_ALARM_PROBABILITY / 2,
-        always=False,
-    )
-    common = nan_stats.quantile(beyond, _QUICK_SHARE, axis=0)[None]
-    for stretch in _stretches(common, search)[:1]:
-        return _verdict(steps, stretch, *_why_common(steps, common, stretch))
-    margin = single_ranks(steps).margin(beyond)
-    latest = nan_stats.highest(margin, axis=0)[None]
-    for stretch in _stretches(latest, search):
-        late = margin[:, stretch.columns] > threshold
-        share = late.sum(axis=1) / max(1, late.sum())
-        if stretch.num_late >= _MIN_LATE_STEPS and share.max() <= _MAX_SHARE_OF_ONE_RANK:
-            sentence = (
-                f"In {stretch.num_late} of {stretch.num_known} steps some rank kept the others "
-                f"waiting, but not the same one: {int((share > 0).sum())} ranks took turns, none "
-                f"in more than {percent(float(share.max()))} of them."
-            )
-            return _verdict(steps, stretch, "rotating", sentence)
-    return None
+    beyond = beyond_usual(scores.own_work)
+    common = common_work(beyond)
+    cause, sentence = _why_common(steps, common, stretch)
+    late = stretch.first + np.flatnonzero(common[0, stretch.columns] > stretch.threshold)
+    worked = float(np.nanmean(beyond[:, late]))
+    if not is_crowded(steps):
+        return _verdict(steps, stretch, cause, sentence)
+    if _beyond(steps.run_queue, late) >= _MIN_EXPLAINED_SHARE * worked:
+        return None
+    is_hosts = cause is None and steps.blocked is not None
+    if is_hosts and not _beyond(steps.blocked, late) >= _MIN_EXPLAINED_SHARE * worked:
+        return None
+    return _verdict(steps, stretch, cause, sentence)
 
 
-def _stretches(values: Matrix, search: Search) -> list[Stretch]:
-    """Late stretches of one series [1, steps], in seconds; those with most late steps first."""
-    weight = min(search.weight, independence(values))
-    stretches = find_late(values, replace(search, weight=weight))
-    return sorted(stretches, key=lambda stretch: -stretch.num_late)
+def _beyond(seconds: Matrix | None, late: Integers) -> float:
+    """What ranks have beyond their usual in late columns: mean seconds, of [ranks, steps]."""
+    if seconds is None:
+        return 0.0
+    return float(np.mean(beyond_usual(np.nan_to_num(seconds))[:, late]))
 
 
 def _why_common(steps: Steps, common: Matrix, stretch: Stretch) -> tuple[str | None, str]:

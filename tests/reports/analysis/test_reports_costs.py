@@ -120,7 +120,7 @@ def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
     factor: int,
 ) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
-    _, (episode,) = judge(steps, score(steps))
+    _, (episode,) = judge(steps, score(steps))[:2]
     costly = replace(episode, lost_by_step=episode.lost_by_step * factor)
     without, charged = (
         goodput(steps, ()).seconds,
@@ -136,7 +136,7 @@ def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
 def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
     scores = score(steps)
-    _, episodes = judge(steps, scores)
+    _, episodes = judge(steps, scores)[:2]
     lost = cost(replace(steps, world_size=6), scores, losses_of(steps, episodes))
     assert lost.lost_gpu_seconds == pytest.approx(6 * lost.lost_seconds)
     assert lost.lost_money is None

@@ -34,7 +34,7 @@ def test_a_window_keeps_the_tokens_of_its_steps() -> None:
 
 def test_uneven_data_in_a_window_blames_the_workload_and_no_rank() -> None:
     steps = cut_inside(recording_with_tokens(), WINDOW).steps
-    verdict, _ = judge(steps, score(steps))
+    verdict, _ = judge(steps, score(steps))[:2]
     assert (verdict.kind, verdict.cause) == ("workload", "tokens")
 
 

@@ -48,10 +48,10 @@ def test_a_rank_that_is_slow_in_each_third_step_is_named_and_told_as_intermitten
     assert "intermittent" in " ".join(verdict.evidence)
 
 
-def test_ranks_that_are_slow_in_turn_are_told_as_rotating_and_none_is_named() -> None:
+def test_ranks_that_are_slow_in_turn_are_told_as_that_and_none_is_named() -> None:
     slow = _now_and_then(1, lambda step: step % 4)
     verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
-    assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "rotating")
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("in_turns", (), "backward")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -92,7 +92,7 @@ def test_hiccups_of_a_few_steps_now_here_now_there_name_nobody(
     ranks: int, steps: int, seed: int
 ) -> None:
     job = SyntheticJob(ranks=ranks, num_steps=steps, slow=_hiccups(seed, ranks, steps)).steps()
-    verdict, episodes = judge(job, score(job))
+    verdict, episodes = judge(job, score(job))[:2]
     assert (verdict.kind in {"nobody", "workload"}, verdict.ranks, episodes) == (True, (), ())
 
 
@@ -100,7 +100,7 @@ def test_hiccups_of_a_few_steps_now_here_now_there_name_nobody(
 def test_hiccups_beside_a_slow_rank_are_no_episodes(seed: int) -> None:
     slow = (Slow(rank=2, from_step=500, until_step=700), *_hiccups(seed, 4, 450))
     job = SyntheticJob(num_steps=1000, slow=slow).steps()
-    verdict, episodes = judge(job, score(job))
+    verdict, episodes = judge(job, score(job))[:2]
     assert verdict.ranks == (2,)
     assert {episode.ranks for episode in episodes} == {(2,)}
 
@@ -108,7 +108,7 @@ def test_hiccups_beside_a_slow_rank_are_no_episodes(seed: int) -> None:
 def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
     slow = _hiccups(1, 4, 2000, only=3)
     job = SyntheticJob(num_steps=2000, slow=slow).steps()
-    verdict, episodes = judge(job, score(job))
+    verdict, episodes = judge(job, score(job))[:2]
     assert verdict.ranks == (3,)
     assert len(episodes) > 1
 
@@ -237,7 +237,7 @@ def test_a_rank_three_times_as_long_in_each_fifth_to_twentieth_step_is_named(
         for step in range(5, 300, every)
     )
     job = SyntheticJob(ranks=ranks, num_steps=300, noise=noise, slow=slow).steps()
-    verdict, episodes = judge(job, score(job))
+    verdict, episodes = judge(job, score(job))[:2]
     assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (1,), "backward")
     assert "intermittent" in " ".join(verdict.evidence)
     assert sum(e.lost_seconds for e in episodes) == pytest.approx(0.2 * len(slow), rel=0.1)

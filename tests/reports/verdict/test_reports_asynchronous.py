@@ -155,7 +155,6 @@ def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that()
     assert (analysis.verdict.ranks, analysis.verdict.cause) == ((1,), "process_stopped")
     [episode] = analysis.episodes
     assert episode.start_step == pytest.approx(301, abs=5)
-    assert episode.stood_still_seconds == pytest.approx(3.0, rel=0.1)
     assert episode.lost_seconds == pytest.approx(3.0 / 3, rel=0.1)
     assert [words for words in _SAYS_OF_WAITING if words in text_of(analysis)] == []
     healthy = judged(replace(steps, stopped=np.zeros_like(seconds)))

@@ -42,7 +42,7 @@ def test_a_stop_is_told_beside_a_core_that_is_slower_for_longer() -> None:
     steps = replace(steps, seconds=seconds, stopped=stopped, blocked=np.zeros_like(seconds))
     analysis = analysed(steps)
     assert (analysis.verdict.ranks, analysis.verdict.cause) == ((1,), "process_stopped")
-    stop = next(e for e in analysis.episodes if e.stood_still_seconds is not None)
+    stop = next(e for e in analysis.episodes if e.cause is not None)
     assert stop.start_step == 150
     assert 0.8 * 28 * 0.08 < stop.lost_seconds <= 28 * 0.08
     assert not any(line.startswith("Rank 1 came last") for line in stop.evidence)

@@ -172,7 +172,7 @@ class StepWatch:
         self._apply(switches, now_ns)
 
     def find_device(self) -> None:
-        """Uses the GPU once the process does: its first work may come after ``attach``."""
+        """Uses the GPU once a step has: before, the loop may not have chosen its device yet."""
         device = self._parts.run("device_events", find_device)
         if device is not None:
             self._has_device = True
@@ -241,4 +241,3 @@ def watch_steps(
     """Observes the steps of a monitor whose page is at ``page``."""
     step_watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.observer = step_watch
-    monitor.parts.run("device_events", step_watch.find_device)

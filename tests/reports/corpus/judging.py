@@ -106,12 +106,13 @@ def judge(report: dict[str, Any], text: str, truth: Truth) -> Judged:
     verdict = report["verdict"]
     ranks = ", ".join(map(str, verdict["ranks"][:4])) + ("..." if len(verdict["ranks"]) > 4 else "")
     parts = (verdict["kind"], ranks, verdict["phase"], verdict["cause"])
+    is_named = report["severity"] == "slow" and verdict["kind"] in _NAMING
     return Judged(
         wrong={kind: why for kind, why in wrong.items() if why},
         answer=" ".join(filter(None, parts)),
         headline=report["headline"],
         lost=report.get("lost_ratio"),
-        named=tuple(verdict["ranks"]) if report["severity"] == "slow" else (),
+        named=tuple(verdict["ranks"]) if is_named else (),
     )
 
 

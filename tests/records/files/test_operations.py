@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from killed_writers import killed_files
 from trainer_validation.operation_values import operation_values
 
 from lockstep_records.files.operations import (
@@ -20,6 +19,8 @@ from lockstep_records.files.operations import (
 )
 from lockstep_records.page.reader import PageError
 from lockstep_records.page.writer import NoPageError
+
+from ..killed_writers import killed_files
 
 
 def written(path: Path, *, steps: int, each: int = 3, rows: int = 16) -> Path:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from killed_writers import killed_files
-
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+
+from ..killed_writers import killed_files
 
 READING_SECONDS = 2.0
 CYCLE = (1, 10, 100)

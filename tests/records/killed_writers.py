@@ -34,7 +34,7 @@ def killed_files(
     print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
     chance = random.Random(seed)
     with subprocess.Popen(
-        [sys.executable, "-c", _FORKS, function], cwd=Path(__file__).parent,
+        [sys.executable, "-c", _FORKS, function], cwd=Path(__file__).parents[1],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as server:  # fmt: skip
         assert server.stdin

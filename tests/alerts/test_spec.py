@@ -45,7 +45,7 @@ objectives:
     bad: failed jobs
     page: TrainSLOBurn
 alerts:
-  - alert: TrainLossNotFinite
+  - alert: TrainLossBad
     failure: F5
     severity: critical
     kind: not_finite
@@ -104,8 +104,8 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("interval: 15s", "interval: 2.5s", r"scrape_interval '2.5s': "),
         ("window: 10m", "window: 10min", r"window: '10min' is not a duration"),
         ("    window: 10m\n", "", r"window is missing; add it"),
-        ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
-        ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
+        ("alert: TrainLossBad", "alert: ../x", r"alert '../x': must match"),
+        ("alert: TrainLossBad", "alert: [1]", r"alert \[1\]: write text"),
         ("alerts:", "alert:", r"must hold the keys scrape_interval, size, limits, windows"),
         (
             "scrape_interval: 15s\n",

@@ -22,7 +22,7 @@ RULES_FILE, TESTS_FILE = JOBS.rules_file, cases_file(JOBS)
 def _folder(tmp_path: Path) -> Path:
     """Generated files with one alert, for the time that promtool takes."""
     spec = read_spec(spec_path())
-    few = [each for each in spec.condition_alerts if each.name == "TrainLossNotFinite"]
+    few = [each for each in spec.condition_alerts if each.name == "JobLosing"]
     objectives = spec.objective_alerts[:1]
     spec = replace(spec, condition_alerts=tuple(few), objective_alerts=objectives)
     write_files(tmp_path, rules_and_tests(spec))
@@ -64,8 +64,8 @@ def test_each_promtool_that_is_named_runs_too(folder: Path) -> None:
     ("name", "old", "new", "message"),
     [
         (ROUTES_FILE, "receiver: pager", "receiver: tickets", "Expected receivers did not match"),
-        (ROUTES_FILE, "inhibit_rules", "inhibit_rule", "inhibit_rule not found"),
-        (RULES_FILE, "[15m]", "[15]", "parse error"),
+        (ROUTES_FILE, "receivers:", "receiver_s:", "receiver_s not found"),
+        (RULES_FILE, "[5m]", "[5]", "parse error"),
     ],
 )
 def test_a_wrong_route_configuration_or_rule_is_found(
@@ -80,7 +80,7 @@ def test_a_wrong_route_configuration_or_rule_is_found(
 
 @pytest.mark.promtool
 def test_an_alert_that_never_fires_fails_its_test(folder: Path) -> None:
-    replace_in(folder / RULES_FILE, "alert: TrainLossNotFinite", "alert: TrainLossOther")
+    replace_in(folder / RULES_FILE, "alert: JobLosing", "alert: TrainLossOther")
     outcome = run(folder, "test")
     assert outcome.exit_code == 1
     assert f"tests of {TESTS_FILE}" in outcome.stdout

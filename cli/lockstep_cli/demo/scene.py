@@ -24,7 +24,7 @@ from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 from lockstep_records.text.printable import printable
 
 _WARM_UP_STEPS = 40
-_RESOLVED_WITHIN_SCRAPES = 12  # the window, keep_firing_for, a group interval
+_RESOLVED_WITHIN_SCRAPES = 52  # the window, keep_firing_for, a group interval
 _POLL_SECONDS = 0.25
 _LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 

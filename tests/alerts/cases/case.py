@@ -18,12 +18,14 @@ class Case:
         series: input of promtool, from time 0.
         fires: labels of the alert that fires then, beyond name and severity; None for silence.
         at_seconds: when the alert is evaluated; None for the moment by which it has to fire.
+        sign: of the alert that it is about; empty where the alert has one condition.
     """
 
     name: str
     series: list[Samples]
     fires: Mapping[str, str] | None = None
     at_seconds: int | None = None
+    sign: str = ""
 
 
 _Kind = TypeVar("_Kind", bound=Condition)

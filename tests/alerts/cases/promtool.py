@@ -49,7 +49,7 @@ def _cases(condition: Condition, timing: Timing) -> Iterator[Case]:
     for sign in condition.signs:
         for case in find_cases(sign.condition, timing):
             fires = None if case.fires is None else {**case.fires, "cause": sign.name}
-            yield replace(case, fires=fires)
+            yield replace(case, fires=fires, sign=sign.name)
 
 
 def cases_of(alert: Alert, windows: ScrapeWindows) -> list[Case]:
@@ -70,7 +70,8 @@ def promtool_test(alert: Alert, case: Case, windows: ScrapeWindows) -> dict[str,
     It evaluates the series ALERTS: promtool's own alert_rule_test would compare the annotations as
     well, and a word changed in a summary would fail every case.
     """
-    selector = f'ALERTS{{alertname="{alert.name}", alertstate="firing"}}'
+    of_sign = f', cause="{case.sign}"' if case.sign else ""
+    selector = f'ALERTS{{alertname="{alert.name}", alertstate="firing"{of_sign}}}'
     expected: list[dict[str, object]] = []
     if case.fires is not None:
         own = {"alertname": alert.name, "alertstate": "firing", "severity": alert.severity}

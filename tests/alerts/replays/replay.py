@@ -165,27 +165,13 @@ class Theatre:
         return pages[name][0]
 
     def alerts(self, cluster: str) -> list[dict[str, Any]]:
-        """Alerts of a cluster that Alertmanager has, each with what inhibits it."""
+        """Alerts of a cluster that Alertmanager has."""
         url = read_state(self.folder)["alertmanager"].url
         parameters = {"filter": f'cluster="{cluster}"'}
         answer = httpx.get(f"{url}/api/v2/alerts", params=parameters, trust_env=False)
         alerts = answer.json()
         assert isinstance(alerts, list)
         return alerts
-
-    def wait_until_inhibited(self, cluster: str, counts: Mapping[str, int]) -> None:
-        """Waits until so many alerts of each name are kept quiet at the same time."""
-        deadline = time.monotonic() + 120
-        while True:
-            names = [
-                alert["labels"]["alertname"]
-                for alert in self.alerts(cluster)
-                if alert["status"]["inhibitedBy"]
-            ]
-            if all(names.count(name) == number for name, number in counts.items()):
-                return
-            assert time.monotonic() < deadline, (counts, names)
-            time.sleep(_POLL_SECONDS)
 
     def failing_rules(self) -> list[str]:
         """What Prometheus says of rules whose last evaluation failed."""
@@ -198,14 +184,6 @@ class Theatre:
             for rule in group["rules"]
             if rule.get("lastError")
         ]
-
-    def inhibited(self, cluster: str) -> set[str]:
-        """Names of alerts of a cluster that another one keeps quiet."""
-        return {
-            alert["labels"]["alertname"]
-            for alert in self.alerts(cluster)
-            if alert["status"]["inhibitedBy"]
-        }
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from lockstep_alerts.conditions.signs import Signs
 from lockstep_alerts.spec import Spec
 from lockstep_catalogue import agent, fabric, gpu, incidents, training
 from lockstep_catalogue.metric import Metric
@@ -194,7 +195,7 @@ def quiet_weekend() -> list[Samples]:
 
 def failure_storm(spec: Spec) -> list[Samples]:
     """More jobs fail than chance explains."""
-    return in_cluster("storm", _firing_case(spec, "TrainSLOJobSuccessBurn").series)
+    return in_cluster("storm", _firing_case(spec, "ClusterLosing", "job_success").series)
 
 
 def ledger_restart() -> list[Samples]:
@@ -244,7 +245,7 @@ def lost_node() -> list[Samples]:
 
 def requeue_loop(spec: Spec) -> list[Samples]:
     """Attempts go back to the queue more often than chance explains."""
-    return in_cluster("requeues", _firing_case(spec, "TrainRequeueRateHigh").series)
+    return in_cluster("requeues", _firing_case(spec, "TrainSLOBurn", "requeue").series)
 
 
 def every_story(spec: Spec) -> list[Samples]:
@@ -266,6 +267,14 @@ def every_story(spec: Spec) -> list[Samples]:
     ]
 
 
-def _firing_case(spec: Spec, name: str) -> Case:
-    alert = next(each for each in spec.alerts if each.name == name)
-    return next(case for case in find_cases(alert.condition, _TIMING) if case.fires is not None)
+def _firing_case(spec: Spec, name: str, slo: str) -> Case:
+    """Of the sign of an alert that an objective is."""
+    alerts = [each for each in spec.objective_alerts if each.name == name]
+    [sign] = [
+        sign
+        for each in alerts
+        if isinstance(each.condition, Signs)
+        for sign in each.condition.signs
+        if sign.name == slo
+    ]
+    return next(case for case in find_cases(sign.condition, _TIMING) if case.fires is not None)

@@ -130,8 +130,8 @@ def test_a_rollout_with_a_restart_of_prometheus_notifies_nobody(tmp_path: Path) 
         assert seen["value"][1] == "0"
         assert theatre.pages("c1") == theatre.pages("c1", "tickets") == {}
         # The next NaN of the same job is told: the servers were listening.
-        page = theatre.wait_for_page("c1", "j1")
-        assert {each["labels"]["alertname"] for each in page["alerts"]} == {"TrainLossNotFinite"}
+        page = theatre.wait_for_page("c1", "TrainLossBad", "tickets")
+        assert {each["labels"]["job_id"] for each in page["alerts"]} == {"j1"}
 
 
 def office_hours(opening: datetime) -> OfficeHours:

@@ -27,8 +27,8 @@ THURSDAY, FRIDAY, SATURDAY, MONDAY, TUESDAY = (DAY * number for number in (0, 1,
 """Minutes since promtool's time 0, a Thursday."""
 MORNING = 9 * HOUR + 2
 NODE_TICKET = 'alertname="TrainAgentDown", severity="warning", node="n1"'
-JOB_TICKET = 'alertname="TrainDataSkew", severity="warning", job_id="j1"'
-JOB_PAGE = 'alertname="TrainJobStalled", severity="critical", job_id="j1"'
+JOB_TICKET = 'alertname="TrainWorkloadUneven", severity="warning", job_id="j1"'
+JOB_PAGE = 'alertname="JobNotProgressing", severity="critical", job_id="j1"'
 OWNER_TICKET = f'{JOB_TICKET}, route="owners"'
 
 
@@ -57,11 +57,11 @@ NIGHTS: dict[str, tuple[list[Firing], dict[int, str | None]]] = {
         [(NODE_TICKET, 8 * HOUR, 11 * HOUR)],
         dict.fromkeys((MORNING, 9 * HOUR + 29)),
     ),
-    "under a page of its job": (
+    "beside a page of its job": (
         [(JOB_TICKET, 2 * HOUR, 3 * HOUR), (JOB_PAGE, 2 * HOUR, 3 * HOUR)],
-        {MORNING: None},
+        {MORNING: "TrainWorkloadUneven"},
     ),
-    "no owners": ([(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainDataSkew"}),
+    "no owners": ([(OWNER_TICKET, 2 * HOUR, 3 * HOUR)], {MORNING: "TrainWorkloadUneven"}),
 }
 """What fires, each in a cluster of its own, and the ticket that is told of it at some minutes."""
 WEEKEND = {

@@ -25,7 +25,7 @@ BODY = {
     "alerts": [
         {
             "status": "firing",
-            "labels": {"alertname": "TrainJobStalled", "job_id": "j1"},
+            "labels": {"alertname": "JobNotProgressing", "job_id": "j1"},
             "annotations": {"summary": "Job j1 stands\x1b[31m still", "runbook_url": "http://r"},
             "startsAt": "2026-11-20T18:59:00Z",
             "endsAt": "0001-01-01T00:00:00Z",
@@ -38,14 +38,14 @@ def test_a_page_keeps_what_alertmanager_told() -> None:
     page = read_webhook(json.dumps(BODY).encode(), "pager", NOW)
     assert page.time == "2026-11-20T19:00:00.000+00:00"
     assert page.group_labels == {"cluster": "c1", "job_id": "j1"}
-    assert page.alerts[0].labels["alertname"] == "TrainJobStalled"
+    assert page.alerts[0].labels["alertname"] == "JobNotProgressing"
     assert page.alerts[0].ends_at is None
 
 
 def test_people_read_who_and_what_without_control_characters() -> None:
     text = describe_alerts(read_webhook(json.dumps(BODY).encode(), "pager", NOW))
     assert "PAGE firing cluster=c1 job_id=j1" in text
-    assert "firing TrainJobStalled: Job j1 stands [31m still" in text
+    assert "firing JobNotProgressing: Job j1 stands [31m still" in text
     assert "\x1b" not in text
 
 
@@ -94,7 +94,7 @@ def test_every_page_is_one_line_and_can_be_asked_for(pager: PagerServer, tmp_pat
 @pytest.mark.server
 def test_runbooks_are_served_by_name_and_nothing_else_is(pager: PagerServer) -> None:
     with client(pager) as http_client:
-        for name in ("TrainJobStalled", "TrainJobStalled.md"):
+        for name in ("JobNotProgressing", "JobNotProgressing.md"):
             assert "## Mitigation" in http_client.get(f"/runbooks/{name}").text
         for path in ("/runbooks/..%2fslos.yaml", "/runbooks//etc/passwd", "/runbooks/", "/x"):
             assert http_client.get(path).status_code == 404

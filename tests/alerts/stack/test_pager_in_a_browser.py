@@ -42,10 +42,10 @@ def pager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "phase": "backward",
     }
     for receiver, body in (
-        ("pager", webhook("TrainJobStalled", "firing", job_id="vision-moe")),
+        ("pager", webhook("JobNotProgressing", "firing", job_id="vision-moe")),
         ("tickets", webhook("TrainPortFault", "firing", node="n" * 60)),
-        ("pager", webhook("TrainStragglerRank", "firing", **labels_of_rank)),
-        ("pager", webhook("TrainJobStalled", "resolved", job_id="vision-moe")),
+        ("pager", webhook("JobLosing", "firing", **labels_of_rank)),
+        ("pager", webhook("JobNotProgressing", "resolved", job_id="vision-moe")),
     ):
         book.add(read_webhook(body, receiver, datetime.now(UTC)))
     with PagerServer(0, book, runbooks_path()) as server:
@@ -65,10 +65,10 @@ def test_the_pager_shows_what_fires_before_what_ended(browser: Any, pager: str, 
         for name in ("summary", "firing", "resolved")
     ]
     assert texts[0].startswith("1 page and 1 ticket fire now")
-    assert texts[1].index("TrainStragglerRank") < texts[1].index("TrainPortFault")
+    assert texts[1].index("JobLosing") < texts[1].index("TrainPortFault")
     assert "node node-0004, rank 35, phase backward" in texts[1]
     assert "since 2026-11-23 10:00:00 UTC, until 2026-11-23 11:00:00 UTC" in texts[2]
-    assert "TrainJobStalled" not in texts[1]
+    assert "JobNotProgressing" not in texts[1]
     for url in links(browser):
         assert httpx.get(pager + urlsplit(url).path, trust_env=False).status_code == 200
 

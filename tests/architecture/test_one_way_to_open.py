@@ -37,6 +37,7 @@ MAY_OPEN = {
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
     "instrumentation/lockstep/commands/training_script": "the script " + USERS,
     "instrumentation/lockstep/preflight": OWN,
+    "instrumentation/lockstep/recorder/device": PROC,
     "instrumentation/lockstep/process_exit": PROC,
     "instrumentation/lockstep/identity/scheduler": "what the kubelet wrote into the pod, bounded",
     "instrumentation/lockstep/identity/requeues": PROC,

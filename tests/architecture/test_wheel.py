@@ -142,7 +142,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
         (("agent", "--once"), "prometheus_client", "agent"),
         (("doctor",), "rich", "agent"),
         (("train",), "torch", "trainer"),
-        (("shards",), "numpy", "trainer"),
+        (("shards",), "msgspec", "trainer"),
         (("jobs",), "rich", "reports"),
         (("demo",), "rich", "agent,alerts,dashboards,ledger,reports,trainer"),
     ],

@@ -114,6 +114,7 @@ def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
     """What was not read, and what was not judged."""
     return (
         *analysis.steps.notes,
+        *(analysis.scores.account.missing if analysis.recording.source_kind == "pages" else ()),
         *(
             f"Attempt {other.number} is not in this report; it {_outcome_phrase(other.outcome)}."
             for other in analysis.other_attempts

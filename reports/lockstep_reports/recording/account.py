@@ -148,9 +148,10 @@ def divide(steps: Steps) -> Account:
     waited, transfer = _split_sync(steps, sync)
     if not steps.is_independent:
         hidden = _hidden_waits(steps, own, waited, (*planned.values(), *host.values(), unknown))
-        outside = np.minimum(hidden, unknown)
-        own = _take(own, usual, hidden - outside, _MAY_WAIT)
-        waited, unknown = waited + hidden, unknown - outside
+        if np.any(hidden > 0):
+            outside = np.minimum(hidden, unknown)
+            own = _take(own, usual, hidden - outside, _MAY_WAIT)
+            waited, unknown = waited + hidden, unknown - outside
     return Account(
         own=own,
         host=host,

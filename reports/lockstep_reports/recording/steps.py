@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.text.printable import printable
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.wording import plural
 
 MAX_WORLD_SIZE = 1 << 20
@@ -206,9 +206,13 @@ class Steps:
         """Names of the nodes in the order of their first rank."""
         return tuple(dict.fromkeys(member.node for member in self.members))
 
-    def rows_on_node(self, node: str) -> Flags:
-        """Which rows are ranks of a node [ranks]."""
-        return np.array([member.node == node for member in self.members])
+    @property
+    def rows_by_node(self) -> dict[str, list[int]]:
+        """Rows of the ranks of each node, in the order of ``nodes``."""
+        rows: dict[str, list[int]] = {}
+        for row, member in enumerate(self.members):
+            rows.setdefault(member.node, []).append(row)
+        return rows
 
     @property
     def sync(self) -> Matrix:

@@ -53,8 +53,7 @@ def align(steps: Steps) -> Alignment:
     ahead = end - median_end
     offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
     has_nodes = len(steps.nodes) > 1
-    for node in steps.nodes if has_nodes else ():
-        rows = steps.rows_on_node(node)
+    for node, rows in steps.rows_by_node.items() if has_nodes else ():
         node_ahead = nan_stats.median(ahead[rows], axis=0)
         drifts[node] = drift_of(median_end, node_ahead)
         offsets[node] = nan_stats.median_number(node_ahead) or 0.0

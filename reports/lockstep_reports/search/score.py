@@ -81,7 +81,8 @@ def score(steps: Steps, *, own_times: bool = False) -> Scores:
     account, planned = divide(steps), _planned(steps)
     waits = np.where(is_wait_known(steps, account), account.waited, np.nan)
     step_seconds = nan_stats.median(steps.seconds, axis=0)
-    unheld = total_of([waits, *(account.host[name] for name in HELD if name in account.host)])
+    held = [account.host[name] for name in HELD if name in account.host]
+    unheld = total_of([waits, *held]) if held else waits
     queued = [account.host["queued"]] if "queued" in account.host else []
     margin = _margin(unheld, unheld, planned)
     return Scores(
@@ -138,7 +139,7 @@ def slow_phase(
 def _margin_of_nodes(steps: Steps, waits: Matrix, planned: Matrix) -> Matrix | None:
     if len(steps.nodes) <= 1:
         return None
-    members = [steps.rows_on_node(node) for node in steps.nodes]
+    members = list(steps.rows_by_node.values())
     return _margin(
         np.array([nan_stats.lowest(waits[rows], axis=0) for rows in members]),
         np.array([nan_stats.highest(waits[rows], axis=0) for rows in members]),

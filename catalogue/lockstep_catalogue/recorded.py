@@ -129,6 +129,11 @@ JOB_LOSS = Recorded(
     help="GPUs of a job whose time is lost now: all of one that stands or is gone, else the share "
     "that a late rank costs, or that it is slower than in its best hour; 0 of one that does well.",
 )
+SHARED_LOSS = Recorded(
+    name="cluster_cause_job_id:lockstep_train_shared_loss:gpus",
+    labels=(labels.CLUSTER, CAUSE, labels.JOB_ID),
+    help="GPUs whose time a cause that several nodes share takes from a job.",
+)
 CLUSTER_LOSS = Recorded(
     name="cluster_cause_job_id:lockstep_train_job_loss:gpus",
     labels=(labels.CLUSTER, CAUSE, labels.JOB_ID),

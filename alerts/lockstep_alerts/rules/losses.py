@@ -93,14 +93,18 @@ _THROUGHPUT = eq(SLO, "throughput")
 _PLACE = (CLUSTER, foreign.ALERT_CAUSE)
 
 
-def _cluster_loss(rules: Parameters) -> str:
+def _shared_loss(rules: Parameters) -> str:
     losses = rules.limits.losses
     lost = f"({recent(recorded.JOB_LOSS, rules.windows)} > {losses.job_gpus:g})"
     by_cause = explained_jobs(rules.windows, losses)
-    jobs = f"{by_cause} * on ({names(CLUSTER, JOB_ID)}) group_left () {lost}"
+    return f"{by_cause} * on ({names(CLUSTER, JOB_ID)}) group_left () {lost}"
+
+
+def _cluster_loss(rules: Parameters) -> str:
+    losses, jobs = rules.limits.losses, select(recorded.SHARED_LOSS)
     enough = by("sum", jobs, *_PLACE) + f" >= {losses.cluster_gpus:g}"
     several = by("count", jobs, *_PLACE) + f" >= {losses.cluster_jobs}"
-    return f"({jobs})\nand on ({names(*_PLACE)}) ({enough})\nand on ({names(*_PLACE)}) ({several})"
+    return f"{jobs}\nand on ({names(*_PLACE)}) ({enough})\nand on ({names(*_PLACE)}) ({several})"
 
 
 _MINUTE = 60
@@ -139,6 +143,7 @@ def _usual(_: Parameters) -> str:
 EXPRESSIONS: Expressions = {
     recorded.GONE: _gone,
     recorded.JOB_LOSS: _job_loss,
+    recorded.SHARED_LOSS: _shared_loss,
     recorded.CLUSTER_LOSS: _cluster_loss,
     recorded.USUAL_AT_RISK: _usual,
     recorded.AT_RISK: _add_risk,

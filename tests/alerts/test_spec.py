@@ -116,6 +116,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("min_wait_ratio: 0.001", "min_wait_ratio: 2", r":\d+: limits: min_wait_ratio 2: must be"),
         ("{wait: 1h}", "{up_to_gpus: 4, wait: 1h}", r"limits: queue_wait .*: sizes must rise"),
         ("  standing_steps: 3\n", "", r"limits: standing_steps is missing; add it"),
+        (
+            "  standing_steps: 3\n",
+            "  standing_steps: 3\n  page_gpus: 65\n",
+            r"limits: page_gpus 65: no job is so large at size.ranks 64; write less",
+        ),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(

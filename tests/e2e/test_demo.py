@@ -12,7 +12,7 @@ SERVERS = ("prometheus", "amtool")
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not all(shutil.which(name) for name in SERVERS), reason="Prometheus or Alertmanager is missing"
 )
@@ -25,7 +25,7 @@ def test_the_demo_pages_names_and_reports_the_slow_rank_and_leaves_nothing_runni
         check=False,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=570,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "FAIL" not in ended.stdout

@@ -110,10 +110,11 @@ class Scene:
         if job.wait() != 0:
             raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
         truth = self._truth(script)
+        self._conclude()
         if script.rank is not None:
+            # What comes and goes is one incident: the page outlasts its cause by forty scrapes.
             within_seconds = _RESOLVED_WITHIN_SCRAPES * self._windows.scrape_seconds
             self._wait("the page's resolution", within_seconds, self._resolved)
-        self._conclude()
         return truth
 
     def _start_watching(self) -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lockstep.guard import Parts
 from lockstep_catalogue.vocabulary import ENDED_PHASES
@@ -21,6 +20,7 @@ from lockstep_records.page.reader import PageError, PageReader
 _POLLS_PER_LIMIT = 8
 _MAX_POLL_SECONDS = 10.0
 _MAX_GROUPS = 64
+_DEVICE_WORDS: dict[bool | None, Device | None] = {True: "pending", False: "passed", None: None}
 
 
 class ProgressWatch:
@@ -28,15 +28,19 @@ class ProgressWatch:
 
     Args:
         limit_seconds: the time-out of a hang, as it is now; 0 asks nothing.
+        is_device_busy: whether the loop's stream has work before it; None where unknown.
         parts: of the monitor; an error ends the watch.
-
-    Attributes:
-        stream: the loop's stream on its device; None on a CPU.
     """
 
-    def __init__(self, page: Path, limit_seconds: Callable[[], float], parts: Parts) -> None:
+    def __init__(
+        self,
+        page: Path,
+        limit_seconds: Callable[[], float],
+        is_device_busy: Callable[[], bool | None],
+        parts: Parts,
+    ) -> None:
         self._reader, self._limit_seconds, self._parts = PageReader(page), limit_seconds, parts
-        self.stream: Any = None
+        self._is_device_busy = is_device_busy
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lockstep-progress", daemon=True)
         self._thread.start()
@@ -64,24 +68,10 @@ class ProgressWatch:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
         if not limit or idle_seconds < limit / 2 or page.phase in ENDED_PHASES:
             return False
-        progress = RankProgress(device=_ask_device(self.stream), launched=_ask_groups())
+        device = _DEVICE_WORDS[self._is_device_busy()]
+        progress = RankProgress(device=device, launched=_ask_groups())
         write_progress(page, progress)
         return True
-
-
-def loop_stream() -> Any:
-    """The stream that takes the calling thread's work; None while the process uses no GPU."""
-    torch = sys.modules.get("torch")
-    return torch.cuda.current_stream() if torch and torch.cuda.is_initialized() else None
-
-
-def _ask_device(stream: Any) -> Device | None:
-    if stream is None:
-        return None
-    try:
-        return "passed" if stream.query() else "pending"
-    except RuntimeError:  # the device has failed: it answers nothing any more
-        return None
 
 
 def _ask_groups() -> dict[str, Launched]:

@@ -13,12 +13,13 @@ import statistics
 import sys
 import weakref
 from collections import deque
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from lockstep.guard import Parts
-from lockstep.hangs.progress_watch import ProgressWatch, loop_stream
+from lockstep.hangs.progress_watch import ProgressWatch
 from lockstep.hangs.worker_server import shut_down, start_worker_server
 from lockstep_outcomes.progress.hangs import HangTimeouts, hang_limit_seconds
 from lockstep_records.file_access.own_files import open_own_file
@@ -43,6 +44,7 @@ class HangWatch:
         page: path of the rank's page; the files of stacks and socket lie next to it.
         timeouts: user's time-outs, see ``hang_limit_seconds``; one of 0 in steps turns it off.
         now_ns: monotonic clock.
+        is_device_busy: whether the loop's stream has work before it; None where unknown.
         parts: of the monitor; without the part ``flight_recorder`` stacks are written all the same.
 
     Attributes:
@@ -51,7 +53,12 @@ class HangWatch:
     """
 
     def __init__(
-        self, page: Path, timeouts: HangTimeouts, now_ns: int, parts: Parts | None = None
+        self,
+        page: Path,
+        timeouts: HangTimeouts,
+        now_ns: int,
+        is_device_busy: Callable[[], bool | None],
+        parts: Parts | None = None,
     ) -> None:
         self.steps_ns: deque[int] = deque(maxlen=_MEDIAN_STEPS)
         self.rearm_ns = 0
@@ -63,7 +70,9 @@ class HangWatch:
         self._pid = os.getpid()
         self._socket = socket_path(page)
         self._server = self._start_server(parts or Parts()) if timeout_seconds else None
-        self._progress = ProgressWatch(page, lambda: self._armed_seconds, parts or Parts())
+        self._progress = ProgressWatch(
+            page, lambda: self._armed_seconds, is_device_busy, parts or Parts()
+        )
         self._arm_or_close(now_ns)
         # Hooks of a fork cannot be taken back: they must not keep a watch that is over alive.
         watch = weakref.ref(self)
@@ -113,7 +122,6 @@ class HangWatch:
         if os.fstat(self._file.fileno()).st_size > _MAX_STACKS_BYTES:
             self._cancel()
             return
-        self._progress.stream = loop_stream()
         faulthandler.dump_traceback_later(self._armed_seconds, file=self._file)
 
     def _cancel(self) -> None:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lockstep.hangs.rank_watch import HangWatch
@@ -89,13 +90,20 @@ class StepWatch:
         self._poll_ns = 0
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
         parts = monitor.parts
-        self._hang = parts.run("hang_watch", HangWatch, page, settings.timeouts, now_ns, parts)
+        hang_watch = partial(
+            HangWatch, page, settings.timeouts, now_ns, self._is_device_busy, parts
+        )
+        self._hang = parts.run("hang_watch", hang_watch)
         self._report_timeouts(settings.hang_timeout_seconds, settings.pause_timeout_seconds)
         self._profiler = Profiler(page, identity.rank)
         self._has_device = False
         self.operations = parts.run("operations", self._create_operations, page, identity)
         parts.call_when_off("operations", self._end_operations)
         parts.call_when_off("profiler", self._profiler.give_up)
+
+    def _is_device_busy(self) -> bool | None:
+        # The recorder of a monitor that is closed is another.
+        return self._monitor.recorder.is_device_busy()
 
     def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
         try:

@@ -240,7 +240,7 @@ class NoopRecorder:
     def _do_nothing(self, *_: Any, **__: Any) -> None:
         """Takes any call."""
 
-    enter_phase = enter_code = first_arrival = wait_ended = step = _do_nothing
+    enter_phase = enter_code = first_arrival = wait_ended = step = is_device_busy = _do_nothing
 
     def switch_phase(self, code: int) -> int:
         """Returns 0: a block may end after the monitor has turned off within it."""

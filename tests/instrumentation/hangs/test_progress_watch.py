@@ -18,16 +18,6 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 LIMIT_SECONDS = 100.0
 
 
-class Stream:
-    """A stream of the device that answers as a test tells."""
-
-    def __init__(self, *, is_done: bool) -> None:
-        self.is_done = is_done
-
-    def query(self) -> bool:
-        return self.is_done
-
-
 @pytest.fixture(name="writers")
 def _writers(memory: Path) -> Iterator[list[PageWriter]]:
     """Two ranks that stand in forward of the same step."""
@@ -46,8 +36,7 @@ def _writers(memory: Path) -> Iterator[list[PageWriter]]:
 
 
 def poll(page: Page, idle_seconds: float, *, is_done: bool) -> bool:
-    watch = ProgressWatch(page.path, lambda: LIMIT_SECONDS, Parts())
-    watch.stream = Stream(is_done=is_done)
+    watch = ProgressWatch(page.path, lambda: LIMIT_SECONDS, lambda: not is_done, Parts())
     try:
         return watch.poll(page.progress_ns + round(idle_seconds * 1e9))
     finally:

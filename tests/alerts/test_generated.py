@@ -166,7 +166,7 @@ def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> N
     by_template = {
         "summary": "Job j1 loses time to rank 2",
         "description": "2 GPU-hours are lost each hour, most of them in the phase data on n1.",
-        "causes": "",
+        "causes": "TrainStraggler (rank) on n1 since 1970-01-01 00:00:05 +0000 UTC.",
         "runbook_url": "runbooks/JobLosing.md",
         "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",
         "notified_within": "55s",

@@ -160,7 +160,7 @@ def test_every_alert_carries_the_namespace_by_which_the_operator_routes() -> Non
         for rule in group["rules"]
         if "alert" in rule
     ]
-    assert len(alerts) > 50
+    assert alerts
     assert {rule["labels"]["namespace"] for rule in alerts} == {"lockstep"}
     assert all(each["metadata"]["labels"]["release"] == "kube-prometheus-stack" for each in rules)
     assert ("AlertmanagerConfig", "lockstep") in found

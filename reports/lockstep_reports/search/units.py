@@ -59,7 +59,9 @@ class Units:
         inside = self.unit_of == unit
         own = np.max(np.nan_to_num(values[inside], nan=-np.inf), axis=0)
         others = np.max(np.nan_to_num(values[~inside], nan=-np.inf), axis=0)
-        beyond = np.where(np.isfinite(own) & np.isfinite(others), own - others, 0.0)
+        beyond = np.zeros_like(own)
+        is_known = np.isfinite(own) & np.isfinite(others)
+        np.subtract(own, others, out=beyond, where=is_known)
         return np.maximum(beyond, 0.0)
 
     def _extremes(self, values: Matrix) -> tuple[Matrix, Matrix]:

@@ -155,7 +155,7 @@ def test_one_page_alone_cannot_be_judged(page_root: Path) -> None:
     assert payload["missing_ranks"] == [0, 1, 3]
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("share", [0.1, 0.4])
 def test_steps_that_are_missing_on_some_ranks_hide_nobody_who_is_slow(share: float) -> None:
     generator = np.random.default_rng(4)
     steps = SyntheticJob(ranks=8, num_steps=400, slow=(Slow(rank=5),)).steps()

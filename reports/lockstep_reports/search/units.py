@@ -59,10 +59,10 @@ class Units:
         inside = self.unit_of == unit
         own = np.max(np.nan_to_num(values[inside], nan=-np.inf), axis=0)
         others = np.max(np.nan_to_num(values[~inside], nan=-np.inf), axis=0)
-        beyond = np.zeros_like(own)
+        beyond: Matrix = np.zeros_like(own)
         is_known = np.isfinite(own) & np.isfinite(others)
         np.subtract(own, others, out=beyond, where=is_known)
-        return np.maximum(beyond, 0.0)
+        return beyond.clip(min=0.0)
 
     def _extremes(self, values: Matrix) -> tuple[Matrix, Matrix]:
         """Highest value [units + 1, steps] and lowest value [units, steps] of each unit.

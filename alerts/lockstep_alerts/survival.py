@@ -1,4 +1,4 @@
-"""Rules survive scraping: of equal series every expression takes the newest.
+"""Rules survive scraping: equal series of one agent count once.
 
 One agent may be scraped by two jobs, under two addresses, or by two agents for a moment: what
 distinguishes such series says nothing about a job. A selector that names the address or the scrape
@@ -12,16 +12,16 @@ from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.metric import Endpoint
 
 _KUBE = "kube-state-metrics"
-_OF_AGENTS = [
+_AGENT_SERIES = [
     name for metric in METRICS if metric.endpoint is Endpoint.AGENT for name in metric.sample_names
 ]
-_OF_LEDGER = [
+_LEDGER_SERIES = [
     name
     for metric in METRICS
     if metric.endpoint is not Endpoint.AGENT and CLUSTER in metric.labels
     for name in metric.sample_names
 ]
-_OF_KUBE = [each.name for each in FOREIGN if each.source == _KUBE and NODE in each.labels]
+_KUBE_SERIES = [each.name for each in FOREIGN if each.source == _KUBE and NODE in each.labels]
 _MATCHERS = r"(?:\{(?![^}]*\b(?:instance|job)\b(?:=|!))[^}]*\})?(?!\{)"
 _RANGE = r"\[[^\]]+\](?: offset \w+)?"
 
@@ -31,7 +31,7 @@ def _selector(series: list[str]) -> str:
     return rf"(?<![\w:])(?:{listed})(?![\w:]){_MATCHERS}"
 
 
-_AT_ONCE, _ALWAYS = _OF_AGENTS + _OF_KUBE, _OF_AGENTS + _OF_KUBE + _OF_LEDGER
+_AT_ONCE, _ALWAYS = _AGENT_SERIES + _KUBE_SERIES, _AGENT_SERIES + _KUBE_SERIES + _LEDGER_SERIES
 _CALL = rf"\w+\((?:[\d.]+, )?{_selector(_ALWAYS)}{_RANGE}\)"
 _TIMESTAMP = rf"timestamp\({_selector(_ALWAYS)}\)"
 _INSTANT = rf"{_selector(_AT_ONCE)}(?!\[)(?: offset \w+)?"
@@ -41,7 +41,8 @@ _READ = re.compile(f"{_CALL}|{_TIMESTAMP}|{_INSTANT}")
 def newest_of_equal(expression: str) -> str:
     """The expression with every series of agents, Kubernetes and ledger without its address.
 
-    The largest of equal series is the newest: of two scrapes of a counter the later one, and of a
-    state that only one of them still has the one that has it.
+    It takes the largest of equal series: of two scrapes of a counter the later one, of a state that
+    only one of them still has the one that has it, and of another gauge either, which are at most
+    a scrape apart.
     """
     return _READ.sub(lambda found: f"max without (instance, job) ({found[0]})", expression)

@@ -1,4 +1,4 @@
-"""Whose a sign is, such as an Xid: of the ranks that were there when it happened."""
+"""Owners of a sign, such as an Xid: the ranks that were there when it happened."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

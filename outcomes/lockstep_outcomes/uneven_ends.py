@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lockstep_outcomes.progress.missing import FINISHED, IN_A_STEP, rank_words
+from lockstep_outcomes.progress.missing import FINISHED, STEP_PHASES, rank_words
 
 _PLACE = re.compile(r"\((?:[^()\s]*/)*([^()\s/]+:\d+), in ([^()\s]+)\)$")
 _MAJORITY = 0.5
@@ -74,7 +74,7 @@ def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
     seen = [state for state in states if state.phase is not None]
     finished = [state for state in seen if state.phase == FINISHED]
     left = [state for state in seen if state.phase != FINISHED]
-    if not all(state.phase in {*IN_A_STEP, "failed"} for state in left):
+    if not all(state.phase in {*STEP_PHASES, "failed"} for state in left):
         return None
     ends = [state.last_step for state in finished if state.last_step is not None]
     begun = [state.last_step for state in left if state.last_step is not None]
@@ -87,7 +87,7 @@ def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
         max(ends),
         tuple(sorted(state.rank for state in left)),
         min(begun),
-        all(state.phase in IN_A_STEP for state in left),
+        all(state.phase in STEP_PHASES for state in left),
     )
 
 

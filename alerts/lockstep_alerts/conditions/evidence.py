@@ -17,6 +17,7 @@ def listing(
     before: str = "",
     most: int = 8,
     order: Label | None = None,
+    end: str = ".{{ end }}",
 ) -> str:
     """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
 
@@ -28,20 +29,8 @@ def listing(
         before: words before the first.
         most: as many are named.
         order: label in whose order they come; that label where it is None.
+        end: of the sentence and of the template; empty where an else follows.
     """
-    named = naming(query, item, *labels, before=before, most=most, order=order)
-    return f"{named}.{{{{ end }}}}"
-
-
-def naming(
-    query: str,
-    item: str,
-    *labels: Label,
-    before: str = "",
-    most: int = 8,
-    order: Label | None = None,
-) -> str:
-    """The same without the end of the template: an else may follow."""
     first = _SERIES_LABEL.search(item)
     assert first is not None, f"{item} names no label"
     sorted_by = order.name if order else first[1]
@@ -50,6 +39,7 @@ def naming(
     return (
         f'{{{{ with {answer} | sortByLabel "{sorted_by}" }}}}'
         f"{before}{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
+        f"{end}"
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.evidence import listing, naming, naming_pod
+from lockstep_alerts.conditions.evidence import listing, naming_pod
 from lockstep_alerts.conditions.joins import (
     JOB_JOIN,
     JOB_LABELS,
@@ -158,7 +158,7 @@ _RANK = (
 
 
 def _naming(ranks: str, before: str) -> str:
-    return naming(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS)
+    return listing(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS, end="")
 
 
 class _Late(Condition):

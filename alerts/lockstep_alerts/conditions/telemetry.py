@@ -38,11 +38,11 @@ from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows, spelled
 _EVERY_SECONDS = 30
 _STUCK_SECONDS = 60  # an agent renders every few seconds
 _AGENTS = Matcher(foreign.TARGET_JOB, "=~", ".*lockstep-agent")
-_BY_ADDRESS = f'{agent.AGENT_INFO.name}{{{foreign.TARGET_INSTANCE.name}!=""}}'
+_ADDRESSED_AGENTS = f'{agent.AGENT_INFO.name}{{{foreign.TARGET_INSTANCE.name}!=""}}'
 """Agents with the address of their target; every other selector takes the newest of equal ones."""
 _KNOWN = "1d"
-_ON_ADDRESS = f"on ({names(foreign.TARGET_INSTANCE)})"
-_ON_NODE = f"on ({NODE.name})"
+_ADDRESS_JOIN = f"on ({names(foreign.TARGET_INSTANCE)})"
+_NODE_NAME_JOIN = f"on ({NODE.name})"
 
 
 def _seen(window: str) -> str:
@@ -68,21 +68,21 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     target = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
     up = f"max_over_time({select(foreign.UP, _AGENTS)}[{windows.live}])"
     down = f"{by('max', up, *target)} == 0"
-    was = f"last_over_time({_BY_ADDRESS}[{_KNOWN}])"
-    fallen = by("group", f"{was} and {_ON_ADDRESS} ({down})", CLUSTER, NODE)
-    never = f"({down} unless {_ON_ADDRESS} {was} unless {_ON_NODE} {_seen(windows.live)})"
+    was = f"last_over_time({_ADDRESSED_AGENTS}[{_KNOWN}])"
+    fallen = by("group", f"{was} and {_ADDRESS_JOIN} ({down})", CLUSTER, NODE)
+    never = f"({down} unless {_ADDRESS_JOIN} {was} unless {_NODE_NAME_JOIN} {_seen(windows.live)})"
     seen = _seen(windows.live)
     inventory = select(foreign.KUBE_NODE, one_of(NODE, *nodes))
     listed = (
         f"({inventory} and {CLUSTER_JOIN} {seen} unless {MACHINE_JOIN} {seen}"
         f" or {select(foreign.KUBE_NODE, eq(CLUSTER, ''), one_of(NODE, *nodes))}"
-        f" and on () ({seen}) unless {_ON_NODE} {seen})"
+        f" and on () ({seen}) unless {_NODE_NAME_JOIN} {seen})"
     )
     missing = by("group", listed, CLUSTER, NODE)
     return (
         f"(({fallen} unless {MACHINE_JOIN} {seen}) or {missing} or {never} or {_frozen(windows)})\n"
         f"unless {MACHINE_JOIN} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
-        f"unless {_ON_NODE} ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
+        f"unless {_NODE_NAME_JOIN} ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
 
 

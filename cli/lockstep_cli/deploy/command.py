@@ -13,13 +13,13 @@ from lockstep_cli.deploy.shipped import deploy_options, write_shipped
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]/-]+")
-_OF_KUBERNETES = ("access", "kubernetes")
-_OF_PATHS = ("program", "gpu_map", "slurm_conf", "token_file", "targets", "writable")
+_KUBERNETES_TARGETS = ("access", "kubernetes")
+_PATH_OPTIONS = ("program", "gpu_map", "slurm_conf", "token_file", "targets", "writable")
 _FORMS = {
     "cluster": (_NAME, "a name of letters, digits, dots and dashes"),
     "group": (_NAME, "the name of a group"),
     "partitions": (_NAME, "the name of a partition"),
-    **dict.fromkeys(_OF_PATHS, (_PATH, "an absolute path without blanks")),
+    **dict.fromkeys(_PATH_OPTIONS, (_PATH, "an absolute path without blanks")),
     "ledger": (_URL, "an address such as https://ledger.example:9450"),
 }
 
@@ -29,10 +29,10 @@ class _Deployments(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         has_packages = find_spec("msgspec") and find_spec("httpx") and find_spec("yaml")
-        return sorted([*super().list_commands(ctx), *(_OF_KUBERNETES if has_packages else ())])
+        return sorted([*super().list_commands(ctx), *(_KUBERNETES_TARGETS if has_packages else ())])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _OF_KUBERNETES:
+        if cmd_name not in _KUBERNETES_TARGETS:
             return super().get_command(ctx, cmd_name)
         module = import_module(f"lockstep_cli.deploy.{cmd_name}")
         command: click.Command = getattr(module, f"deploy_{cmd_name}")

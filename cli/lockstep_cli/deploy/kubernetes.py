@@ -19,7 +19,7 @@ _Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z
 _Registry = Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)*)?$")]
 _Class = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]*$")]
 _OPERATOR = "prometheus-operator"
-_OF_PODS = {"kind": "DaemonSet|Deployment"}
+_POD_KINDS = {"kind": "DaemonSet|Deployment"}
 _CLUSTER = "/spec/template/spec/containers/0/env/0/value"
 _MAX_BYTES = 1 << 20
 _NEEDED = {
@@ -113,7 +113,7 @@ def kustomization_of(settings: Settings) -> dict[str, Any]:
     """The overlay that gives base and components the settings."""
     images = ("lockstep-agent", "lockstep-ledger")
     prefix = f"{settings.registry}/" if settings.registry else ""
-    patches = [{"target": _OF_PODS, "patch": _replace(_CLUSTER, settings.cluster)}]
+    patches = [{"target": _POD_KINDS, "patch": _replace(_CLUSTER, settings.cluster)}]
     if settings.storage_class and "ledger-postgres" not in settings.components:
         patch = _replace("/spec/storageClassName", settings.storage_class, op="add")
         patches.append({"target": {"kind": "PersistentVolumeClaim"}, "patch": patch})

@@ -18,7 +18,7 @@ Device = Literal["pending", "passed"]
 Kind = Literal["host", "operations", "device", "launched", "unseen", "nobody"]
 WAITING = "sync"
 FINISHED = "done"
-IN_A_STEP = frozenset({WAITING, "forward", "backward", "optimizer"})
+STEP_PHASES = frozenset({WAITING, "forward", "backward", "optimizer"})
 """Before data, and after the last step, a loop may be over and only its end not yet marked."""
 STOPPED = frozenset("Tt")
 GONE = "X"
@@ -180,7 +180,7 @@ def _finished(left: _States, _: _States) -> _Found:
     """Who has ended its loop is waited for by who is in another step, and by nobody else."""
     finished = [state for state in left if state.phase == FINISHED]
     others = [state for state in left if state.phase != FINISHED]
-    are_in_a_step = all(state.phase in IN_A_STEP for state in others)
+    are_in_a_step = all(state.phase in STEP_PHASES for state in others)
     return finished if are_in_a_step else others, lambda *_: ""
 
 

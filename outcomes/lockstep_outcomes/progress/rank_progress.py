@@ -1,4 +1,4 @@
-"""What the watch in a rank finds while it stands: a file beside its page, for one standstill."""
+"""Progress of a rank that stands, as its watch finds it: a file beside its page."""
 
 import json
 from dataclasses import dataclass

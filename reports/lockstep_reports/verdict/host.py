@@ -1,4 +1,4 @@
-"""What the host took: a rank that waited for its core is not slow, one that was stopped is."""
+"""Episodes of the host: a rank that waited for its core is not slow, one that was stopped is."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What ranks waited for in each step, and what that cost, by whom and by what they waited for.
+"""Losses: the waits of ranks in each step and their cost, by whom and by what they waited for.
 
 A late rank costs what the step would have been shorter without it. Several late in one step share
 it by layers, as repairs would save it. Nobody is named here: what is small or follows no cause is

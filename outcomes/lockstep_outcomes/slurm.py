@@ -10,16 +10,21 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from types import MappingProxyType
 
 from lockstep_outcomes.signs import SCHEDULER_SIGNS
 
 _DELIMITERS = ("|#", "|")
 # A table of the columns that the ledger asks for shows any delimiter of its own in its header.
 _OWN_DELIMITER = re.compile(r"JobID(\W.*?)User\1")
-_JOB_ID = re.compile(r"\d+(?:_(?:\d+|\[[\d,%-]+\]))?(?:\+\d+)?(?:\.\w+)?")
+_JOB_ID = re.compile(r"\d+(?:_(?:\d+|\[[\d,:%.-]+\]))?(?:\+\d+)?(?:\.\w+)?")
+_ASKED_PER = {"gpus-per-node": "NNodes", "gpus-per-task": "NTasks"}
+_ARRAY = re.compile(r"(?P<array>\d+)_\[(?P<tasks>\d[\d,:-]*?),?(?:\.\.\.)?(?:%\d+)?\]")
+_MOST_TASKS = 1000
 # A table that is torn in the middle would otherwise be gathered to its end.
 _MOST_FIELD_BYTES = 1 << 20
 _FREE_TEXTS = frozenset({"JobName", "Comment", "SubmitLine", "WorkDir", "Extra"})
@@ -96,6 +101,12 @@ ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
 _NO_NODE = "None assigned"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
+_SHARE = "gres/shard"
+# What was asked for on the command line: the number, and of what it is a number.
+_ASKED = re.compile(
+    r"(?:^|\s)(?:--(?P<per>gpus(?:-per-(?:node|task))?)[= ]|-G ?|--(?P<gres>gres)[= ]\S*?\bgpu:)"
+    r"(?:(?P<model>[A-Za-z][\w.-]*)[:=])?(?P<number>\d{1,7})\b"
+)
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
 COLUMNS = (
@@ -104,6 +115,7 @@ COLUMNS = (
     "DerivedExitCode", "JobName",
 )  # fmt: skip
 """What ``sacct`` is asked for; a table with other columns is read too."""
+_SACCT = ("sacct", "--allusers", "--duplicates", "--allocations", "--parsable")
 _NO_ACCOUNTING = "accounting storage is disabled"
 _TASK_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
 _REPORT_TIMEOUT_SECONDS, _SLACK_SECONDS = 5.0, 10.0
@@ -116,7 +128,11 @@ class NoAccountingError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmRun:
-    """A run of a job that went back to the queue; None where the accounting says nothing."""
+    """A run of a job that went back to the queue; None where the accounting says nothing.
+
+    Attributes:
+        gpus_source: column that tells the number of GPUs; empty where none does.
+    """
 
     state: str
     submit: float | None
@@ -124,6 +140,8 @@ class SlurmRun:
     end: float | None
     nodes: int | None
     gpus: int | None
+    gpu_model: str | None
+    gpus_source: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +163,6 @@ class SlurmJob(SlurmRun):
     cancelled_by: str | None
     exit_code: int | None
     signal: int | None
-    gpu_model: str | None = None
     user: str | None = None
     account: str | None = None
     partition: str | None = None
@@ -161,6 +178,7 @@ def ask_sacct(
     selection: Iterable[str],
     warn: Callable[[str], None] = lambda _: None,
     timeout_seconds: float = 300.0,
+    partitions: Mapping[str, int] = MappingProxyType({}),
 ) -> list[SlurmJob]:
     """Jobs by the accounting of this machine's Slurm, without their steps, for these take minutes.
 
@@ -171,14 +189,14 @@ def ask_sacct(
         selection: options of sacct that choose the jobs.
         warn: gets a sentence for each row that is left out.
         timeout_seconds: how long sacct may take.
+        partitions: as ``jobs`` takes them.
 
     Raises:
         NoAccountingError: sacct is not installed, or Slurm stores no accounting.
         subprocess.SubprocessError: it failed, or did not end in time.
     """
     delimiter = f"~{secrets.token_hex(8)}~"
-    command = ["sacct", "--allusers", "--duplicates", "--allocations", "--parsable"]
-    command += ["--delimiter", delimiter, "--format", ",".join(COLUMNS), *selection]
+    command = [*_SACCT, "--delimiter", delimiter, "--format", ",".join(COLUMNS), *selection]
     environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
     try:
         printed = subprocess.run(
@@ -195,7 +213,7 @@ def ask_sacct(
         )
     if printed.returncode or not lines:
         raise subprocess.SubprocessError(f"status {printed.returncode}, {error_text or 'no table'}")
-    return jobs(rows(lines, delimiter=delimiter, warn=warn), UTC)
+    return jobs(rows(lines, delimiter=delimiter, warn=warn), UTC, partitions)
 
 
 def ended_state(job_id: str, last_sign_seconds: float) -> str:
@@ -219,7 +237,11 @@ def ended_state(job_id: str, last_sign_seconds: float) -> str:
     return ""
 
 
-def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
+def jobs(
+    table: Iterable[dict[str, str]],
+    zone: tzinfo = UTC,
+    partitions: Mapping[str, int] = MappingProxyType({}),
+) -> list[SlurmJob]:
     """One record a job, from rows of sacct.
 
     The last row of a job holds its outcome, and the rows before it are requeues. Rows of
@@ -228,6 +250,7 @@ def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
     Args:
         table: rows in the order of printing.
         zone: of times without one; the hour that a zone has twice counts as the first.
+        partitions: GPUs that a job gets with each node, by partition, where that is certain.
     """
     by_id: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, dict[str, str]] = {}
@@ -242,7 +265,9 @@ def jobs(table: Iterable[dict[str, str]], zone: tzinfo = UTC) -> list[SlurmJob]:
             steps.setdefault(f"{job}.extern", row)
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
-    return [_job(job_id, own[-1], _earlier_runs(own), zone) for job_id, own in by_id.items()]
+    return [
+        _job(job_id, own[-1], _earlier_runs(own), zone, partitions) for job_id, own in by_id.items()
+    ]
 
 
 def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -251,7 +276,7 @@ def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
     earlier = [row for row in by_start.values() if row is not own[-1]]
     if not earlier:
         return []
-    times = [_run(row, UTC) for row in (*earlier, own[-1])]
+    times = [_run(row, UTC, {}) for row in (*earlier, own[-1])]
     for number in reversed(range(len(earlier))):
         submit, end = times[number + 1].submit, times[number].end
         if submit is not None and end is not None and submit - end > _MOST_REQUEUE_SECONDS:
@@ -271,11 +296,17 @@ def state_of(text: str) -> tuple[str, str | None]:
     return state, by.strip() or None
 
 
-def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: tzinfo) -> SlurmJob:
+def _job(  # rows, and what to read them by
+    job_id: str,
+    row: dict[str, str],
+    earlier: list[dict[str, str]],
+    zone: tzinfo,
+    partitions: Mapping[str, int],
+) -> SlurmJob:
     _, by = state_of(_first(row, "State") or "")
     code, signal = _exit(_first(row, "ExitCode"))
     step_code, step_signal = _exit(_first(row, "DerivedExitCode"))
-    last = _run(row, zone)
+    last = _run(row, zone, partitions)
     last = replace(last, end=None) if last.state in OPEN_STATES else last
     return SlurmJob(
         **asdict(last),
@@ -284,7 +315,6 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: 
         cancelled_by=by,
         exit_code=code,
         signal=signal,
-        gpu_model=_gpus(row)[1],
         user=_first(row, "User"),
         account=_first(row, "Account"),
         partition=_first(row, "Partition"),
@@ -293,11 +323,12 @@ def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], zone: 
         cluster=_first(row, "Cluster"),
         step_exit_code=step_code,
         step_signal=step_signal,
-        earlier=tuple(_run(each, zone) for each in earlier),
+        earlier=tuple(_run(each, zone, partitions) for each in earlier),
     )
 
 
-def _run(row: dict[str, str], zone: tzinfo) -> SlurmRun:
+def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, int]) -> SlurmRun:
+    gpus, model, source = _gpus(row, partitions)
     return SlurmRun(
         state=state_of(_first(row, "State") or "")[0],
         submit=_time(_first(row, "Submit"), zone),
@@ -305,17 +336,52 @@ def _run(row: dict[str, str], zone: tzinfo) -> SlurmRun:
         start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
         end=_time(_first(row, "End"), zone),
         nodes=_count(_first(row, "NNodes")),
-        gpus=_gpus(row)[0],
+        gpus=gpus,
+        gpu_model=model or None,
+        gpus_source=source,
     )
 
 
-def _gpus(row: dict[str, str]) -> tuple[int | None, str | None]:
-    """Number and model of a row's GPUs; no model where several are mixed."""
-    tres = _GPUS.findall(_first(row, "AllocTRES", "ReqTRES") or "")
-    models = [model for model, _ in tres if model]
-    # "gres/gpu=8,gres/gpu:h100=8" names the same eight twice.
-    counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
-    return sum(counts) if counts else None, models[0] if len(models) == 1 else None
+def _gpus(row: dict[str, str], partitions: Mapping[str, int]) -> tuple[int | None, str, str]:
+    """Number and model of a row's GPUs, and the column that says so; None where none does.
+
+    No model where several are mixed. Shares of a GPU tell no number of GPUs.
+    """
+    for column in ("AllocTRES", "ReqTRES"):
+        tres = _GPUS.findall(_first(row, column) or "")
+        models = [model for model, _ in tres if model]
+        # "gres/gpu=8,gres/gpu:h100=8" names the same eight twice.
+        counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
+        if counts:
+            return sum(counts), models[0] if len(models) == 1 else "", column
+        if _SHARE in row.get(column, ""):
+            return None, "", ""
+    nodes, of_node = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
+    if of_node == 0 or (of_node and nodes):
+        return of_node * (nodes or 0), "", "Partition"
+    for match in [*_ASKED.finditer(row.get("SubmitLine", ""))][-1:]:
+        unit = "NNodes" if match["gres"] else _ASKED_PER.get(match["per"] or "")
+        per = 1 if unit is None else _count(_first(row, unit))
+        if per is not None:
+            return int(match["number"]) * per, match["model"] or "", "SubmitLine"
+    return None, "", ""
+
+
+def tasks_of(job: SlurmJob) -> Iterator[SlurmJob]:
+    """The job; of an array whose tasks share a row, each of its first thousand tasks."""
+    match = _ARRAY.fullmatch(job.job_id)
+    if match is None:
+        yield job
+        return
+    ranges = (part.partition(":") for part in match["tasks"].split(","))
+    tasks = (
+        number
+        for span, _, step in ranges
+        for low, _, high in (span.partition("-"),)
+        for number in range(int(low), int(high or low) + 1, int(step or 1) or 1)
+    )
+    for number in islice(tasks, _MOST_TASKS):
+        yield replace(job, job_id=f"{match['array']}_{number}")
 
 
 def _span_seconds(text: str | None) -> float | None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES, jobs, rows, state_of
+from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES, jobs, rows, state_of, tasks_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/slurm-gcm"
 
@@ -154,6 +154,7 @@ def test_times_are_of_the_zone_in_which_they_were_printed_also_where_clocks_chan
         ("gres/gpu=6,gres/gpu:a100=2,gres/gpu:h100=4", 6, None),
         ("cpu=4,node=1", None, None),
         ("gres/gpu=0", 0, None),
+        ("gres/shard=2", None, None),
     ],
 )
 def test_gpus_are_counted_once_also_where_they_are_named_by_model(
@@ -161,3 +162,33 @@ def test_gpus_are_counted_once_also_where_they_are_named_by_model(
 ) -> None:
     [job] = jobs([{"JobID": "7", "State": "COMPLETED", "AllocTRES": tres}])
     assert (job.gpus, job.gpu_model) == (gpus, model)
+
+
+ASKED = {"JobID": "7", "State": "COMPLETED", "Partition": "whole", "NNodes": "2", "NTasks": "4"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "gpus", "source"),
+    [
+        ({"AllocTRES": "cpu=9", "ReqTRES": "gres/gpu:a100=8"}, 8, "ReqTRES"),
+        ({"AllocTRES": "cpu=9,gres/shard=2", "SubmitLine": "sbatch --gpus=8 a.sh"}, None, ""),
+        ({"AllocTRES": "cpu=9"}, 16, "Partition"),
+        ({"Partition": "cpu"}, 0, "Partition"),
+        ({"Partition": "b", "SubmitLine": "sbatch --gpus 8 a.sh"}, 8, "SubmitLine"),
+        ({"Partition": "b", "SubmitLine": "sbatch -G a100:8 a.sh"}, 8, "SubmitLine"),
+        ({"Partition": "b", "SubmitLine": "srun --gpus-per-node=h100:8 a"}, 16, "SubmitLine"),
+        ({"Partition": "b", "SubmitLine": "srun --gres=nvme:1,gpu:4 a"}, 8, "SubmitLine"),
+        ({"Partition": "b", "SubmitLine": "srun --gpus-per-task=1 a"}, 4, "SubmitLine"),
+        ({"Partition": "b", "SubmitLine": "sbatch a.sh"}, None, ""),
+    ],
+)
+def test_gpus_are_of_the_first_column_that_states_them_and_else_unknown(
+    columns: dict[str, str], gpus: int | None, source: str
+) -> None:
+    [job] = jobs([ASKED | columns], partitions={"whole": 8, "cpu": 0})
+    assert (job.gpus, job.gpus_source) == (gpus, source)
+
+
+def test_an_array_that_waits_is_its_tasks() -> None:
+    [job] = jobs([{"JobID": "7_[1-3,9-13:2%4]", "State": "PENDING"}])
+    assert [task.job_id for task in tasks_of(job)] == [f"7_{n}" for n in (1, 2, 3, 9, 11, 13)]

@@ -66,7 +66,8 @@ def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> Non
             job["job_id"], job["cluster"], job["project"], job["queue"], job["status"],
             job["outcome"], job["failure_class"], job["cause"], job["cause_node"],
             format_time(job["started"]), format_time(job["ended"]),
-            job["gpu_seconds"] / _HOUR_SECONDS,
+            # Where nobody states its GPUs their time is unknown, and not 0.
+            job["gpu_seconds"] / _HOUR_SECONDS or None,
             money(job["costs"]),
         )
         for job in page["jobs"]
@@ -130,14 +131,16 @@ def effective_time_rows(job: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+_FACTS = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
+          "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "cause_node",
+          "cause_rank")  # fmt: skip
+
+
 def _print_job(job: dict[str, Any]) -> None:
     cause = " ".join(filter(None, (job["failure_class"], job["cause"], job["reason"])))
-    end = f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}"
-    click.echo(printable(end))
-    names = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
-             "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "cause_node",
-             "cause_rank")  # fmt: skip
-    facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
+    where = f"{job['job_id']} on {job['cluster']}"
+    click.echo(printable(f"{where}: {job['outcome'] or job['status']} {cause}"))
+    facts = (f"{name}={job[name]}" for name in _FACTS if job[name] not in {None, ""})
     click.echo(printable("  ".join(facts)))
     _print_disagreements(job["disagreements"])
     print_table(
@@ -154,9 +157,10 @@ def _print_job(job: dict[str, Any]) -> None:
         ],
     )  # fmt: skip
     total = sum(job["goodput"].values())
+    hours = f", {total / _HOUR_SECONDS:,.2f} h" if total or job["gpus"] else ": nobody tells"
     states = [(state, job["goodput"][state]) for state in GOODPUT_STATES if state in job["goodput"]]
     print_table(
-        f"GPU time, {total / _HOUR_SECONDS:,.2f} h",
+        f"GPU time{hours}",
         ("state", "GPU hours", "share"),
         [(state, s / _HOUR_SECONDS, f"{s / total:.1%}" if total else "") for state, s in states],
     )

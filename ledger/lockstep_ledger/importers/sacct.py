@@ -1,6 +1,7 @@
 """Events of jobs by Slurm's accounting, from a table or followed by polls."""
 
 import functools
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence
 from lockstep_outcomes.signs import status_sign
-from lockstep_outcomes.slurm import SlurmJob, ask_sacct, jobs, rows
+from lockstep_outcomes.slurm import SlurmJob, SlurmRun, ask_sacct, jobs, rows, tasks_of
 from lockstep_records.events.event import Event, stable_id
 from lockstep_records.events.kinds import MAX_NAME
 from lockstep_records.file_access.atomic_file import write_atomically
@@ -44,7 +45,8 @@ def read_sacct(
         ValueError: the text is not such a table.
     """
     for job in jobs(rows(lines, warn=warn), zone):
-        yield from events_of_job(job)
+        for each in tasks_of(job):
+            yield from events_of_job(each)
 
 
 def description_of(job: SlurmJob) -> dict[str, object]:
@@ -68,7 +70,7 @@ def events_of_job(job: SlurmJob) -> Iterator[Event]:
     """Submission, starts, requeues and end of a job, as far as its rows tell them."""
     events = JobEvents(source="slurm", job_id=job.job_id)
     described = description_of(job)
-    size = {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
+    size = _size_of(job)
     # Slurm writes a requeue's time over that of the submission, in the newest row of a job.
     submits = [time for time in (*(run.submit for run in job.earlier), job.submit) if time]
     starts = [time for time in (*(run.start for run in job.earlier), job.start) if time]
@@ -76,9 +78,8 @@ def events_of_job(job: SlurmJob) -> Iterator[Event]:
         submitted = min([*submits, *starts])
         yield events.event("job_submitted", submitted, f"submit {submitted:.0f}", described | size)
     for number, run in enumerate(job.earlier):
-        size_of_run = {"num_nodes": run.nodes, "num_gpus": run.gpus or 0}
         if run.start is not None:
-            start = described | size_of_run
+            start = described | _size_of(run)
             yield events.event("job_started", run.start, run.start, start, number)
         if run.end is not None:
             yield from _requeued(events, run.start, run.end, run.state, number)
@@ -103,8 +104,14 @@ def events_of_job(job: SlurmJob) -> Iterator[Event]:
 def later_word(job: SlurmJob, time: float) -> Event:
     """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
     events = JobEvents(source="slurm", job_id=job.job_id)
-    described = description_of(job) | {"num_nodes": job.nodes, "num_gpus": job.gpus or 0}
+    described = description_of(job) | _size_of(job)
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
+
+
+def _size_of(run: SlurmRun) -> dict[str, object]:
+    """Nodes and GPUs of a run; a number that nobody states is none, and not 0."""
+    source = run.gpus_source or None
+    return {"num_nodes": run.nodes, "num_gpus": run.gpus, "gpus_source": source}
 
 
 @functools.lru_cache(maxsize=1000)
@@ -142,6 +149,7 @@ _AHEAD_SECONDS = 366 * 86_400.0
 _CLOCK_SECONDS = 2.0
 _IDS_AT_ONCE = 500
 _ASK_TIMEOUT_SECONDS = 20.0
+_NODE_GPUS = re.compile(r"\bgpu(?::[A-Za-z][\w.-]*)?:(\d{1,6})")
 
 
 class KnownJob(msgspec.Struct):
@@ -191,7 +199,8 @@ class Selection:
 
     def takes(self, job: SlurmJob) -> bool:
         """Whether a job is fed; of an array that waits only the tasks are jobs, once they start."""
-        is_used = self.has_cpu_jobs or bool(job.gpus or any(run.gpus for run in job.earlier))
+        # A number that nobody knows may be any.
+        is_used = self.has_cpu_jobs or any(run.gpus != 0 for run in (*job.earlier, job))
         queues = frozenset((job.partition or "").split(","))
         is_chosen = not self.partitions or bool(queues & self.partitions)
         return is_used and is_chosen and "[" not in job.job_id
@@ -235,7 +244,9 @@ class SlurmFeed:
         """
         begin, end = max(0.0, self._state.until - _OVERLAP_SECONDS), now_seconds + _AHEAD_SECONDS
         period = (f"--starttime={_slurm_time(begin)}", f"--endtime={_slurm_time(end)}")
-        found = {job.job_id: job for job in ask_sacct(period, self.warn)}
+        gpus = _gpus_by_partition()
+        ask = functools.partial(ask_sacct, warn=self.warn, partitions=gpus)
+        found = {job.job_id: job for job in ask(period)}
         open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
         # Jobs that are held or depend on others are in the queue and in no period.
         waiting_ids = _ask("squeue", "--noheader", "--states=PENDING", "--format=%A")
@@ -243,7 +254,7 @@ class SlurmFeed:
         other_ids = sorted(open_ids.union(queued) - found.keys())
         for first in range(0, len(other_ids), _IDS_AT_ONCE):
             some = ",".join(other_ids[first : first + _IDS_AT_ONCE])
-            found |= {job.job_id: job for job in ask_sacct(("--jobs", some), self.warn)}
+            found |= {job.job_id: job for job in ask(("--jobs", some))}
         self._note_missing(open_ids - found.keys())
         answered = found.keys() | {name.partition("_")[0] for name in found}
         self._state.queued = {
@@ -307,6 +318,18 @@ class SlurmFeed:
 def list_partitions() -> list[str]:
     """Names of Slurm's partitions; empty where it does not say."""
     return sorted(set(_ask("sinfo", "--noheader", "--format=%R")))
+
+
+def _gpus_by_partition() -> dict[str, int]:
+    """GPUs that come with each node of a partition: 0 where it has none, all of whole nodes."""
+    found: dict[str, set[int | None]] = {}
+    for line in _ask("sinfo", "--noheader", "--format=%R|%h|%G"):
+        name, share, gres = (*line.split("|", 2), "", "")[:3]
+        counts = [int(number) for number in _NODE_GPUS.findall(gres)]
+        is_certain = not counts or share == "EXCLUSIVE"
+        found.setdefault(name, set()).add(sum(counts) if is_certain else None)
+    alike = {name: min(counts, key=str) for name, counts in found.items() if len(counts) == 1}
+    return {name: count for name, count in alike.items() if count is not None}
 
 
 def _slurm_time(seconds: float) -> str:

@@ -114,6 +114,7 @@ _DESCRIPTION = (
     _count("num_nodes", "nodes that the job asked for", _MAX_NODES),
     _count("world_size", "ranks of the whole job", _MAX_RANKS),
     _count("num_gpus", "GPUs allocated to the whole job", _MAX_RANKS),
+    _F("gpus_source", "text", "what states num_gpus: a column of Slurm's accounting"),
     _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
     _seconds("time_limit_seconds", "wall clock that the scheduler allows"),
     _F(
@@ -286,7 +287,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
             _F("part", "text", "name of the part: a pod's uid, a component", required=True,
                nullable=False),
             _count("num_gpus", "GPUs of the part", _MAX_RANKS),
-            _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
+            _F("gpus_source", "text", "what states num_gpus: a column of Slurm's accounting"),
+    _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
             _F("node", "text", "node of the part, where it has one"),
         ),
         edge=True,

@@ -21,6 +21,7 @@ for word in "$@"; do [ "$word" = --jobs ] && table=ids; done
 while [ "$1" != --delimiter ]; do shift; done
 cat "$(dirname "$0")/$table" | sed "s/|/$2/g"
 """
+SINFO = "#!/bin/sh\nprintf 'cpu|NO|(null)\\nwhole|EXCLUSIVE|gpu:h100:8(S:0-1)\\n'\n"
 NOW = round(time.time()) - 1000
 
 
@@ -29,7 +30,7 @@ class Slurm:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.sentences = folder, list[str]()
-        for name, text in (("sacct", SACCT), ("squeue", "#!/bin/sh\n")):
+        for name, text in (("sacct", SACCT), ("squeue", "#!/bin/sh\n"), ("sinfo", SINFO)):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         self.write("period")
@@ -137,10 +138,11 @@ def test_only_gpu_jobs_of_the_chosen_partitions_are_fed_and_no_array_that_waits(
     slurm: Slurm,
 ) -> None:
     slurm.write(
-        "period", row("7", "RUNNING", tres="cpu=8"), row("8", "RUNNING", partition="other"),
-        row("9_[1-4]", "PENDING"), row("9_5", "RUNNING"), row("10+1", "RUNNING"),
+        "period", row("7", "RUNNING", partition="cpu", tres="cpu=8"),
+        row("8", "RUNNING", partition="other"), row("9_[1-4]", "PENDING"),
+        row("9_5", "RUNNING"), row("10+1", "RUNNING"),
     )  # fmt: skip
-    events = poll(slurm.feed(Selection(partitions=frozenset({"gpu"}))))
+    events = poll(slurm.feed(Selection(partitions=frozenset({"gpu", "cpu"}))))
     assert {event.job_id for event in events} == {"9_5", "10+1"}
     assert {tuple(event.fields["aliases"]) for event in events} == {
         ("slurm:lab:9_5",),

@@ -193,3 +193,23 @@ def test_a_queue_that_takes_a_job_out_says_why(scene: Scene, reason: str, outcom
         (outcome, True)
     ]
     assert [event["kind"] for event in events][-1] == "job_requeued"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "outcome", "cause", "then"),
+    [(1, "failed", "exit", "job_requeued"), (0, "succeeded", "success", "resources_allocated")],
+)
+def test_pods_decide_when_the_last_work_has_ended_where_the_object_stays_silent(
+    scene: Scene, exit_code: int, outcome: str, cause: str, then: str
+) -> None:
+    top = custom("PyTorchJob", "kubeflow.org/v1", status={"conditions": [condition("Restarting")]})
+    ended = pod("a-0", top, begin=2, end=7, exit_code=exit_code)
+    kinds = [event["kind"] for event in scene.show(top, ended, at=9)]
+    assert kinds[-1] == "resources_released"
+    [end] = scene.new_events(70)
+    fields = end["fields"]
+    assert (end["kind"], fields["outcome"], fields["cause"]) == ("job_finished", outcome, cause)
+    assert end["time"] == NOW + 7 - 0.001
+    assert "object was not updated" in fields["reason"]
+    again = scene.show(pod("a-1", top, created=80, begin=82), at=83)
+    assert then in {event["kind"] for event in again}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
-from lockstep_ledger.feeds.kubernetes.job_events import Job
+from lockstep_ledger.feeds.kubernetes.job_events import SILENT_SECONDS, Job
 from lockstep_ledger.feeds.kubernetes.objects import (
     CLAIMS,
     KNOWN_TO_PODS,
@@ -46,6 +46,7 @@ class ClusterState:
     def __init__(self, selector: Mapping[str, str | None]) -> None:
         self.jobs: dict[str, Job] = {}
         self.dirty: dict[str, float] = {}
+        self._due: dict[str, float] = {}
         self.lock = threading.RLock()
         self.refused = 0
         self._selector = selector
@@ -127,8 +128,13 @@ class ClusterState:
                     self.dirty[uid] = job
                 elif job is not None:
                     changed[job.uid] = job
+            due = [uid for uid, time in self._due.items() if time <= now]
+            changed |= {uid: self.jobs[uid] for uid in due if uid in self.jobs}
             for job in changed.values():
                 self._update(job)
+                self._due.pop(job.uid, None)
+                if job.stopped is not None and now < job.stopped + SILENT_SECONDS:
+                    self._due[job.uid] = job.stopped + SILENT_SECONDS
             return [job for job in changed.values() if self._is_taken(job)]
 
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:

@@ -11,6 +11,9 @@ from lockstep_records.events.bounds import fit
 from lockstep_records.events.event import Event, stable_id
 
 _CONSEQUENCE_SECONDS, _STEP_SECONDS = 30.0, 0.001
+# A controller starts a pod anew, or states the end, within seconds.
+SILENT_SECONDS = 60.0
+_NOT_UPDATED = "Its pods have ended, and its object was not updated."
 _BAD = frozenset({"failed", "disrupted", "taken", "unseen"})
 
 
@@ -140,6 +143,15 @@ class Job:
         return list(runs.values())
 
     @property
+    def stopped(self) -> float | None:
+        """When the last of its pods ended and its object did not say so; None while one is open."""
+        ends = [run.end for run in self.all_runs()]
+        is_open = None in ends or any(not pod.is_over for pod in self.pods.values())
+        if self.ending is not None or is_open:
+            return None
+        return max((end for end in ends if end is not None), default=None)
+
+    @property
     def queue(self) -> str:
         """Its queue; empty where it has none."""
         workload, top = self.workload, self.top
@@ -200,6 +212,8 @@ class EventWriter:
             attempts[-1].close()
             time = attempts[-1].end_before(attempts[-1].last_end)
             yield from self._requeue(job, attempts[-1], last, time, _hold_word(job))
+        elif job.stopped is not None and now - job.stopped >= SILENT_SECONDS and attempts:
+            yield from self._stop(job, attempts[-1], last, job.stopped)
         if job.ending is not None:
             yield from self._end(job, job.ending, attempts, now)
 
@@ -243,6 +257,14 @@ class EventWriter:
         yield from self._event(job, f"over {attempt.opening}", "job_finished", time, number, over)
         why = {"reason": word or judged["reason"]}
         yield from self._event(job, f"requeue {attempt.opening}", "job_requeued", time, number, why)
+
+    def _stop(self, job: Job, attempt: Attempt, number: int, time: float) -> Iterator[Event]:
+        """The end of an attempt by its pods alone; another may follow."""
+        has_succeeded = all(run.fate == "succeeded" for run in attempt.runs)
+        ending = Ending("Completed" if has_succeeded else "Failed", time, _NOT_UPDATED)
+        judged = judge_job(ending, attempt.runs, job.pods, has_run=True)
+        over, moment = {**judged, "goes_on": True}, attempt.end_before(time)
+        yield from self._event(job, f"over {attempt.opening}", "job_finished", moment, number, over)
 
     def _end(
         self, job: Job, ending: Ending, attempts: list[Attempt], now: float

@@ -13,7 +13,7 @@ from lockstep_outcomes.signs import SCHEDULER_SIGNS
 
 _QUEUE_WORDS = {"Preempted": "PreemptionByKueue", "NodeFailures": "NodeLost"}
 _MAX_PODS = 64
-_RANKS = re.compile(r" on ranks? [\d, ]+(\.\.\.)?")
+_RANKS = re.compile(r" on ranks? [\d, ]*\d(?:, \.\.\.)?")
 _ONE_RANK = re.compile(r"Ranks? [\d, .]+ was")
 
 

@@ -17,7 +17,7 @@ from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.queued import is_crowded
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share, slow_phase
 from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, slow_name
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
@@ -79,13 +79,18 @@ def why_unknown(steps: Steps, scores: Scores, min_steps: int) -> str | None:
     )
 
 
-def why_nobody(steps: Steps, scores: Scores) -> tuple[str, ...]:
-    """Why nobody is named."""
+def why_nobody(steps: Steps, scores: Scores, late_seconds: float) -> tuple[str, ...]:
+    """Why nobody is named, where episodes of late ranks lost so little of the run."""
     row = int(np.argmax(np.nan_to_num(scores.last_share)))
     return (
         (
             f"No rank kept all others waiting by more than {duration(scores.threshold)} "
             f"({percent(MIN_EFFECT_RATIO)} of the median step) more often than chance explains."
+        )
+        if not late_seconds
+        else (
+            f"Ranks that were late lost {duration(late_seconds)}, under {percent(MIN_SHARE)} of "
+            "the run; so little names nobody."
         ),
         (
             f"Last most often: rank {steps.ranks[row]}, in "

@@ -29,7 +29,7 @@ from lockstep_reports.verdict.losses import (
 )
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.owners import judge_losses
-from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
+from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, Verdict, rank_by_cost, unknown
 from lockstep_reports.verdict.workload import explained_by_load, slow_workload
 from lockstep_reports.wording import duration, plural
 
@@ -65,15 +65,21 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     charges = charge(steps, scores, in_order)
     episodes = with_costs(in_order, charges, steps.ranks)
     losses = list_losses(steps, scores, charges, episodes)
-    verdict = _name_slow(steps, episodes, losses)
+    least = MIN_SHARE * float(np.nansum(steps.sum_over_columns(scores.step_seconds)))
+    late_seconds = sum(episode.lost_seconds for episode in episodes)
+    verdict = _name_slow(steps, episodes, losses) if late_seconds >= least else None
     if verdict is None:
-        verdict = _name_nobody(steps, scores, found, next(filter(None, loads), None))
+        load = next(filter(None, loads), None)
+        verdict = _name_nobody(steps, scores, (found, late_seconds), load)
     verdict = judge_losses(steps, scores.account, verdict, losses)
     return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
 
 
-def _name_nobody(steps: Steps, scores: Scores, found: Found, load: Verdict | None) -> Verdict:
+def _name_nobody(
+    steps: Steps, scores: Scores, late: tuple[Found, float], load: Verdict | None
+) -> Verdict:
     """The verdict without a slow rank: the workload, nobody, or unknown."""
+    found, late_seconds = late
     if load is not None:
         return load
     if blind := evidence.why_blind(steps, scores):
@@ -83,7 +89,9 @@ def _name_nobody(steps: Steps, scores: Scores, found: Found, load: Verdict | Non
     lost_seconds = sum(float(candidate.cost.sum()) for candidate in found.brief)
     ranks = [tuple(steps.ranks[row] for row in candidate.rows) for candidate in found.brief]
     hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
-    return Verdict(kind="nobody", evidence=(*evidence.why_nobody(steps, scores), *hiccups))
+    return Verdict(
+        kind="nobody", evidence=(*evidence.why_nobody(steps, scores, late_seconds), *hiccups)
+    )
 
 
 def _name_slow(steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss]) -> Verdict | None:

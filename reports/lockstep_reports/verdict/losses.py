@@ -261,8 +261,16 @@ def list_losses(
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
     least = max(scores.threshold, _noise_limit(scores.account))
     charges = _drop_noise(charges, _assign(charges, episodes, steps.ranks), least)
-    losses = sorted(_group(steps, charges, episodes, covered), key=lambda loss: -loss.lost_seconds)
+    shared = _shared_plans(scores.account)
+    grouped = _group(steps, charges, (episodes, shared), covered)
+    losses = sorted(grouped, key=lambda loss: -loss.lost_seconds)
     return tuple(each for each in losses if each.kind == "slow" or each.lost_ratio > MIN_SHARE)
+
+
+def _shared_plans(account: Account) -> frozenset[str]:
+    """Planned work that all ranks do alike, so that whoever takes longest does by chance."""
+    totals = {name: np.nansum(values, axis=1) for name, values in account.planned.items()}
+    return frozenset(n for n, t in totals.items() if t.min() >= _MIN_EXPLAINED_SHARE * t.max())
 
 
 def _drop_noise(charges: Charges, owners: Integers, least: float) -> Charges:
@@ -327,8 +335,13 @@ def _assign(charges: Charges, episodes: Sequence[Episode], ranks: Sequence[int])
 
 
 def _group(
-    steps: Steps, charges: Charges, episodes: Sequence[Episode], covered: float
+    steps: Steps,
+    charges: Charges,
+    findings: tuple[Sequence[Episode], frozenset[str]],
+    covered: float,
 ) -> Iterator[Loss]:
+    """The losses by episode, then by cause; ``findings`` are episodes and plans of all ranks."""
+    episodes, shared = findings
     owners = _assign(charges, episodes, steps.ranks)
     for index in range(len(episodes)):
         part = charges.select(owners == index)
@@ -338,7 +351,9 @@ def _group(
     for index in sorted(set(charges.causes[is_free].tolist())):
         part = charges.select(is_free & (charges.causes == index))
         cause = charges.names[index] if index >= 0 else None
-        yield _loss(steps, _kind(cause, part, len(steps.numbers)), cause, part, covered)
+        is_planned = cause in PLANNED_PHASES and cause not in shared
+        kind = "planned" if is_planned else _kind(cause, part, len(steps.numbers))
+        yield _loss(steps, kind, cause, part, covered)
 
 
 def _main_cause(charges: Charges) -> str | None:
@@ -349,7 +364,7 @@ def _main_cause(charges: Charges) -> str | None:
 
 def _kind(cause: str | None, charges: Charges, num_steps: int) -> LossKind:
     if cause in PLANNED_PHASES:
-        return "planned"
+        return "in_turns"
     count, by_rank = len(np.unique(charges.columns)), np.bincount(charges.rows, charges.costs)
     is_rare = count <= max(1, min(_MAX_RARE_STEPS, _MAX_RARE_SHARE * num_steps))
     if is_rare or by_rank.max() > _MAX_SHARE_OF_ONE_RANK * by_rank.sum():

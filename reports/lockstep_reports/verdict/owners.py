@@ -45,9 +45,9 @@ def loss_words(loss: Loss, world_size: int) -> str:
         is_all = len(loss.ranks) == world_size
         if loss.kind in {"in_turns", "busy_host"}:
             ranks = f"{'all ranks' if is_all else f'ranks {list_ranks(loss.ranks)}'} in turn"
-    if loss.kind == "planned":
+    if loss.cause in _PLANNED:
         often = f", every {loss.period_steps:,} steps" if loss.period_steps else ""
-        return f"{_PLANNED[loss.cause or '']} of {ranks}{often}"
+        return f"{_PLANNED[loss.cause]} of {ranks}{often}"
     doing = _DOINGS.get(loss.cause, f"worked in {loss.cause}")
     if loss.kind == "slow":
         where = "" if loss.cause is None else f", which {doing}"
@@ -59,11 +59,11 @@ def loss_words(loss: Loss, world_size: int) -> str:
 def is_news(loss: Loss) -> bool:
     """Whether a loss without a slow rank is worth a verdict.
 
-    What is measured or planned is from a share of the run on; what is inferred from work that came
-    late must cost as much as a step must lose to be late, for heavy noise does the same.
+    What some ranks plan, or other processes take, is from a share of the run on; what hits all
+    ranks alike, or is rare, must cost as much as a step must lose to be late, for chance does the
+    same.
     """
-    is_measured = loss.kind in {"planned", "busy_host"} or loss.cause in {"collector", "stopped"}
-    least = MIN_SHARE if is_measured and loss.kind != "rare" else MIN_EFFECT_RATIO
+    least = MIN_SHARE if loss.kind in {"planned", "busy_host"} else MIN_EFFECT_RATIO
     return loss.kind != "slow" and loss.lost_ratio >= least
 
 

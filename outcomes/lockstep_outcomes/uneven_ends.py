@@ -5,7 +5,6 @@ fails is the wait of the others.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,7 +12,7 @@ from typing import Protocol
 from lockstep_outcomes.progress.missing import FINISHED, STEP_PHASES, rank_words
 
 _PLACE = re.compile(r"\((?:[^()\s]*/)*([^()\s/]+:\d+), in ([^()\s]+)\)$")
-_MAJORITY = 0.5
+_MAX_PLACES = 3  # calls of one program at its end
 
 
 class LastState(Protocol):
@@ -92,23 +91,23 @@ def find_uneven_end(states: Iterable[LastState]) -> UnevenEnd | None:
 
 
 def unlike_calls(calls: Sequence[tuple[int, str, int | None]]) -> str:
-    """Who waited in another call than most, as a sentence without a full stop; empty for nobody.
+    """Who waited elsewhere than others, in another call or step, without a full stop, or nothing.
 
     Args:
         calls: of ranks that failed because others were not there: rank, exception with its place,
             and last step.
     """
-    places = {
-        rank: f"{match[2]} ({match[1]})"
-        for rank, exception, _ in calls
-        if (match := _PLACE.search(exception)) is not None
-    }
-    if len(places) != len(calls) or len({step for *_, step in calls}) != 1:
+    are_in_one_step = len({step for *_, step in calls}) == 1
+    ranks_at: dict[str, list[int]] = {}
+    for rank, exception, step in calls:
+        if (match := _PLACE.search(exception)) is None:
+            return ""
+        after = "" if are_in_one_step else f" after step {step}"
+        ranks_at.setdefault(f"{match[2]} ({match[1]}){after}", []).append(rank)
+    # Where each is elsewhere, nothing is usual.
+    if not 1 < len(ranks_at) <= min(_MAX_PLACES, max(2, len(calls) - 1)):
         return ""
-    ((usual, count), *others) = Counter(places.values()).most_common() or [("", 0)]
-    if not others or count <= _MAJORITY * len(places):
-        return ""
-    odd = [rank for rank in places if places[rank] != usual]
-    where = " or ".join(sorted({places[rank] for rank in odd}))
-    rest = [rank for rank in places if places[rank] == usual]
-    return f"{rank_words(odd)} waited in {where} and {rank_words(rest)} in {usual}"
+    few_first = sorted(ranks_at.items(), key=lambda item: len(item[1]))
+    first, *others = [f"{rank_words(ranks)} in {call}" for call, ranks in few_first]
+    first = first.replace(" in ", " waited in ", 1)
+    return f"{', '.join([first, *others[:-1]])} and {others[-1]}"

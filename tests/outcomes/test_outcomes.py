@@ -304,3 +304,8 @@ def test_ranks_that_fail_in_another_call_than_most_are_in_the_reason() -> None:
     assert "waited" not in classify(Evidence(ranks=tuple(alike))).reason
     steps = [replace(rank, last_step=rank.rank) for rank in ranks]
     assert "waited" not in classify(Evidence(ranks=tuple(steps))).reason
+    behind = [replace(rank, last_step=41 if rank.rank == 3 else 44) for rank in alike]
+    assert (
+        "rank 3 waited in run (graph.py:979) after step 41 and ranks 0, 1 and 2 in run "
+        "(graph.py:979) after step 44"
+    ) in classify(Evidence(ranks=tuple(behind))).reason

@@ -195,7 +195,15 @@ def _behind_in_collectives(left: _States, states: _States) -> _Found:
 
     def clause(found: _States, states: _States) -> str:
         group, own, most = _widest_gap(found, states)
-        return f"with {own:,} collectives of group {group} launched to the others' {most:,}"
+        calls = {
+            launched.number: f" ({launched.operation})"
+            for state in states
+            if (launched := state.launched.get(group)) is not None and launched.operation
+        }
+        return (
+            f"with {own:,} collectives of group {group} launched{calls.get(own, '')} to the others'"
+            f" {most:,}{calls.get(most, '')}"
+        )
 
     return found, clause
 

@@ -23,7 +23,7 @@ HELD: tuple[HostCause, ...] = ("stopped", "collector")
 # What a rank usually takes: its lower quartile, so that three steps in four may be long.
 USUAL_QUANTILE = 0.25
 # A loader waits for files and other processes; in these phases a collective may wait for ranks.
-_MAY_WAIT = ("forward", "backward", "optimizer", "other")
+MAY_WAIT = ("forward", "backward", "optimizer", "other")
 
 
 class Rule(NamedTuple):
@@ -150,7 +150,7 @@ def divide(steps: Steps) -> Account:
         hidden = _hidden_waits(steps, own, waited, (*planned.values(), *host.values(), unknown))
         if np.any(hidden > 0):
             outside = np.minimum(hidden, unknown)
-            own = _take(own, usual, hidden - outside, _MAY_WAIT)
+            own = _take(own, usual, hidden - outside, MAY_WAIT)
             waited, unknown = waited + hidden, unknown - outside
     return Account(
         own=own,
@@ -275,7 +275,7 @@ def _hidden_waits(
     idle = unknown
     if steps.blocked is not None:
         sleep = np.maximum(np.nan_to_num(steps.blocked) - own["data"], 0.0)
-        idle = unknown + np.minimum(sleep, total_of(own[name] for name in _MAY_WAIT))
+        idle = unknown + np.minimum(sleep, total_of(own[name] for name in MAY_WAIT))
     if not np.any(idle > 0):
         return np.zeros_like(waited)
     firm = total_of([*own.values(), *held, unknown]) - idle

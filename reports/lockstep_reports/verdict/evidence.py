@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
+from lockstep_reports.recording.account import MAY_WAIT, Account
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.chance import tail_bound
@@ -154,8 +155,23 @@ def _explain_missing_waits(steps: Steps, scores: Scores) -> str | None:
         return None
     return (
         f"No rank waited for the others for more than {duration(longest)} a step, so the waiting "
-        "of this loop is not recorded or hidden in other phases, and a late rank would not show."
+        f"of this loop is not recorded or hidden in {_name_hiding_phase(scores.account)}, and a "
+        'late rank would not show. Put `with monitor.phase("sync"):` around what waits in there.'
     )
+
+
+def _name_hiding_phase(account: Account) -> str:
+    """The phase that is longer on the ranks that have less other work to do, as waits are."""
+    values = {**{name: account.own[name] for name in MAY_WAIT}, "no phase": account.unknown}
+    busy = account.own_work + account.unknown
+    hidden = {}
+    for name, seconds in values.items():
+        own, rest = (v - nan_stats.median(v, axis=0) for v in (seconds, busy - seconds))
+        hidden[name] = -float(np.nansum(own * rest))
+    phase = max(hidden, key=lambda name: hidden[name])
+    if not hidden[phase] > 0:
+        phase = max(values, key=lambda name: float(np.nansum(values[name])))
+    return "the work outside the marked phases" if phase in {"other", "no phase"} else phase
 
 
 def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
@@ -164,7 +180,8 @@ def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
     if not ratio > MAX_OTHER_RATIO:
         return None
     return (
-        f"{percent(ratio)} of a step lies in no marked phase; waiting in there is taken for work."
+        f"{percent(ratio)} of a step lies in no marked phase; waiting in there is taken for work. "
+        'Put `with monitor.phase("sync"):` around what waits for other ranks there.'
     )
 
 

@@ -52,6 +52,7 @@ def without_rows(steps: Steps) -> Steps:
 
 BLIND = {
     "No rank waited for the others": without_waits,
+    "hidden in backward, and a late rank would not show. Put `with monitor.phase": without_waits,
     "lies in no marked phase": unclaimed,
     "recorded times of the host": by_the_host,
     "left no readable page": without_a_rank,

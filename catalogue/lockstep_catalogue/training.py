@@ -408,6 +408,19 @@ MEDIAN_LOAD = _metric(
     "Median over the node's ranks of the mean load per step, over the newest 64 steps.",
     LOAD,
 )
+WAIT_CAUSE = Label(
+    name="wait_cause",
+    help="phase, or what the host took, of which the rank that came last had more",
+    values=(
+        *labels.OWN_WORK_PHASES,
+        *("checkpoint", "eval", "stopped", "collector", "queued", "unknown"),
+    ),
+)
+WAITED_SECONDS = _metric(
+    "lockstep_train_waited_seconds_total",
+    "Rank-seconds that ranks waited for another one of the node, by cause, whoever it was.",
+    WAIT_CAUSE,
+)
 OUT_OF_MEMORY_RANK = _metric(
     "lockstep_train_rank_out_of_memory_total",
     "Failed allocations per rank, of at most eight ranks of the node that had some.",

@@ -80,13 +80,14 @@ class LivePage:
             self.set_optional("loss", loss)
         self.commit()
 
-    def row(self, number: int, *, seconds: float) -> None:
-        """Writes the row of a step, all of it spent in its forward pass."""
+    def row(self, number: int, *, seconds: float, waited: float = 0.0) -> None:
+        """Writes the row of a step, spent in its forward pass and in waiting."""
+        phases = {"forward": seconds - waited, "sync": waited}
         self.writer.append(
             step=number,
             start_ns=number,
             seconds=seconds,
-            phase_seconds=[seconds if phase == "forward" else 0.0 for phase in STEP_PHASES],
+            phase_seconds=[phases.get(phase, 0.0) for phase in STEP_PHASES],
             tokens=TOKENS_A_STEP,
             samples=1,
         )

@@ -20,7 +20,7 @@ from lockstep_agent.collectors.gpu.state import identity, load, processes
 from lockstep_agent.collectors.jobs.bus import Bus
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
-from lockstep_agent.collectors.jobs.loads import Loads
+from lockstep_agent.collectors.jobs.newest_steps import NewestSteps
 from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.collectors.node.host import AgentInfo, Host
 from lockstep_agent.collectors.node.kernel_log import KernelLog
@@ -78,7 +78,7 @@ def node_collectors(
         Ranks(pages, node, options.linger),
         Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs),
         Bus(pages, node),
-        Loads(pages, node),
+        NewestSteps(pages, node),
         Net(sysfs),
         Ethernet(sysfs),
         Infiniband(sysfs),

@@ -81,7 +81,7 @@ def busy_job(root: Path, hang_seconds: float) -> None:
         page.set_optional("gradient_norm", 0.75)
         page.set_optional("learning_rate", 0.001)
         page.set_optional("checkpoint_wall_ns", 1_700_000_000_000_000_000)
-        page.row(8, seconds=0.01)
+        page.row(8, seconds=0.01, waited=0.004 * (rank // 2))
         page.writer.periodic.count("out_of_memory", number=rank // 3)
         page.write_periodic()
         page.writer.count_checkpoint("ok")

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from lockstep_agent.collectors.jobs.job_host import tcp_counts
-from lockstep_agent.collectors.jobs.loads import Loads
+from lockstep_agent.collectors.jobs.newest_steps import NewestSteps, waits_of_step
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.readings import fingerprint_readings, out_of_memory_readings
 from lockstep_catalogue import training
-from lockstep_records.page.layout import PERIODIC
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.layout import EXTRAS, PERIODIC
 from lockstep_records.page.reader import Page, read_page
 
 from ..live_page import LivePage
@@ -27,7 +30,7 @@ def rows(page: LivePage, number: int, tokens: int, *, longest: int = 0) -> None:
 
 
 def loads(root: Path) -> dict[tuple[str, ...], object]:
-    collector = Loads(PageStore(root, Path("/proc"), cluster="east"), "node-7")
+    collector = NewestSteps(PageStore(root, Path("/proc"), cluster="east"), "node-7")
     return {
         (reading.metric.name, *reading.labels[3:]): reading.value for reading in collector.collect()
     }
@@ -55,6 +58,52 @@ def test_lengths_of_sequences_are_a_load_where_they_are_reported(root: Path) -> 
     values = loads(root)
     assert values[training.HEAVIEST_LOAD.name, "1", "longest_sequence"] == 50
     assert values[training.MEDIAN_LOAD.name, "squares"] == (900 + 2500) / 2
+
+
+def step_row(sync: float, work: float, **more: float) -> dict[str, object]:
+    """A row of a step: work in forward, and whatever else is named by phase or by extra."""
+    phases = dict.fromkeys(STEP_PHASES, 0.0) | {"forward": work, "sync": sync}
+    extras = dict.fromkeys(EXTRAS)
+    return {
+        "phase_seconds": phases | {name: more[name] for name in more if name in phases},
+        "extras": extras | {name: more[name] for name in more if name in extras},
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (step_row(0.01, 0.3), {"forward": 0.6}),
+        (step_row(0.01, 0.3, stopped_seconds=0.2), {"stopped": 0.6}),
+        (step_row(0.01, 0.3, collection_seconds=0.1), {"collector": 0.3, "forward": 0.3}),
+        (step_row(0.01, 0.1, eval=0.2), {"eval": 0.6}),
+        (step_row(0.01, 0.1), {"unknown": 0.6}),
+    ],
+)
+def test_what_ranks_waited_belongs_to_what_the_last_one_had_more_of(
+    last: dict[str, object], expected: dict[str, float]
+) -> None:
+    rows = [step_row(0.21, 0.1), last, step_row(0.21, 0.1), step_row(0.21, 0.1)]
+    assert waits_of_step(rows) == pytest.approx(expected)
+
+
+def test_waits_are_counted_when_another_rank_is_late_each_time(root: Path) -> None:
+    pages = [LivePage(root, rank=rank) for rank in range(4)]
+    collector = NewestSteps(PageStore(root, Path("/proc"), cluster="east"), "node-7")
+    totals = []
+    for step in range(8):
+        for rank, page in enumerate(pages):
+            is_late = step % 4 == rank
+            if is_late:
+                page.writer.add_to_row("collection_seconds", 0.3)
+            phases = {"forward": 0.4 if is_late else 0.1, "sync": 0.01 if is_late else 0.31}
+            row = [phases.get(phase, 0.0) for phase in STEP_PHASES]
+            page.writer.append(step=step, start_ns=step, seconds=0.41, phase_seconds=row)
+            page.commit()
+        (waited,) = [r for r in collector.collect() if r.metric is training.WAITED_SECONDS]
+        assert waited.labels == (*NODE, "collector")
+        totals.append(waited.value)
+    assert totals == pytest.approx([0.9 * number for number in range(1, 9)])
 
 
 def test_a_job_without_a_running_rank_has_no_load(root: Path) -> None:

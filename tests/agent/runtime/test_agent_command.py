@@ -45,6 +45,8 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)
+    hung.row(1, seconds=1.0, waited=0.5)
+    hung.commit()
     for each in (page, hung):
         each.write_periodic()
     hung.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)

@@ -71,7 +71,8 @@ def _make_rule(kind: Kind) -> Rule:
 
 _CRASHES = ("segfault", "bus_error", "aborted", "killed", "crashed")
 _FAILURES = (*_names(Tier.CAUSE, Tier.CRASH, Tier.NETWORK), *_CRASHES, "exit")
-PEERS = ("gloo_closed", "nccl_remote", "store_lost", "taken_down", "hidden_cause")
+PEERS = ("gloo_closed", "nccl_remote", "store_lost", "taken_down", "hidden_cause", "peer_ended",
+         "peer_lost", "watchdog_stuck")  # fmt: skip
 """Signs of a rank that fails because another one is not there."""
 _OUTSIDE = ("time_limit", "preempted", "preempted_exit", "gave_way", "evicted", "cancelled",
             "slurm_cancelled", "interrupted", "torchrun_signal")  # fmt: skip

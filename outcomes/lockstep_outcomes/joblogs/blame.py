@@ -1,15 +1,17 @@
 """The first cause of a failure, by the findings of a log: a rank, a node, the workload, nobody."""
 
 import re
+import signal
 from collections import Counter
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, SOFTWARE_XIDS, Kind, Tier
 from lockstep_outcomes.joblogs.model import Finding, JobLog
+from lockstep_outcomes.joblogs.prefix import split_prefix
 from lockstep_records.events.event import PREEMPTED
 
-_MOST_NAMED = 8
+_MOST_NAMED, _MOST_QUOTED = 8, 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,20 +57,22 @@ def failure_by(
     )
 
 
-def tier_of(finding: Finding) -> Tier:
-    """How near to the root cause a finding is; Xids of software are consequences."""
-    if finding.kind == "xid" and int(finding.key or 0) in SOFTWARE_XIDS:
-        return Tier.VICTIM
-    return KIND_BY_NAME[finding.kind].tier
+def tier_of(log: JobLog, finding: Finding) -> Tier:
+    """What a finding proves; Xids of software, and a rendezvous after work, are consequences."""
+    is_software = finding.kind == "xid" and int(finding.key or 0) in SOFTWARE_XIDS
+    is_late = finding.kind == "rendezvous" and log.last_work is not None
+    return Tier.VICTIM if is_software or is_late else KIND_BY_NAME[finding.kind].tier
 
 
-def victims_of(findings: list[Finding]) -> list[Finding]:
+def victims_of(log: JobLog, findings: list[Finding]) -> list[Finding]:
     """The findings that only follow from what happened elsewhere."""
-    return [
-        f
-        for f in findings
-        if tier_of(f) in (Tier.NETWORK, Tier.VICTIM) and f.kind != "hidden_cause"
-    ]
+    return [f for f in findings if tier_of(log, f) in (Tier.NETWORK, Tier.VICTIM)]
+
+
+def quoted(finding: Finding) -> str:
+    """The line that proves it, as the end of a sentence."""
+    text = split_prefix(finding.first.text)[1].strip()
+    return f": {text[: _MOST_QUOTED - 3]}..." if len(text) > _MOST_QUOTED else f": {text}"
 
 
 def most_ranks(log: JobLog) -> str:
@@ -86,11 +90,10 @@ def rank_list(ranks: tuple[int, ...]) -> str:
     return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
 
 
-_SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
-            9: "kill", 11: "segmentation fault"}  # fmt: skip
-_WORDS = {"Killed": "kill", "egmentation": "segmentation fault", "Bus error": "bus error",
-          "Aborted": "abort"}  # fmt: skip
-_CAUSES = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}
+_WORDS = {"Killed": 9, "egmentation": 11, "Bus error": 7, "Aborted": 6}
+_CAUSES = {11: "segfault", 7: "bus_error", 9: "killed"}
+# By these a launcher takes down the ranks that are left, and a rank that lost another ends.
+_WEAK_CODES = frozenset({-6, -9, -15, 134, 137, 143})
 _FEW = 0.5
 _SHELL = 128  # a shell reports a signal as 128 plus its number
 
@@ -101,26 +104,30 @@ def judge_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
     if not exits:
         return None
     # torchrun marks the failure that it observed first; without it the first line counts.
-    first = next((f for f in exits if " first" in f.key), exits[0])
+    own = [f for f in exits if not set(f.codes) <= _WEAK_CODES] or exits
+    first = next((f for f in exits if " first" in f.key), own[0])
     code = next(iter(first.codes), None)
-    signal = _signal_name(first, code)
+    number = _signal_number(first, code)
     by_code = first.key if code is None else f"exit code {code}"
-    says = f"ended by {signal}" if signal else by_code
-    cause = _CAUSES.get(signal, "exit")
-    blame: Verdict = "unknown"
-    failure_class: FailureClass = "unknown"
-    if not _most_alike(log, exits, first):
-        ranks = tuple(sorted(first.ranks))
-        whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
-        blame = "rank" if ranks else "unknown"
-        reason = f"{whose} failed first ({says}) and reported no cause."
-    elif cause == "killed":
-        ranks = ()
-        reason = f"{most_ranks(log)} were killed, and nothing tells by whom."
-    else:
-        ranks, blame, failure_class = (), "workload", "user"
+    says = f"ended by {_signal_name(number)}" if number else by_code
+    cause = _CAUSES.get(number, "exit")
+    alike = _most_alike(log, exits, first)
+    ranks = () if alike else tuple(sorted(first.ranks))
+    if alike and cause == "killed":
+        reason = f"{most_ranks(log)} were killed ({says}), and nothing tells by whom."
+        return failure_by(first, "unknown", reason, failure_class="unknown", cause=cause)
+    if alike:
         reason = f"{most_ranks(log)} ended alike ({says}) and reported no cause."
-    return failure_by(first, blame, reason, ranks=ranks, failure_class=failure_class, cause=cause)
+        return failure_by(first, "workload", reason, failure_class="user", cause=cause)
+    node = next(iter(first.nodes), None)
+    where = f" on node {node}" if node and not ranks else ""
+    whose = f"Rank {rank_list(ranks)}" if ranks else f"A rank{where}"
+    end = "nothing tells by whom" if cause == "killed" else "reported no cause"
+    return failure_by(
+        first, "rank" if ranks else "group" if where else "unknown",
+        f"{whose} failed first ({says}) and {end}.",
+        ranks=ranks, group=node, failure_class="unknown", cause=cause,
+    )  # fmt: skip
 
 
 def _own_exits(early: list[Finding]) -> list[Finding]:
@@ -136,11 +143,17 @@ def _own_exits(early: list[Finding]) -> list[Finding]:
     return [f for f in exits if not set(f.codes) & {0, PREEMPTED}]
 
 
-def _signal_name(first: Finding, code: int | None) -> str:
-    """Name of the signal, by exit code or by the launcher's text; empty for an ordinary exit."""
-    number = 0 if code is None else -code if code < 0 else code - _SHELL if code > _SHELL else 0
-    by_text = (name for word, name in _WORDS.items() if word in first.key)
-    return _SIGNALS.get(number) or next(by_text, "")
+def _signal_number(first: Finding, code: int | None) -> int:
+    """The signal, by exit code or by the launcher's text; 0 for an ordinary exit."""
+    number = 0 if code is None else -code if code < 0 else max(0, code - _SHELL)
+    return number or next((value for word, value in _WORDS.items() if word in first.key), 0)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _most_alike(log: JobLog, exits: list[Finding], first: Finding) -> bool:
@@ -198,9 +211,10 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
 
     1. a line that names a cause or a crash: causes before crashes, then the earliest line,
     2. exits by a signal that names a cause, such as SIGSEGV,
-    3. lines of victims (time-outs, lost peers) and of the network: the fabric, different
+    3. a rank that others name as lost,
+    4. lines of victims (time-outs, lost peers) and of the network: the fabric, different
        collectives, or the rank that the others waited for,
-    4. other exit statuses.
+    5. other exit statuses.
 
     A signal comes before victims because a rank that waits fails after the one it waits for; a
     plain status comes last because victims exit with one too.
@@ -215,16 +229,27 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
         for f in log.findings
         if (before is None or f.order < before) and f.last_order > log.restart_order
     ]
-    causes = [f for f in early if tier_of(f) in (Tier.CAUSE, Tier.CRASH) and f.kind != "srun_exit"]
+    causes = [f for f in early if tier_of(log, f) in (Tier.CAUSE, Tier.CRASH)]
     if causes:
-        first = min(causes, key=lambda f: (tier_of(f), early.index(f)))
+        first = min(causes, key=lambda f: (tier_of(log, f), early.index(f)))
         return _judge_first(log, first, causes)
     exits = judge_exits(log, early)
-    if exits is not None and (exits.cause != "exit" or not victims_of(early)):
+    lost = [f for f in early if tier_of(log, f) is Tier.LOST]
+    victims = victims_of(log, early)
+    if exits is not None and (exits.cause != "exit" or not (lost or victims)):
         return exits
-    if victims_of(early):
-        return _judge_victims(log, early)
-    return exits
+    if lost and len(ranks := {rank for f in lost for rank in f.ranks}) <= max(
+        1, (log.world_size or 0) // 4
+    ):
+        return _judge_lost(lost[0], tuple(sorted(ranks)))
+    return _judge_victims(log, early) if victims or lost else exits
+
+
+def _judge_lost(first: Finding, ranks: tuple[int, ...]) -> Judgement:
+    """A rank that others, or its own watchdog, call lost: nothing tells why."""
+    whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
+    reason = f"{whose} was lost first ({KIND_BY_NAME[first.kind].says}); why is not told"
+    return failure_by(first, "rank" if ranks else "unknown", reason + quoted(first), ranks=ranks)
 
 
 def _judge_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgement:
@@ -235,37 +260,39 @@ def _judge_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgemen
     ]
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or ranks_by_exits(log, first)
-    what = _cause_text(first, kind)
+    what, words = _cause_text(first, kind)
     if kind.blame != "group" and _failed_everywhere(log, same, ranks):
-        alike = f"{most_ranks(log)} failed alike ({what}): no single rank is to blame."
+        alike = f"{most_ranks(log)} failed alike ({what}): no single rank is to blame{words}"
         unknown = kind.failure_class == "unknown"
         whose = "user" if unknown else kind.failure_class
         return failure_by(first, "workload", alike, failure_class=whose)
-    if kind.blame in {"workload", "nobody"}:
-        return failure_by(first, kind.blame, f"{capitalised(what)}.")
+    is_alone = 0 < len(ranks) <= (log.world_size or 0) // 4 and ranks == _odd_task(log)
+    if kind.blame == "nobody" or (kind.blame == "workload" and not is_alone):
+        return failure_by(first, kind.blame, f"{capitalised(what)}{words}")
     ranks = ranks or _silent_among_victims(log)
     node = next((node for f in same for node in f.nodes), None)
-    if kind.blame == "group" and not ranks and node is not None:
-        return failure_by(first, "group", f"{capitalised(what)}: {node}.", group=node)
-    if ranks and _breaks_off(log, first):
-        reason = f"{capitalised(what)} on rank {rank_list(ranks)}, and the log breaks off"
-        return failure_by(first, "unknown", f"{reason} before others tell.")
-    if ranks:
-        reason = f"{capitalised(what)} on rank {rank_list(ranks)}."
-        return failure_by(first, "rank", reason, ranks=ranks, group=node)
-    return failure_by(
-        first, "unknown", f"{capitalised(what)}; the log does not tell on which rank."
-    )
+    if not ranks and node is not None:
+        return failure_by(first, "group", f"{capitalised(what)} on node {node}{words}", group=node)
+    if not ranks:
+        reason = f"{capitalised(what)}; the log does not tell on which rank{words}"
+        return failure_by(first, "unknown", reason)
+    where = f"{capitalised(what)} on rank {rank_list(ranks)}"
+    if _breaks_off(log, first):
+        reason = f"{where}, and the log breaks off before others tell{words}"
+        return failure_by(first, "unknown", reason)
+    return failure_by(first, "rank", where + words, ranks=ranks, group=node)
 
 
-def _cause_text(finding: Finding, kind: Kind) -> str:
-    raised = finding.first.text[max(0, finding.first.text.find(finding.key.partition(":")[0])) :]
+def _cause_text(finding: Finding, kind: Kind) -> tuple[str, str]:
+    """The cause in a few words, and the line that proves it where these leave something out."""
+    text = finding.first.text
+    raised = text[max(0, text.find(finding.key.partition(":")[0])) :]
     if finding.kind == "exception":
-        return raised
+        return raised, "."
     details = {"data_error": f" ({raised})", "xid": f" (Xid {finding.key})"}
-    if finding.kind == "segfault" and (library := _LIBRARY.search(finding.first.text)):
-        return f"{kind.says} in {library[1]}"
-    return kind.says + details.get(finding.kind, "")
+    if finding.kind == "segfault" and (library := _LIBRARY.search(text)):
+        return f"{kind.says} in {library[1]}", "."
+    return kind.says + details.get(finding.kind, ""), quoted(finding)
 
 
 def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
@@ -284,16 +311,20 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
     if many <= 1 or same[0].kind not in _RAISED or has_trained:
         return False
     # A failure in each rank lets no rank time out waiting for others.
-    return not victims_of(list(log.findings))
+    return not victims_of(log, list(log.findings))
 
 
 def _breaks_off(log: JobLog, first: Finding) -> bool:
     """Whether ranks raised what all may have raised, and no line shows how the others ended."""
     if first.kind not in _RANK_KINDS or (log.world_size or 0) <= 1:
         return False
-    return not any(tier_of(f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
+    return not any(tier_of(log, f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
 
 
+_WAITED = re.compile(
+    r"(?:ran for|waiting|timed out after|stuck for|after) (?P<value>\d{1,12}) ?"
+    r"(?P<unit>ms|milliseconds|s\b|sec)"
+)
 _LEFT_ALONE = ("nccl_timeout", "nccl_remote", "gloo_closed")
 
 
@@ -310,12 +341,12 @@ def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
 
 def _judge_victims(log: JobLog, early: list[Finding]) -> Judgement:
     """Whom victims alone name: the fabric, a mismatch, a rank that never came, or unknown."""
-    victims = victims_of(early)
-    network = [f for f in victims if tier_of(f) is Tier.NETWORK]
+    victims = victims_of(log, early)
+    network = [f for f in victims if tier_of(log, f) is Tier.NETWORK]
     if network:
         kind = KIND_BY_NAME[network[0].kind]
-        return failure_by(network[0], "nobody", f"{capitalised(kind.says)}.")
-    first = victims[0]
+        return failure_by(network[0], "nobody", capitalised(kind.says) + quoted(network[0]))
+    first = (victims or early)[0]
     if mismatch := _mismatched_collectives(log):
         reason = f"The ranks stood in different collectives: {mismatch}."
         return failure_by(
@@ -324,10 +355,22 @@ def _judge_victims(log: JobLog, early: list[Finding]) -> Judgement:
     # The watchdogs print how many collectives each rank had entered: the rank behind is waited for.
     late = _ranks_behind(log) or _silent_among_victims(log)
     if late:
-        reason = f"Rank {rank_list(late)} did not come to the collective that all others waited in."
+        waited = _waited(first)
+        reason = f"Rank {rank_list(late)} did not come to the collective that all others waited in"
+        reason += f"{waited}."
         return failure_by(first, "rank", reason, ranks=late, failure_class="unknown", cause="hang")
     says = capitalised(KIND_BY_NAME[first.kind].says)
-    return failure_by(first, "unknown", f"{says}, and nothing tells which rank failed first.")
+    reason = f"{says}{_waited(first)}, and nothing tells which rank failed first{quoted(first)}"
+    return failure_by(first, "unknown", reason)
+
+
+def _waited(finding: Finding) -> str:
+    """How long a time-out says that it had waited."""
+    match = _WAITED.search(finding.first.text)
+    if match is None:
+        return ""
+    seconds = float(match["value"]) / (1000 if match["unit"].startswith("m") else 1)
+    return f" after {seconds:.0f} s"
 
 
 def _mismatched_collectives(log: JobLog) -> str | None:

@@ -12,20 +12,24 @@ from lockstep_catalogue.vocabulary import FailureClass, Verdict
 
 
 class Tier(IntEnum):
-    """How near to the root cause a line is; a lower tier explains the higher ones."""
+    """What a line proves; a lower tier explains the higher ones."""
 
     CAUSE = 1
     """Names a cause by itself."""
     CRASH = 2
-    """A rank's own failure with no better name."""
-    NETWORK = 3
+    """A rank's own failure with no better name, or the last words of its runtime."""
+    LOST = 3
+    """Names a rank that the others lost, without why."""
+    NETWORK = 4
     """The network or its software complains: a cause where nobody died of anything else."""
-    VICTIM = 4
-    """Printed by ranks that waited for another one."""
-    ENDING = 5
+    VICTIM = 5
+    """Says that it ends because of another, or waited for it."""
+    WRAPPER = 6
+    """Passes on that something failed."""
+    ENDING = 7
     """Somebody ended the job, or reports how it ended."""
-    MILESTONE = 6
-    """Progress, success, sizes."""
+    MILESTONE = 8
+    """Progress, success, sizes, and what nobody understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,22 @@ def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     )
 
 
-_C, _X, _N, _V, _E, _M = Tier
+_C, _X, _L, _N, _V, _W, _E, _M = Tier
 # ruff: noqa: E501  # a row stands on one line, as its pattern is read
 # fmt: off
 KINDS: tuple[Kind, ...] = (
     # --- MLPerf's own log
     _kind("mllog", _M, "unknown", "nobody", "", ":::MLLOG", r":::MLLOG\s*(\{.*)"),
+    # --- whoever ends because of another says so; a rank that was lost is named
+    _kind("peer_lost", _L, "unknown", "rank", "its heartbeat stopped or it came too late", "/task:",
+          r"(?:^|[\s,])/job:[\w-]+/replica:\d+/task:(?P<tasks>\d{1,6})(?: has been set to ERROR|:? heartbeat timeout|[\s,]*$)"),
+    _kind("watchdog_stuck", _L, "unknown", "rank", "its watchdog stood still in a call of CUDA or NCCL", "watchdog got stuck", r"watchdog got stuck for \d+ seconds"),
+    _kind("node_failure", _C, "infra", "group", "a node failed",
+          "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding|been marked dead",
+          r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding|\baddress: (?P<node4>[\w.:-]+).{0,120}been marked dead"),
+    _kind("peer_ended", _V, "unknown", "nobody", "it ended because of another",
+          "Terminating process because|oordination |JaxRuntimeError: |XlaRuntimeError: |ActorDied|ActorError|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied|actor is dead|actor died|Horovod has been shut|Shutdown barrier|Barrier timed out|peer failed|another rank|PROC_FAILED|keep-alive heartbeat|RendezvousConn|RendezvousClosed|RendezvousState",
+          r"Terminating process because|Coordination agent is in ERROR|Polled an error from coordination|coordination service (?:agent )?(?:is in error|has stopped|error)|(?:Jax|Xla)RuntimeError: (?:UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL: .{0,200}(?:ncclRemoteError|remote process|[Pp]eer|coordination))|\b(?:ActorDied|RayActor|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied)Error|The actor (?:is dead|died)|Horovod has been shut down|Shutdown barrier has failed|Barrier timed out|because (?:a |another )?(?:peer|rank|worker|process) (?:has )?(?:failed|died|exited)|another rank.{0,20}(?:failed|died|abort)|PROC_FAILED|keep-alive heartbeat to the rendezvous|Rendezvous(?:Connection|Closed|State)\w*Error"),
     # --- the launch
     _kind("srun_step", _M, "unknown", "nobody", "", "+ srun ", r"^\++ srun (?P<arguments>.*)"),
     _kind("launch_failure", _C, "user", "workload", "the launcher refused to start it",
@@ -83,12 +97,11 @@ KINDS: tuple[Kind, ...] = (
     _kind("preempted", _E, "unknown", "nobody", "preemption",
           "DUE TO PREEMPTION|DUE TO JOB REQUEUE|preempt|Preempt|Terminated: spot|reclaim",
           r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?i:\bjob (?:was )?preempted\b|received preemption (?:signal|notice)|spot instance (?:interruption|reclaim))"),
-    _kind("node_failure", _C, "infra", "group", "a node failed",
-          "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding",
-          r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding"),
+    _kind("shared_memory", _C, "user", "rank", "its shared memory (/dev/shm) is too small", "signal: Bus error|out of shared memory",
+          r"is killed by signal: Bus error|out of shared memory"),
     _kind("host_oom", _C, "user", "rank", "the host ran out of memory",
-          "oom-kill|oom_kill|OOM Killed|Out Of Memory|Out of memory: Kill|OOMKilled|Cannot allocate memory|can't allocate memory|bad_alloc|MemoryError|killed by signal: Killed",
-          r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|oom[-_]kill|OOM Killed|Out of memory: Kill|OOMKilled|\[Errno 12\]|Cannot allocate memory|can't allocate memory|std::bad_alloc|^(?:numpy\S*\.)?_?(?:Array)?MemoryError\b|is killed by signal: Killed"),
+          "oom-kill|oom_kill|OOM Killed|Out Of Memory|Out of memory: Kill|OOMKilled|Cannot allocate memory|can't allocate memory|not enough memory|bad_alloc|MemoryError|killed by signal: Killed|memory pressure|running low on memory|Memory on the node|ObjectStoreFull|OutOfMemoryError|OUT_OF_HOST_MEMORY",
+          r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|oom[-_]kill|OOM Killed|Out of memory: Kill|OOMKilled|\[Errno 12\]|Cannot allocate memory|can't allocate memory|DefaultCPUAllocator: not enough memory|std::bad_alloc|^(?:numpy\S*\.)?_?(?:Array)?MemoryError\b|is killed by signal: Killed|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure.{0,200}IP: (?P<node2>[\d.:a-f]+)|Memory on the node \(IP: (?P<node3>[\d.:a-f]+)|node running low on memory|ray\.exceptions\.OutOfMemoryError|ObjectStoreFullError|OUT_OF_HOST_MEMORY"),
     _kind("slurm_cancelled", _E, "unknown", "nobody", "the job was cancelled",
           "CANCELLED AT", r"\*\*\* (?P<what>JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT"),
     _kind("srun_exit", _E, "unknown", "rank", "a task ended with an error",
@@ -96,30 +109,37 @@ KINDS: tuple[Kind, ...] = (
     _kind("torchrun_signal", _E, "unknown", "nobody", "the launcher received a signal to stop",
           "death signal|SignalException", r"Received (?:Signals\.)?(?P<signal>\w+) death signal|SignalException: Process \d+ got signal: (?P<signal2>\d{1,3})\b"),
     _kind("interrupted", _E, "unknown", "nobody", "somebody interrupted it",
-          "KeyboardInterrupt|^C|^Z|^\\|\x03|\x1a|\x1c", r"^KeyboardInterrupt\b|^[^\w^]{0,8}(?:\^[CZ\\]|[\x03\x1a\x1c])+(?:\s*$|(?=[A-Z][a-z]|W\d{4}))"),
+          "KeyboardInterrupt|by user|^C|^Z|^\\|\x03|\x1a|\x1c", r"^KeyboardInterrupt\b|\b(?:stopped|interrupted|cancelled) by user\b|^[^\w^]{0,8}(?:\^[CZ\\]|[\x03\x1a\x1c])+(?:\s*$|(?=[A-Z][a-z]|W\d{4}))"),
     _kind("root_cause", _E, "unknown", "rank", "", "Root Cause (first observed", r"^Root Cause \(first observed failure\)"),
     _kind("summary_rank", _E, "unknown", "rank", "", "(local_rank:", r"^\s*rank\s{0,20}: (?P<rank>\d{1,6}) \(local_rank: (?P<local>\d{1,6})\)"),
     _kind("summary_host", _E, "unknown", "rank", "", "host      :", r"^\s*host\s*: (?P<node>\S+)"),
     _kind("summary_exit", _E, "unknown", "rank", "", "exitcode  :", r"^\s*exitcode\s{0,20}: (?P<code>-?\d{1,10}) \(pid: \d+\)"),
-    _kind("agent_exit", _E, "unknown", "rank", "", "failed (exitcode:|exits with return code", r"failed \(exitcode: (?P<code>-?\d{1,10})\) local_rank: \d+|exits with return code = (?P<code2>-?\d{1,10})\b"),
+    _kind("agent_exit", _E, "unknown", "rank", "", "failed (exitcode:|exits with return code|terminated with ",
+          r"failed \(exitcode: (?P<code>-?\d{1,10})\) local_rank: \d+|exits with return code = (?P<code2>-?\d{1,10})\b|command terminated with exit code (?P<code3>\d{1,3})\b|Child process with PID \d+ terminated with code (?P<code4>-?\d{1,10})\b"),
+    _kind("shell_killed", _E, "unknown", "rank", "", "Killed", r"^(?:\S{1,200}: line \d+:\s+\d+ )?Killed\b(?:\s|$)"),
+    _kind("summary_process", _E, "unknown", "rank", "", "RUNNING AT", r"^=\s+RANK (?P<rank>\d{1,6}) PID \d+ RUNNING AT (?P<node>\S+)"),
+    _kind("summary_exit", _E, "unknown", "rank", "", "KILLED BY SIGNAL|EXIT CODE", r"^=\s+(?:KILLED BY SIGNAL: (?P<signal>\d{1,3})|EXIT CODE: (?P<code>\d{1,10}))\b"),
     _kind("mpi_exit", _E, "unknown", "rank", "a rank ended with an error", "process rank|MPI_ABORT", r"process rank (?P<rank>\d{1,6}) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d{1,3})\b|MPI_ABORT was invoked on rank (?P<rank2>\d{1,6})\b"),
     _kind("restart", _M, "unknown", "nobody", "", "Restarting worker group|restart_count=|will restart worker group", r"Restarting worker group|restart_count=[1-9]|will restart worker group"),
     _kind("preempted_exit", _E, "unknown", "nobody", "preemption", "exit code 75", r"[Ee]xited with exit code 75\b"),
     # --- hardware
-    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d{1,5})\b"),
+    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d{1,5})\b(?!.{0,80}(?:\bNonfatal\b|caused by previous Xid))"),
     _kind("gpu_fault", _C, "infra", "rank", "the GPU failed",
-          "ECC error|fallen off the bus|ECC_UNCORRECTABLE|ECCUncorrectable|Unable to determine the device handle|busy or unavailable|NVLink error|hardware error|CUDA-capable device is detected|unknown error",
-          r"(?i)uncorrectable ECC error|ECC_?UNCORRECTABLE|fallen off the bus|Unable to determine the device handle|devices? is/are busy or unavailable|uncorrectable NVLink error|CUDA error: (?:hardware|unknown) error|no CUDA-capable device is detected"),
+          "ECC error|fallen off the bus|ECC_UNCORRECTABLE|ECCUncorrectable|ECCNotCorrectable|Unable to determine the device handle|NVLink error|hardware error|unknown error|DEVICE_LOST|evice lost|evice removed",
+          r"(?i)uncorrectable ECC error|ECC_?UNCORRECTABLE|ECCNotCorrectable|fallen off the bus|Unable to determine the device handle|uncorrectable NVLink error|CUDA error: (?:hardware|unknown) error|DEVICE_LOST|\bdevice (?:was )?(?:lost|removed)\b"),
+    _kind("gpu_hang", _C, "unknown", "rank", "the GPU hung", "HW Exception by GPU|GPU Hang|GPU hang", r"HW Exception by GPU|GPU [Hh]ang\b"),
+    _kind("gpu_absent", _C, "infra", "rank", "no device could be acquired", "busy or unavailable|device is detected|acquire failed|NoDevice|NO_DEVICE|GPUs are available",
+          r"devices? is/are busy or unavailable|no (?:CUDA|ROCm)-capable device is detected|[Dd]evice acquire failed|ERROR_?NO_?DEVICE|No (?:CUDA|HIP) GPUs are available"),
     # --- memory of the GPU
     _kind("gpu_oom", _C, "user", "rank", "the GPU ran out of memory",
-          "out of memory|OutOfMemoryError|ALLOC_FAILED|MemoryAllocation",
-          r"(?:CUDA|HIP|XPU|NPU) out of memory|OutOfMemoryError|CUDA(?: driver)? error: out of memory|cuda runtime error \(2\)|ALLOC_FAILED|cudaErrorMemoryAllocation"),
+          "out of memory|Out of memory|OutOfMemoryError|ALLOC_FAILED|OUT_OF_MEMORY|OUT_OF_DEVICE_MEMORY|ErrorOutOfMemory|MemoryAllocation|DEVMEM Allocation failed|OUT_OF_RESOURCES",
+          r"(?:CUDA|HIP|XPU|NPU|HPU) out of memory|^(?:torch\.(?:cuda\.|xpu\.)?)?OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|cuda runtime error \(2\)|ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|(?:cuda|hip)ErrorMemoryAllocation|hipErrorOutOfMemory|OUT_OF_DEVICE_MEMORY|RESOURCE_EXHAUSTED: .{0,80}[Oo]ut of memory|DEVMEM Allocation failed"),
     # --- the job was started wrong
     _kind("port_in_use", _C, "user", "workload", "its port was in use",
           "ddress already in use|EADDRINUSE", r"EADDRINUSE|[Aa]ddress already in use"),
     _kind("rendezvous", _C, "unknown", "workload", "the ranks did not find each other",
-          "Rendezvous|DistStoreError|clients joined|client socket has|Name or service not known|name resolution|No route to host",
-          r"Rendezvous(?:Timeout|Connection|Closed|State)\w*Error|DistStoreError|clients joined|client socket has (?:timed out|failed to connect)|Name or service not known|failure in name resolution|No route to host"),
+          "RendezvousTimeout|DistStoreError|clients joined|client socket has|Name or service not known|name resolution|No route to host",
+          r"RendezvousTimeout\w*Error|DistStoreError|clients joined|client socket has (?:timed out|failed to connect)|Name or service not known|failure in name resolution|No route to host"),
     _kind("wrong_topology", _C, "user", "workload", "ranks, world size or devices do not fit",
           "world size|world_size|WORLD_SIZE|divisible|device ordinal|Duplicate GPU|num_processes|invalid rank",
           r"(?i)^(?:\w+\.)*\w*(?:Error|Exception)\b.*(?:world[_ ]size|divisible)|invalid device ordinal|Duplicate GPU detected|world[_ ]size .{0,60}(?:not (?:divisible|equal|match)|mismatch|does not)|not divisible by .{0,60}(?:parallel|world)"),
@@ -144,20 +164,25 @@ KINDS: tuple[Kind, ...] = (
     _kind("shape_mismatch", _C, "user", "workload", "shapes do not fit",
           "cannot be multiplied|must match|size mismatch|hape mismatch|is invalid for input|batch_size|ncompatible shape|same size",
           r"^\S*(?:Error|Exception)\b.*(?:shapes cannot be multiplied|must match|(?:size|shape) mismatch|is invalid for input of size|to match target batch_size|incompatible shapes?|same size)"),
+    _kind("not_finite_locally", _C, "user", "rank", "the loss of one rank was not finite", "in local", r"\bRank (?P<tasks>\d{1,6}): found (?:NaN|Inf)\w* in local "),
     _kind("not_finite", _C, "user", "workload", "the loss was not finite",
           "NaN|nan|Inf|inf|finite|diverged",
           r"(?i)^\S*(?:Error|Exception|Interrupt)\b.*(?:\bnan\b|\binf\b|non-?finite|not finite)|\bloss (?:is|became|has become|was) (?:nan|inf|-inf)\b|\b(?:nan|inf|non-?finite) (?:loss|grad\w*) (?:detected|found|encountered)|found nan in|loss (?:has )?diverged|stopping training.{0,40}\bnan\b"),
     _kind("device_assert", _C, "user", "rank", "an assertion failed on the GPU",
           "device-side assert|Assertion `", r"device-side assert triggered"),
     _kind("illegal_access", _C, "unknown", "rank", "a kernel touched memory that is not its own",
-          "illegal memory access|misaligned address|illegal instruction was|unspecified launch", r"CUDA error: (?:an illegal|misaligned|unspecified launch)"),
+          "illegal memory access|misaligned address|illegal instruction was|unspecified launch|ILLEGAL_ADDRESS|IllegalAddress|access fault by GPU|APERTURE_VIOLATION|STATUS_ERROR_MEMORY_FAULT|STATUS_ERROR_EXCEPTION",
+          r"(?:CUDA|HIP) error: (?:an illegal|misaligned|unspecified launch)|(?:CUDA_ERROR_|(?:cuda|hip)Error)(?:ILLEGAL_|Illegal)(?:ADDRESS|Address)|Memory access fault by GPU|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|EXCEPTION)"),
+    _kind("heap_corrupt", _X, "unknown", "rank", "the C library found its heap corrupted",
+          "double free|free(): |malloc(): |realloc(): |munmap_chunk|corrupted size|unlinked list|stack smashing",
+          r"double free or corruption|\b(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted (?:size vs\.|double-linked)|unlinked list corrupted|stack smashing detected"),
     # --- crashes
     _kind("segfault", _X, "unknown", "rank", "segmentation fault",
           "egmentation fault|SIGSEGV|signal 11|segfault at|general protection", r"[Ss]egmentation fault|Caught signal 11|\(SIGSEGV\)|\]: segfault at [0-9a-f]+ ip |\bgeneral protection(?: fault)? ip:"),
     _kind("bus_error", _X, "unknown", "rank", "bus error", "Bus error|SIGBUS", r"Bus error|\(SIGBUS\)|signal: Bus"),
     # --- network
     _kind("ib_error", _N, "infra", "nobody", "the fabric reported an error",
-          "Got completion|Got async event|link down|ibv_", r"NET/IB ?: ?Got (?:completion|async).*(?:error|port|fatal|status)|Call to ibv_\w+ failed"),
+          "Got completion|Got async event|link down|ibv_|retry count exceeded", r"retry count exceeded on \S+|NET/IB ?: ?Got (?:completion|async).*(?:error|port|fatal|status)|Call to ibv_\w+ failed"),
     _kind("nccl_system", _N, "infra", "nobody", "NCCL failed in a system call",
           "ncclSystemError|unhandled system error|ncclInternalError|unhandled cuda error|ncclUnhandledCudaError",
           r"ncclSystemError|unhandled system error|ncclInternalError|ncclUnhandledCudaError|unhandled cuda error"),
@@ -167,8 +192,8 @@ KINDS: tuple[Kind, ...] = (
     _kind("nccl_state", _M, "unknown", "nobody", "", "last enqueued NCCL work", r"last enqueued NCCL work: (?P<enqueued>-?\d{1,18}), last completed NCCL work: (?P<completed>-?\d+)"),
     _kind("pipe_closed", _V, "unknown", "nobody", "the reader of what it wrote went away", "BrokenPipeError", r"^BrokenPipeError: \[Errno 32\]"),
     _kind("nccl_remote", _V, "unknown", "nobody", "a connection of NCCL was closed by the other side",
-          "ncclRemoteError|remote process exited|Connection closed by remote peer|Broken pipe|onnection reset by peer|NCCL communicator was aborted|NCCL WARN",
-          r"ncclRemoteError|remote process exited|closed by remote peer|Broken pipe|[Cc]onnection reset by peer|NCCL communicator was aborted|socketProgress|NCCL WARN .{0,200}(?:Call to (?:recv|send|connect)|[Aa]sync error|Connect to)"),
+          "ncclRemoteError|remote process exit|Connection closed by remote peer|Broken pipe|onnection reset by peer|NCCL communicator was aborted|NCCL WARN",
+          r"ncclRemoteError|remote process exit(?:ed|ing)|closed by remote peer|Broken pipe|[Cc]onnection reset by peer|NCCL communicator was aborted|socketProgress|NCCL WARN .{0,200}(?:Call to (?:recv|send|connect)|[Aa]sync error|Connect to)"),
     _kind("gloo_closed", _V, "unknown", "nobody", "a connection of gloo or RPC was closed by the other side",
           "gloo/transport|tensorpipe/|Connection closed by peer|Gloo connectFullMesh", r"this error originated at tensorpipe/|gloo/transport/.{0,200}(?:Connection closed|error|[Tt]imed out|reset)|Connection closed by peer|Gloo connectFullMesh"),
     _kind("store_lost", _V, "unknown", "nobody", "the store of the ranks went away",
@@ -177,8 +202,8 @@ KINDS: tuple[Kind, ...] = (
           "taking the entire process down|watchdog thread terminated|DistBackendError|c10::DistBackend", r"taking the entire process down|watchdog thread terminated|DistBackendError|SIGABRT"),
     # --- success, sizes
     _kind("success", _M, "unknown", "nobody", "",
-          "raining |raining: |exiting program|Exiting program|after training is done|stopped: `max_|ret_code=0|raining_complete|run finished|Run finished|train_runtime|rc=0|train metrics|eval metrics|Loss for final step|un summary|ob completed|ob finished|ll epochs|aximum number of|max_steps|un completed",
-          r"(?i)(?<!before )(?<!for )(?<!capture )\b(?:training|pre-?training|fine-?tuning) (?:job |run |loop |process )?(?:has |is |was )?(?:completed?|finished|done|succeeded|ended)(?: successfully)?\b(?! (?:step|epoch|iter|batch|\d+ of|for (?:epoch|step|batch)|with (?:error|exit code [1-9])))|\b(?:finished|completed|done) (?:with )?(?:all )?(?:pre|fine-?)?training\b(?! (?:step|epoch|iter|batch|data|set|for (?:epoch|step)))|after training is done|\[?exiting program (?:after \d[\d.]* minutes|at iteration \d+)|`?Trainer\.fit`? stopped: `max_(?:steps|epochs|time)|['\"]?train_runtime['\"]?\s*[:=]|^\*{3,} (?:train|eval) metrics \*{3,}|Loss for final step:|^(?:wandb: )?Run summary:|\b(?:run|job) (?:finished|completed) successfully|\b(?:total )?training time:? \d+:\d\d|\ball epochs (?:done|finished|completed)\b|reached (?:the )?max(?:imum)?(?: number of|_) ?(?:train(?:ing)?[ _])?(?:steps|iterations|epochs)\b"),
+          "raining |raining: |raining\n|raining.|inished|ompleted|NORMAL END|Done|done:|done\n|exiting program|Exiting program|after training is done|stopped: `max_|ret_code=0|raining_complete|run finished|Run finished|train_runtime|rc=0|train metrics|eval metrics|Loss for final step|un summary|ob completed|ob finished|ll epochs|aximum number of|max_steps|un completed",
+          r"(?i)(?<!before )(?<!for )(?<!capture )\b(?:training|pre-?training|fine-?tuning) (?:job |run |loop |process )?(?:has |is |was )?(?:completed?|finished|done|succeeded|ended)(?: successfully)?\b(?! (?:step|epoch|iter|batch|\d+ of|for (?:epoch|step|batch)|with (?:error|exit code [1-9])))|\b(?:finished|completed|done) (?:with )?(?:all )?(?:pre|fine-?)?training\b(?! (?:step|epoch|iter|batch|data|set|for (?:epoch|step)))|after training is done|\[?exiting program (?:after \d[\d.]* minutes|at iteration \d+)|`?Trainer\.fit`? stopped: `max_(?:steps|epochs|time)|['\"]?train_runtime['\"]?\s*[:=]|^\*{3,} (?:train|eval) metrics \*{3,}|Loss for final step:|^(?:wandb: )?Run summary:|\b(?:run|job) (?:finished|completed) successfully|\b(?:total )?training time:? \d+:\d\d|\ball epochs (?:done|finished|completed)\b|(?:^|[\d\]] )(?:(?:INFO|I) )?\W{0,3}(?:done|finished|completed|normal end of (?:run|job|program))(?::? \d+ (?:steps|iterations|epochs)\b.{0,60})?\W*$|reached (?:the )?max(?:imum)?(?: number of|_) ?(?:train(?:ing)?[ _])?(?:steps|iterations|epochs)\b"),
     _kind("world_size", _M, "unknown", "nobody", "",
           "MEMBER:|world_size|world size|WORLD_SIZE|nranks|nRanks", r"MEMBER: \d+/(?P<a>\d{1,7})\b|\bworld[_ ]size['\"]?(?: is|\s*\.{2,})?\s*[:=]?\s*(?P<b>\d{1,7})\b|WORLD_SIZE=(?P<c>\d{1,7})\b|\bn[rR]anks (?P<d>\d{1,7})\b"),
     _kind("num_nodes", _M, "unknown", "nobody", "", "nnodes|NNODES|num_nodes|--standalone|num_machines",
@@ -195,6 +220,7 @@ KINDS: tuple[Kind, ...] = (
           r"(?i)\bsaving (?:the |a |final |model |training |global |distributed |async |last )*(?:check ?point|weights|state|model)\b(?:.{0,80}?(?:step|iteration|iter)[ _=:]*(?P<step>\d{1,12}))?|\bsave_check ?point\b(?!_interval|[_\w]*[:=.]).{0,40}(?:start|begin|\.\.\.)|\[#save\] \[BEGIN\]|\bwriting (?:the |a )?check ?point\b"),
     _kind("progress", _M, "unknown", "nobody", "", "iteration", r"\biteration\s+(?P<step>\d{1,12})/\s*(?P<total>\d+)\s*\|"),
     _kind("progress", _M, "unknown", "nobody", "", "step|Step|iter", r"(?i)^.{0,160}?\b(?:global_|train(?:ing)?[_ ])?(?:steps?(?:_i)?|iter(?:ation)?s?)['\"]?\s*[:=#]?\s*\[?(?P<step>\d{1,12})(?:\s*(?:/|of)\s*(?P<total>\d+))?\b(?=.{0,400}?(?:loss|\blr\b|tps|tokens|time|acc|grad|samples|it/s|s/it|throughput|\bsec\b|seconds|took))"),
+    _kind("progress", _M, "unknown", "nobody", "", "raining: step|rain: step|raining step|rain step|raining: iter|rain: iter", r"(?i)\btrain\w*\b.{0,40}\b(?:step|iter\w*)[ :=#]+(?P<step>\d{1,12})\s*$"),
     _kind("progress", _M, "unknown", "nobody", "", "global_step/sec|train_step()|teps/sec", r"\bglobal_step/sec: \d|\btrain_step\(\) took \d|\bsteps/sec:? \d"),
     _kind("bar", _M, "unknown", "nobody", "", "it/s|s/it", r"^\s*+(?P<what>[^|%]{0,60}?):?\s{0,20}+\d{1,3}%\|[^|]{0,400}+\|\s*(?P<step>\d{1,12})/(?P<total>\d+) \[(?P<elapsed>[\d:]{1,20})<[\d:?]+"),
     _kind("progress", _M, "unknown", "nobody", "", "'loss'", r"\{'loss': [\d.]+"),
@@ -203,21 +229,36 @@ KINDS: tuple[Kind, ...] = (
     # --- Python
     _kind("traceback", _M, "unknown", "nobody", "", "Traceback (most", r"Traceback \(most recent call last\)"),
     _kind("exception", _X, "user", "rank", "", "Error|Exception|StopIteration", r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|StopIteration))(?::\s*(?P<message>.*))?$"),
-    _kind("hidden_cause", _V, "unknown", "unknown", "a wrapper hid the cause",
+    _kind("hidden_cause", _W, "unknown", "unknown", "a wrapper hid the cause",
           "FULL_ERROR|with overrides|To enable traceback|TRACEBACK_FILTERING|non-zero exit status|returned a non-zero|terminated normally, but|full stack trace|complete stack trace|full trace|Job failed|job failed|Training failed|raining failed",
           r"\bHYDRA_FULL_ERROR=1|^Error executing job with overrides|To enable traceback see|TRACEBACK_FILTERING=off|returned (?:a )?non-zero (?:exit (?:status|code))(?!:? 0\b)|terminated normally, but \d+ process|(?i:\b(?:for|see|print|show|get|with)\b.{0,40}\b(?:full|complete) (?:stack ?)?trace|^\W*(?:\w+ )?(?:job|training|run) failed\b(?! attempts|: 0))"),
     _kind("clock_marker", _M, "unknown", "nobody", "", "TIMING RUN AT|RUNANDTIME_|datetime: 20|UTC 20|GMT 20|CEST 20|CET 20|PDT 20|PST 20|EDT 20|EST 20|JST 20|KST 20",
           r"^(?:STARTING|ENDING) TIMING RUN AT|^RUNANDTIME_(?:START|STOP)|datetime: 20\d\d|^\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [A-Z][a-z]{2} "),
 )
+# Says of itself that it is an error, and no kind above knows it.
+KINDS += (_kind("severe", _M, "unknown", "nobody", "", "ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR", r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR)\b"),)
 DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read", "", "(?!)")
 """What an exception becomes when its traceback shows that data was being read."""
 KIND_BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
 
+_RESTARTS = {
+    "node_failure": "helps", "launch_system": "helps", "not_finite": "unknown",
+    "not_finite_locally": "unknown", "ib_error": "unknown", "nccl_system": "unknown",
+    "gpu_absent": "fails_again", "shared_memory": "fails_again", "preemption": "helps",
+}
+_RESTARTS_BY_CLASS = {"user": "fails_again", "infra": "after_repair"}
+
+
+def restart_after(cause: str | None, failure_class: FailureClass | None) -> str:
+    """What a cause lets expect of a restart: it helps, fails_again, after_repair, or unknown."""
+    return _RESTARTS.get(cause or "") or _RESTARTS_BY_CLASS.get(failure_class or "", "unknown")
+
+
 SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that the application causes, or that only report its end."""
-LAUNCHER_ERRORS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError: None")
+LAUNCHER_ERRORS = ("RayTaskError", "TrainingFailedError", "TuneError", "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError: None")
 """Exceptions that only pass on the failure of another process."""
-HIDING_ERRORS = frozenset({"CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "ChildFailedError"})
+HIDING_ERRORS = frozenset({"RayTaskError", "TrainingFailedError", "TuneError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "ChildFailedError"})
 """Those of them that tell of a failure without its cause."""
 DATA_TRACES = re.compile(r"(?i)data|shard|h5py|hdf5|parquet|arrow|tokeni|loader|webdataset|corpus|\.jsonl?\b|\.tar\b|lmdb")
 """Words in a traceback of code that reads data."""

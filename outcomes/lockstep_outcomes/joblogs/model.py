@@ -72,11 +72,12 @@ class JobLog:
         timeouts: number, kind and size of the collective that each rank timed out in.
         notes: sentences about what could not be read.
         num_known_lines: lines of any kind that says something about a job.
+        num_severe: lines that call themselves an error, of which ``num_unknown`` were not
+            understood; ``first_unknown`` is the first of these.
     """
 
     files: tuple[str, ...]
     lines: int
-    size_bytes: int
     findings: tuple[Finding, ...]
     world_size: int | None
     first_sign: float | None
@@ -100,6 +101,9 @@ class JobLog:
     timeouts: dict[int, tuple[int, str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     num_known_lines: int = 0
+    num_severe: int = 0
+    num_unknown: int = 0
+    first_unknown: str = ""
 
     @property
     def block_means(self) -> int:

@@ -93,7 +93,8 @@ def spans_of(log: JobLog, *, is_hang: bool) -> dict[str, float | None]:
 
 def _last_progress(log: JobLog) -> float | None:
     if log.last_progress is not None or log.watched is None:
-        return log.last_progress if log.last_progress is not None else log.training_start
+        has_worked = log.last_work not in {None, "start"}
+        return log.last_progress if has_worked else log.last_progress or log.training_start
     # Lines of progress without a time stand before the scheduler's.
     return log.watched[0]
 

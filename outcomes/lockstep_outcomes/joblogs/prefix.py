@@ -12,7 +12,9 @@ _NOON = 12
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\s*\[rank[ :]?(?P<rank>\d{1,6})\]:?\s?",
+        r"\s*\[rank[ :]{0,2}(?P<rank>\d{1,6})\]:?\s?",
+        r"\s*\[task (?P<task>\d{1,6})\]\s?",
+        r"\((?:[\w.:]{1,80} pid=\d+|raylet)(?:, ip=(?P<node>[\d.:a-f]{3,45}))?\)\s?",
         r"\s*\[default(?P<local>\d{1,4})\]:\s?",
         r"\s*\[(?:trainer|worker|role_\w+)(?P<local>\d{1,4})\]:\s?",
         r"\s*\[\d{1,3},(?P<task>\d{1,6})\]<(?:stdout|stderr|stddiag)>:\s?",
@@ -21,7 +23,7 @@ _PREFIXES = tuple(
         r"\s*(?P<node>[A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d{1,3}\] (?=\S)",
         (
             r"\s*(?P<node>[A-Za-z][\w.-]{0,80}?\d[\w.-]{0,80}+):\s"
-            r"(?=\s*(?:\[rank|\[default|Traceb|  File))"
+            r"(?=\s*(?:\[|[IWEF]\d{4} |Traceb|\w[\w.]*(?:Error|Exception)\b|={5}|-{5}|Root C|  ))"
         ),
         r"\s*\[(?:std(?:out|err))\]\s?",
         (

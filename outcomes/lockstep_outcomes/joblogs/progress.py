@@ -132,6 +132,8 @@ class Milestones:
         start: time at which training began; ``num_starts`` counts MLPerf's.
         progress: time of the last step, evaluation or end; ``progress_order`` is its line.
         untimed_seconds: stated durations of the steps since ``progress``, whose lines have no time.
+        is_untimed: whether its own line has no time.
+        bounded: time of the first line after ``progress`` that has one.
         work: kind of the last work: start, step, block, epoch, evaluation, checkpoint or stop.
         end: the job's own report of its end.
         worlds: the largest world size that each step of the launcher stated.
@@ -148,6 +150,8 @@ class Milestones:
     progress: Stamp | None = None
     progress_order: int = 0
     untimed_seconds: float = 0.0
+    is_untimed: bool = False
+    bounded: Stamp | None = None
     work: str | None = None
     end: JobEnd = field(default_factory=JobEnd)
     restart_order: int = -1
@@ -199,6 +203,11 @@ class Milestones:
         else:
             self._add_work(line.name, line)
 
+    def bound(self, stamp: Stamp | None) -> None:
+        """A line after the last progress has a time, before which that was."""
+        if self.bounded is None and stamp is not None and stamp is not self.progress:
+            self.bounded = stamp
+
     def begin_launcher_step(self) -> None:
         """The launcher starts another step, whose sizes are its own."""
         if len(self.worlds) < _MOST_STEPS and self.worlds[-1]:
@@ -227,6 +236,7 @@ class Milestones:
 
     def _note_progress(self, work: str, line: MilestoneLine, took: float = 0.0) -> None:
         own, stamp = line.own, line.stamp
+        self.is_untimed = own is None
         if own is None and self.progress is not None:
             # Its line has no time: the step took what it states, since the last line with one.
             self.untimed_seconds = min(self.untimed_seconds + took, _MOST_UNTIMED_SECONDS)
@@ -237,7 +247,7 @@ class Milestones:
         else:
             self.progress, self.untimed_seconds = own or stamp, took if own is None else 0.0
         self.progress_order, self.work = line.order, work
-        self.watched = None
+        self.watched = self.bounded = None
         self.training_world = self.worlds[-1] or self.training_world
 
     def _add_work(self, name: str, line: MilestoneLine) -> None:

@@ -1,7 +1,8 @@
 """Reads the logs of one job, a file or a folder of them, into one value."""
 
+import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -37,12 +38,20 @@ class LogTimes:
         return max(self._all(pick), default=None)
 
     def last_progress(self) -> float | None:
-        """The latest progress, with what the steps after it took whose lines have no time."""
-        ends = [
-            seconds + file.milestones.untimed_seconds
-            for file in self._files
-            if (seconds := file.clock.seconds(file.milestones.progress)) is not None
-        ]
+        """The latest progress, with what the steps after it took whose lines have no time.
+
+        None where these state no duration and the next time in the log is long after.
+        """
+        ends = []
+        for file in self._files:
+            milestones, clock = file.milestones, file.clock
+            begin, bound = clock.seconds(milestones.progress), clock.seconds(milestones.bounded)
+            if begin is None:
+                continue
+            end = begin + milestones.untimed_seconds
+            if milestones.is_untimed and bound is not None and bound - end > _BOUND_SECONDS:
+                return None
+            ends.append(end)
         return max(ends, default=None)
 
     def watched(self) -> tuple[float, float] | None:
@@ -78,9 +87,10 @@ class LogTimes:
         return max((step for step in steps if step is not None), default=None)
 
 
+_BOUND_SECONDS = 120.0
 T = TypeVar("T")
 # Kinds of lines in which Slurm names tasks.
-_TASK_KINDS = frozenset({"srun_exit", "host_oom"})
+_TASK_KINDS = frozenset({"srun_exit", "host_oom", "peer_lost", "not_finite_locally"})
 
 
 class RankResolver:
@@ -246,7 +256,6 @@ def merge_files(files: list[Scan], notes: list[str]) -> JobLog:
     return JobLog(
         files=tuple(file.name for file in files),
         lines=sum(file.lines for file in files),
-        size_bytes=sum(file.size_bytes for file in files),
         findings=findings,
         world_size=world_size(files, findings, ranks) or None,
         first_sign=times.first_sign,
@@ -271,6 +280,9 @@ def merge_files(files: list[Scan], notes: list[str]) -> JobLog:
         notes=tuple(notes),
         num_known_lines=sum(file.milestones.num_lines for file in files)
         + sum(finding.count for finding in findings),
+        num_severe=sum(file.num_severe for file in files),
+        num_unknown=sum(file.num_unknown for file in files),
+        first_unknown=next(filter(None, (file.first_unknown for file in files)), ""),
     )
 
 
@@ -367,7 +379,7 @@ def _scan(top: Path, file: Path, index: int, notes: list[str]) -> Scan:
     rank = int(match[1]) if match else None
     scan = Scan(name, Clock(year_of(file)), index * _ORDERS_PER_FILE, rank)
     try:
-        for block in line_blocks(file):
+        for block in _as_utf8(line_blocks(file)):
             scan.add(block)
     except TruncatedStreamError:
         notes.append(f"{name} breaks off inside its compression; what came before is read.")
@@ -376,6 +388,15 @@ def _scan(top: Path, file: Path, index: int, notes: list[str]) -> Scan:
             raise
         notes.append(f"{error}.")
     return scan
+
+
+def _as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks of a log; of one in UTF-16, by its mark, in UTF-8."""
+    decoder = None
+    for number, block in enumerate(blocks):
+        if number == 0 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        yield block if decoder is None else decoder.decode(block).encode("utf-8", "replace")
 
 
 def _trace(scan: Scan) -> RunTrace:

@@ -107,13 +107,25 @@ def _automaton(literals: Sequence[bytes]) -> Any | None:
 
 
 SUMMARY_KINDS = frozenset(
-    {"root_cause", "summary_rank", "summary_host", "summary_exit", "agent_exit", "mpi_exit"}
+    {
+        "root_cause",
+        "summary_rank",
+        "summary_host",
+        "summary_exit",
+        "summary_process",
+        "agent_exit",
+        "shell_killed",
+        "mpi_exit",
+    }
 )
 # MPI_ABORT ends the process by SIGABRT.
 _ABORTED = "6"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_KILLED = -9
+
+
+@dataclass(frozen=True, slots=True)
 class LauncherExit:
     """The exit of ranks; ``root`` when the launcher calls it the first failure."""
 
@@ -143,30 +155,28 @@ class ExitSummary:
 
     def add_line(self, name: str, match: re.Match[str], origin: Origin) -> Iterator[LauncherExit]:
         """Adds one line; yields the exit when that line completes one."""
-        if name == "agent_exit":
-            yield LauncherExit(code=int(match["code"] or match["code2"]))
+        fields = {key: value for key, value in match.groupdict().items() if value}
+        if name in {"agent_exit", "shell_killed"}:
+            code = next((int(fields[key]) for key in fields if key.startswith("code")), _KILLED)
+            own = () if origin.rank is None else (origin.rank,)
+            yield LauncherExit(code, ranks=own, nodes=(origin.node,) if origin.node else ())
             return
         if name == "mpi_exit":
             rank = int(match["rank"] or match["rank2"])
             code = -int(match["signal"] or _ABORTED)
-            yield LauncherExit(code=code, root=True, ranks=(rank,))
+            yield LauncherExit(code, root=True, ranks=(rank,))
             return
         if len(self.entries) >= MOST_ORIGINS:
             return
         entry = self.entries.setdefault(origin, _Entry())
         if name == "root_cause":
             entry.root = True
-        elif name == "summary_host":
-            entry.node = match["node"]
-        elif name == "summary_rank":
-            entry.rank = int(match["rank"])
-        elif entry.rank is not None:
-            yield LauncherExit(
-                code=int(match["code"]),
-                root=entry.root,
-                ranks=(entry.rank,),
-                nodes=() if entry.node is None else (entry.node,),
-            )
+        entry.node = fields.get("node", entry.node)
+        entry.rank = int(fields["rank"]) if "rank" in fields else entry.rank
+        if entry.rank is not None and fields.keys() & {"code", "signal"}:
+            code = int(fields["code"]) if "code" in fields else -int(fields["signal"])
+            nodes = () if entry.node is None else (entry.node,)
+            yield LauncherExit(code, root=entry.root, ranks=(entry.rank,), nodes=nodes)
             self.entries[origin] = _Entry(root=entry.root)
 
 
@@ -247,10 +257,10 @@ def key_of(kind: Kind, match: re.Match[str]) -> str:
 def add_details(group: LineGroup, match: re.Match[str], *, with_tasks: bool) -> None:
     """Adds the nodes and, where they are ranks, the tasks that a line names."""
     fields = match.groupdict()
-    for name in ("node", "node2", "node3"):
+    for name, value in fields.items():
         # The node of a cancellation is the one that reports it, not one that failed.
-        if fields.get(name) and group.kind.name != "slurm_cancelled":
-            _add_node(group, fields[name].strip(".,"))
+        if value and name.startswith("node") and group.kind.name != "slurm_cancelled":
+            _add_node(group, value.strip(".,"))
     if with_tasks and fields.get("tasks") and len(group.named_ranks) < MOST_ORIGINS:
         group.named_ranks |= dict.fromkeys(parse_tasks(fields["tasks"]))
 
@@ -300,6 +310,8 @@ _REPEATED = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*?\.)*[A-Z]\w*?(?:Error|Exception|StopIteration))(?P=type)+"
 )
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
+_SEVERE = KIND_BY_NAME["severe"].pattern
+_AFTER_BAR = re.compile(KIND_BY_NAME["bar"].pattern.pattern + r"[^\]]{0,80}\](?P<rest>.*\S)")
 _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
 
@@ -321,16 +333,16 @@ class Scan:
         self.first_stamp: Stamp | None = None
         self.origins: dict[Origin, None] = {}
         self.lines = 0
-        self.size_bytes = 0
         self.tracebacks: dict[Origin, int] = {}
         self.summary = ExitSummary()
         self.data_errors: dict[str, bool] = {}
         self.first_order = first_order
         self._is_helper_step = False
+        self.num_severe = self.num_unknown = 0
+        self.first_unknown = ""
 
     def add(self, data: bytes) -> None:
         """Adds the next block of the log; it ends at a line's end unless the line is endless."""
-        self.size_bytes += len(data)
         extra = 0
         # Progress bars overwrite their line by a carriage return: each state counts as a line, but
         # not in the line numbers, which an editor has to agree with.
@@ -357,7 +369,12 @@ class Scan:
         matched = next(
             ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(line.body))), None
         )
-        if matched is None:
+        is_unknown = matched is None or matched[0].name == "severe"
+        if _SEVERE.search(line.text):
+            self.num_severe += 1
+            self.num_unknown += is_unknown
+            self.first_unknown = self.first_unknown or (line.text if is_unknown else "")
+        if matched is None or is_unknown:
             return
         kind, match = matched
         if self._is_helper_step:
@@ -371,8 +388,14 @@ class Scan:
             name=kind.name, match=match, origin=line.origin, stamp=line.stamp, own=own,
             order=self.first_order + line.number,
         )  # fmt: skip
-        if not self.milestones.add_line(milestone):
-            self._add_finding(kind, match, line)
+        if self.milestones.add_line(milestone):
+            return
+        self.milestones.bound(line.stamp)
+        if (bar := _AFTER_BAR.match(line.body)) is not None:
+            # A last word is written into the line of the bar.
+            self.milestones.add_line(replace(milestone, name="bar", match=bar))
+            line.text = bar["rest"]
+        self._add_finding(kind, match, line)
 
     def _add_launch(self, text: str) -> None:
         """A command that the shell traces: srun begins a step, of one task or of the job."""
@@ -397,7 +420,9 @@ class Scan:
     def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
         """Adds the last line of a traceback; without one, the line only mentions an error."""
         before = line.data[max(0, line.start - _TRACEBACK_BYTES) : line.start]
-        if not self.tracebacks.get(line.origin) and b'  File "' not in before:
+        # A rank's own label is printed by its last words.
+        is_of_rank = line.origin.rank is not None
+        if not is_of_rank and not self.tracebacks.get(line.origin) and b'  File "' not in before:
             return
         self.tracebacks[line.origin] = max(0, self.tracebacks.get(line.origin, 0) - 1)
         if (repeated := _REPEATED.match(line.body)) is not None:

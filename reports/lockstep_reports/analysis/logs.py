@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep_outcomes.joblogs.model import JobLog, Line
 from lockstep_outcomes.joblogs.outcome import Incident, judge_log
+from lockstep_outcomes.joblogs.scan import shortened
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import slow_columns, step_losses
 from lockstep_reports.analysis.summary import MAX_SPIKES, Spike, StepSummary
@@ -124,4 +125,9 @@ def _notes(log: JobLog) -> tuple[str, ...]:
         )
     if log.first_sign is None:
         notes.append("No line has a time.")
+    if log.num_unknown:
+        notes.append(
+            f"{log.num_unknown:,} of {log.num_severe:,} lines with a severity were not understood;"
+            f" the first: {shortened(log.first_unknown)}"
+        )
     return tuple(notes)

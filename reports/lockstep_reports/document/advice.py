@@ -1,5 +1,6 @@
 """Advice: a few plain steps to do next, which follow from the verdict."""
 
+from lockstep_outcomes.joblogs.kinds import restart_after
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
@@ -69,13 +70,15 @@ _ADVICE_BY_OWNER = {
     None: ("No node is to blame: look for what moves from rank to rank, or comes that rarely.",),
 }
 """Of verdicts that no slow rank explains, by their cause."""
-_ADVICE_BY_FAILURE = {
-    "infra": "Keep the node out of the pool until its hardware and driver are checked.",
-    "user": "Send what the log shows to the job's owner; a restart will fail in the same way.",
-    "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
+_ADVICE_BY_RESTART = {
+    "helps": "Start it again from its last checkpoint, on other nodes.",
+    "after_repair": "Keep the node out of the pool until its hardware and driver are checked.",
+    "fails_again": "Send the log's words to the job's owner; a restart will fail in the same way.",
+    "unknown": "Collect the logs of all ranks; this one does not tell whether a restart helps.",
 }
+"""After a failure, by what its cause lets expect of a restart."""
 _ADVICE_BY_FAILURE_CLASS = {
-    "infra": _ADVICE_BY_FAILURE["infra"],
+    "infra": _ADVICE_BY_RESTART["after_repair"],
     "user": "Send it to the job's owner; a restart will fail in the same way.",
 }
 
@@ -160,15 +163,17 @@ def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
     if incident.ranks:
         ranks = list_ranks(incident.ranks)
         sentences.append(f"Begin with the log of rank {ranks}; what others say came after it.")
+    restart = restart_after(incident.cause, incident.failure_class)
     if incident.group:
-        sentences.append(f"Drain node {incident.group} before the next attempt.")
+        is_ill = restart in {"after_repair", "helps"}
+        begin = "Drain" if is_ill else "Look at"
+        sentences.append(f"{begin} node {incident.group} before the next attempt.")
     if incident.outcome == "time_limit":
         sentences.append(
             "Ask for more time, or write checkpoints more often and let the job requeue."
         )
     if incident.failure_class:
-        default = _ADVICE_BY_FAILURE["unknown"]
-        sentences.append(_ADVICE_BY_FAILURE.get(incident.failure_class, default))
+        sentences.append(_ADVICE_BY_RESTART[restart])
     return tuple(sentences)
 
 

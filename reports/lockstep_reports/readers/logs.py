@@ -1,5 +1,6 @@
 """Reads logs of a job: MLPerf logs and ordinary output of Slurm, torchrun and NCCL."""
 
+import codecs
 import re
 from pathlib import Path
 
@@ -33,16 +34,18 @@ def read(path: Path, options: ReadOptions) -> LogRecording:
         OSError: a file cannot be read.
     """
     log = read_log(path)
-    if not log.num_known_lines:
+    if not log.num_known_lines and not log.num_severe:
         raise ValueError(
-            f"no line of {path} is of a known kind (steps, errors, exits, MLPerf's log); give the"
-            " output of a training job"
+            f"{path}: its {log.lines:,} lines were not understood: none is of a known kind (steps,"
+            " errors, exits, MLPerf's log); give the output of a training job"
         )
     return LogRecording(source_kind="log", path=path, log=log, read_at_seconds=options.now_seconds)
 
 
 def _is_log(file: Path) -> bool:
     head = read_head(file, _SNIFFED_BYTES)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
     if not head or b"\n" not in head:
         return False
     # Logs hold escape sequences (27) and now and then a stray byte; binary files hold many.

@@ -79,7 +79,12 @@ class Scope:
         Raises:
             ValueError: a matcher of one value has none to compare with.
         """
-        return self.fill_text(_MATCHER.sub(self._fill_matcher, expression))
+        # Each piece is filled once: a value that looks like a variable stays what it is.
+        filled, at = list[str](), 0
+        for matcher in _MATCHER.finditer(expression):
+            filled += self.fill_text(expression[at : matcher.start()]), self._fill_matcher(matcher)
+            at = matcher.end()
+        return "".join([*filled, self.fill_text(expression[at:])])
 
     def fill_text(self, text: str) -> str:
         """A title or text in which each variable is replaced by its values."""

@@ -131,6 +131,9 @@ def test_variables_are_filled_as_grafana_fills_them() -> None:
     assert several.fill(query) == 'x{n=~"(a\\\\.b\\"c|d)"}[20s] $1'
     assert single.fill('x{n=~"${node}", m="[[node]]"}') == 'x{n=~"d", m="d"}'
     assert Scope.fill(single, 'x{n=~"$node-.*"}') == 'x{n=~"d-.*"}'
+    # A value that looks like a variable, or like the end of a matcher, stays a value.
+    nested = replace(single, chosen={"node": ('$job", m="',), "job": ('"} or up{',)})
+    assert nested.fill('x{n="$node"}') == 'x{n="$job\\", m=\\""}'
     assert several.fill_text("on ${node:csv}") == 'on a.b"c, d'
 
 

@@ -1,26 +1,28 @@
-"""The HTTP server of metrics and health: its pages, rendered once a tick, and its connections."""
+"""The HTTP server of metrics and health: its pages, rendered once a tick."""
 
 import gzip
 import json
-import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.verdicts import health_of
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.web.access_control import AccessControl, Rules
+from lockstep_agent.web.access_control import AccessControl
+from lockstep_cli.small_server import (
+    HTML,
+    JSON,
+    PLAIN,
+    Answer,
+    Request,
+    SmallHandler,
+    SmallServer,
+)
 
-_PLAIN = "text/plain; charset=utf-8"
-_HTML = "text/html; charset=utf-8"
-_JSON = "application/json"
 _INDEX = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>lockstep agent</title>
 <h1>lockstep agent</h1>
@@ -36,16 +38,6 @@ OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 _MIN_GZIP_BYTES = 1000
 # The fastest level: a body may be compressed every tick.
 _GZIP_LEVEL = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer, before it is sent."""
-
-    status: HTTPStatus
-    body: bytes
-    content_type: str
-    encoding: str = ""
 
 
 class Pages:
@@ -66,10 +58,10 @@ class Pages:
             return self._metrics(accept, is_gzip)
         if path == "/metrics/dcgm":
             return self._render_sample(
-                "dcgm", lambda latest: render_dcgm(latest.readings, self._node), _PLAIN, is_gzip
+                "dcgm", lambda latest: render_dcgm(latest.readings, self._node), PLAIN, is_gzip
             )
         if path == "/health":
-            return self._render_sample("health", self._health, _JSON, is_gzip)
+            return self._render_sample("health", self._health, JSON, is_gzip)
         return self._plain(path)
 
     def _health(self, latest: Exposition) -> bytes:
@@ -78,12 +70,12 @@ class Pages:
     def _plain(self, path: str) -> Answer:
         """The pages that are not rendered from a sample and never compressed."""
         if path == "/events":
-            return Answer(HTTPStatus.OK, self._events(), _JSON)
+            return Answer(HTTPStatus.OK, self._events(), JSON)
         if path in OPEN_TO_ALL:
             return self._liveness()
         if path == "/":
-            return Answer(HTTPStatus.OK, _INDEX, _HTML)
-        return Answer(HTTPStatus.NOT_FOUND, b"not here; try /metrics\n", _PLAIN)
+            return Answer(HTTPStatus.OK, _INDEX, HTML)
+        return Answer(HTTPStatus.NOT_FOUND, b"not here; try /metrics\n", PLAIN)
 
     def _metrics(self, accept: str, is_gzip: bool) -> Answer:
         latest = self._sampler.latest
@@ -116,15 +108,15 @@ class Pages:
             body = self._bodies.get((name, True))
             if body is None:
                 body = self._bodies[name, True] = gzip.compress(plain, _GZIP_LEVEL, mtime=0)
-        return Answer(HTTPStatus.OK, body, content_type, "gzip")
+        return Answer(HTTPStatus.OK, body, content_type, {"Content-Encoding": "gzip"})
 
     def _liveness(self) -> Answer:
         if self._sampler.is_fresh():
-            return Answer(HTTPStatus.OK, b"ok\n", _PLAIN)
-        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"sampling has stopped\n", _PLAIN)
+            return Answer(HTTPStatus.OK, b"ok\n", PLAIN)
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"sampling has stopped\n", PLAIN)
 
 
-_NO_SAMPLE = Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the first sample is not done\n", _PLAIN)
+_NO_SAMPLE = Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the first sample is not done\n", PLAIN)
 
 
 def _accepts_gzip(accept_encoding: str) -> bool:
@@ -135,82 +127,15 @@ def _accepts_gzip(accept_encoding: str) -> bool:
     return False
 
 
-_MAX_CONNECTIONS = 64
-_CONNECTION_TIMEOUT_SECONDS = 15.0
+class MetricsServer(SmallServer):
+    """Serves the pages; port 0 takes any free one.
 
-
-class ConnectionLimiter:
-    """Keeps every open connection with the time at which it was opened.
-
-    A slow client holds a thread until its time-out or until the limit is reached: then the oldest
-    connection is closed. So a new client always gets in, however many others do nothing.
-    """
-
-    def __init__(
-        self, max_open: int, timeout_seconds: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._max_open, self._timeout_seconds, self._clock = max_open, timeout_seconds, clock
-        self._opened_seconds: dict[socket.socket, float] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Number of open connections."""
-        return len(self._opened_seconds)
-
-    def add(self, connection: socket.socket) -> None:
-        """Adds a connection that was opened; the oldest is closed when there are too many."""
-        with self._lock:
-            by_age = sorted(self._opened_seconds, key=lambda other: self._opened_seconds[other])
-            for oldest in by_age[: max(len(by_age) + 1 - self._max_open, 0)]:
-                self._close(oldest)
-            self._opened_seconds[connection] = self._clock()
-
-    def replace(self, plain: socket.socket, secured: socket.socket) -> bool:
-        """Replaces a connection by the one of its TLS; False when it was closed meanwhile."""
-        with self._lock:
-            opened_seconds = self._opened_seconds.pop(plain, None)
-            if opened_seconds is not None:
-                self._opened_seconds[secured] = opened_seconds
-            return opened_seconds is not None
-
-    def remove(self, connection: socket.socket) -> None:
-        """Removes a connection that is closed."""
-        with self._lock:
-            self._opened_seconds.pop(connection, None)
-
-    def close_overdue(self) -> None:
-        """Closes the connections that have reached their time-out."""
-        with self._lock:
-            latest_seconds = self._clock() - self._timeout_seconds
-            for connection, opened_seconds in list(self._opened_seconds.items()):
-                if opened_seconds <= latest_seconds:
-                    self._close(connection)
-
-    def _close(self, connection: socket.socket) -> None:
-        """Wakes the thread that reads or writes, which then closes the socket.
-
-        Of a TLS connection the plain socket is shut down: ``SSLSocket.shutdown`` would take the
-        session away from the thread that uses it.
-        """
-        self._opened_seconds.pop(connection, None)
-        try:
-            socket.socket.shutdown(connection, socket.SHUT_RDWR)
-        except OSError:
-            return  # it is closed already
-
-
-class MetricsServer(ThreadingHTTPServer):
-    """Listens at once; port 0 takes any free one.
-
-    One request a connection, one thread each: bounded in number and time by ``ConnectionLimiter``.
+    Args:
+        node: another name by which the machine is asked.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-
-    daemon_threads = True
-    # With the default of five, the sixth scraper at once waits a second to send its SYN again.
-    request_queue_size = 128
 
     def __init__(
         self,
@@ -224,104 +149,46 @@ class MetricsServer(ThreadingHTTPServer):
     ) -> None:
         self.pages = Pages(sampler, node, events)
         self.access_control = access_control or AccessControl()
-        self.connections = ConnectionLimiter(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT_SECONDS)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # built in finish_request
-
-    def server_bind(self) -> None:
-        """Binds without asking a name server for the host's name, which can take seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts the connection's thread; at the limit the oldest connection is closed."""
-        self.connections.add(request)
-        super().process_request(request, client_address)
+        super().__init__(host, port, names=(node,))
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shakes hands, in the connection's own thread, and answers."""
-        rules = self.access_control.rules()
-        request.settimeout(_Handler.timeout)
-        if rules.context is None:
-            _Handler(request, client_address, self, rules=rules)
+        context = self.access_control.rules().context
+        if context is None:
+            super().finish_request(request, client_address)
             return
         # No handshake at the accept: a client that stops in it would hold up all others.
-        with rules.context.wrap_socket(
+        request.settimeout(SmallHandler.timeout)
+        with context.wrap_socket(
             request, server_side=True, do_handshake_on_connect=False
         ) as secured:
             if self.connections.replace(request, secured):
                 try:
                     secured.do_handshake()
-                    _Handler(secured, client_address, self, rules=rules)
+                    super().finish_request(secured, client_address)
                 finally:
                     self.connections.remove(secured)
 
-    def shutdown_request(self, request: Any) -> None:
-        """Ends the connection."""
-        self.connections.remove(request)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Closes connections that last too long; called regularly by the loop that accepts."""
-        self.connections.close_overdue()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs nothing of clients that hang up, never read or do not speak TLS."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
+    def respond(self, request: Request) -> Answer:
+        """The page, where the request may see it; headers as the web configuration says."""
+        rules = self.access_control.rules()
+        admission = rules.admission
+        if request.method == "POST":
+            answer = Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n")
+        elif request.path in OPEN_TO_ALL or admission.admits(
+            request.headers.get("Authorization", "")
+        ):
+            answer = self.pages.answer(
+                request.path,
+                *(request.headers.get(name, "") for name in ("Accept", "Accept-Encoding")),
+            )
+        else:
+            challenge = {"WWW-Authenticate": admission.challenge}
+            answer = Answer(HTTPStatus.UNAUTHORIZED, b"unauthorized\n", "text/plain", challenge)
+        vary = {"Vary": "Accept, Accept-Encoding"}
+        return replace(answer, headers={**vary, **rules.headers, **answer.headers})
 
     @property
     def url(self) -> str:
         """Address of the metrics."""
-        host, port = self.server_address[:2]
-        host_text = f"[{host!s}]" if self.address_family == socket.AF_INET6 else f"{host!s}"
-        return f"http{'s' if self.access_control.is_tls else ''}://{host_text}:{port}/metrics"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: MetricsServer
-    server_version, sys_version = "lockstep", ""
-    timeout = 10
-
-    def __init__(
-        self, request: Any, client_address: Any, server: MetricsServer, *, rules: Rules
-    ) -> None:
-        self._rules = rules
-        super().__init__(request, client_address, server)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
-        path = self.path.partition("?")[0]
-        admission = self._rules.admission
-        authorization = self.headers.get("Authorization", "")
-        if path not in OPEN_TO_ALL and not admission.admits(authorization):
-            refused = Answer(HTTPStatus.UNAUTHORIZED, b"unauthorized\n", "text/plain")
-            self._send(refused, {"WWW-Authenticate": admission.challenge}, with_body)
-            return
-        accept, encoding = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
-        self._send(self.server.pages.answer(path, accept, encoding), {}, with_body)
-
-    def _send(self, answer: Answer, extra_headers: dict[str, str], with_body: bool) -> None:
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        if answer.encoding:
-            self.send_header("Content-Encoding", answer.encoding)
-        for name, value in {
-            "Vary": "Accept, Accept-Encoding",
-            **self._rules.headers,
-            **extra_headers,
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        """Logs nothing: a line for every scrape would bury the rest."""
+        return f"http{'s' if self.access_control.is_tls else ''}://{self.address}/metrics"

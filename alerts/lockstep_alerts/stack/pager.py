@@ -4,15 +4,16 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
 import msgspec
 
 from lockstep_alerts.shipped import runbooks_path
+from lockstep_cli.small_server import HTML, JSON, Answer, Request, SmallServer
 
 RECEIVERS = ("pager", "tickets")
 _NEVER = "0001-01-01T00:00:00Z"  # Go's zero time, by which Alertmanager says "has not ended"
@@ -118,14 +119,19 @@ class PageBook:
             file.write(line)
 
     def newest(self) -> list[object]:
-        """The newest pages, at most a thousand, oldest first."""
+        """The newest pages, at most a thousand, oldest first; a torn line hides itself alone."""
         if not self._path.exists():
             return []
-        with self._lock, self._path.open(encoding="utf-8") as file:
-            return [json.loads(line) for line in deque(file, _MAX_SHOWN_PAGES)]
+        with self._lock, self._path.open(encoding="utf-8", errors="replace") as file:
+            lines = list(deque(file, _MAX_SHOWN_PAGES))
+        pages = list[object]()
+        for line in lines:
+            with suppress(ValueError):
+                pages.append(json.loads(line))
+        return pages
 
 
-class PagerServer(ThreadingHTTPServer):
+class PagerServer(SmallServer):
     """The pager on loopback.
 
     Args:
@@ -134,84 +140,46 @@ class PagerServer(ThreadingHTTPServer):
         clock: wall clock, for the time of arrival.
     """
 
-    daemon_threads = True
-
     def __init__(
         self, port: int, book: PageBook, runbooks: Path, clock: Callable[[], datetime] = _now
     ) -> None:
-        self.book = book
-        self.clock = clock
-        self.runbooks = {path.name: path for path in runbooks.glob("*.md")}
-        super().__init__(("127.0.0.1", port), _Handler)
+        self._book, self._clock = book, clock
+        self._runbooks = {path.name: path for path in runbooks.glob("*.md")}
+        super().__init__("127.0.0.1", port, max_body_bytes=_MAX_BODY_BYTES)
 
+    def respond(self, request: Request) -> Answer:
+        """Takes a webhook; gives the pages and the runbooks."""
+        folder, _, name = request.path.removeprefix("/").partition("/")
+        if request.method == "POST":
+            return self._take(folder, request.body)
+        if request.path == "/":
+            return Answer(HTTPStatus.OK, _PAGE.read_bytes(), HTML)
+        if request.path == "/pages":
+            return Answer(HTTPStatus.OK, json.dumps(self._book.newest()).encode(), JSON)
+        runbook = self._runbooks.get(name) or self._runbooks.get(f"{name}.md")
+        if folder == "runbooks" and runbook:
+            return Answer(HTTPStatus.OK, runbook.read_bytes())
+        return _text(HTTPStatus.NOT_FOUND, "there are /, /pages and /runbooks/NAME")
 
-class _Handler(BaseHTTPRequestHandler):
-    server: PagerServer
-    timeout = 10  # seconds; a sender that stalls does not keep its thread
-
-    def do_GET(self) -> None:
-        folder, _, name = self.path.removeprefix("/").partition("/")
-        if self.path == "/":
-            self._answer(HTTPStatus.OK, _PAGE.read_text(encoding="utf-8"), "text/html")
-        elif self.path == "/pages":
-            self._answer(HTTPStatus.OK, json.dumps(self.server.book.newest()), "application/json")
-        elif folder == "runbooks" and (path := self._runbook(name)):
-            self._answer(HTTPStatus.OK, path.read_text(encoding="utf-8"))
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, "there are /, /pages and /runbooks/NAME")
-
-    def do_POST(self) -> None:
-        receiver = self.path.removeprefix("/")
+    def _take(self, receiver: str, body: bytes) -> Answer:
         if receiver not in RECEIVERS:
-            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(RECEIVERS)}")
-            return
-        body = self._body()
-        if body is None:
-            return
+            return _text(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(RECEIVERS)}")
         try:
-            page = read_webhook(body, receiver, self.server.clock())
+            page = read_webhook(body, receiver, self._clock())
         except WebhookError as error:
-            self._answer(HTTPStatus.BAD_REQUEST, str(error))
-            return
+            return _text(HTTPStatus.BAD_REQUEST, str(error))
         try:
-            self.server.book.add(page)
+            self._book.add(page)
         except OSError as error:
             # Alertmanager tries again after a 5xx: the page is late, not lost.
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot keep the page: {error.strerror}")
-            return
+            sentence = f"cannot keep the page: {error.strerror}"
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
         click.echo(describe_alerts(page))
-        self._answer(HTTPStatus.OK, "")
+        return _text(HTTPStatus.OK, "")
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class
-        """Logs no request: the log is for pages."""
 
-    def _runbook(self, name: str) -> Path | None:
-        runbooks = self.server.runbooks
-        return runbooks.get(name) or runbooks.get(f"{name}.md")
-
-    def _body(self) -> bytes | None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self._answer(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say the length in bytes")
-            return None
-        if int(length[:20]) > _MAX_BODY_BYTES:
-            # The body is not read, so the connection cannot carry another request.
-            self.close_connection = True
-            self._answer(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"at most {_MAX_BODY_BYTES} bytes, not {length[:20]}",
-            )
-            return None
-        return self.rfile.read(int(length))
-
-    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(body)
+def _text(status: HTTPStatus, sentence: str) -> Answer:
+    return Answer(status, sentence.encode())
 
 
 @click.command()

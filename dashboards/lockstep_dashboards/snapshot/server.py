@@ -1,19 +1,19 @@
 """``lockstep dashboards serve``: the boards as pages that refresh, where no Grafana runs."""
 
 import signal
-import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode
 
 import click
 
+from lockstep_cli import small_server
 from lockstep_cli.options import DurationRange, bad_input, read_address
+from lockstep_cli.small_server import HTML, Answer, SmallServer
 from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.panel import Board
@@ -216,58 +216,39 @@ def _controls(request: Request, scope: Scope, refresh_seconds: float) -> pages.C
     )
 
 
-_TEXT, _HTML = "text/plain", "text/html"
-
-
-class BoardServer(ThreadingHTTPServer):
+class BoardServer(SmallServer):
     """The pages of boards over HTTP, at a host and port; port 0 takes a free one.
 
     Raises:
         OSError: the address is taken, or is none of this machine.
     """
 
-    daemon_threads = True
-
     def __init__(self, address: tuple[str, int], boards: LiveBoards) -> None:
         self.boards = boards
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        super().__init__(*address)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: BoardServer
-    timeout = 30  # seconds; a reader that stalls does not keep its thread
-
-    def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        parts = [unquote(part) for part in address.path.split("/") if part]
+    def respond(self, request: small_server.Request) -> Answer:
+        """A board's page, the list of boards, or why there is none."""
+        parts = [unquote(part) for part in request.path.split("/") if part]
+        if parts == ["healthz"]:
+            return Answer(HTTPStatus.OK, b"ok\n")
         if not parts:
-            self._answer(HTTPStatus.OK, self.server.boards.index(), _HTML)
+            status, page = HTTPStatus.OK, self.boards.index()
         elif parts[0] == "d" and len(parts) > 1:
             # Grafana's addresses have a slug behind the uid, which says nothing.
-            self._answer(*self.server.boards.board(parts[1], address.query), _HTML)
-        elif parts == ["healthz"]:
-            self._answer(HTTPStatus.OK, "ok\n", _TEXT)
+            status, page = self.boards.board(parts[1], request.query)
         else:
-            page = self.server.boards.message("No such page", "There are / and /d/BOARD.")
-            self._answer(HTTPStatus.NOT_FOUND, page, _HTML)
+            status = HTTPStatus.NOT_FOUND
+            page = self.boards.message("No such page", "There are / and /d/BOARD.")
+        return Answer(status, page.encode(), HTML, _HEADERS)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class
-        """Logs no request: readers refresh all day."""
 
-    def _answer(self, status: HTTPStatus, text: str, kind: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", content_policy(is_served=True))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("X-Frame-Options", "DENY")
-        self.send_header("Referrer-Policy", "same-origin")
-        self.end_headers()
-        self.wfile.write(body)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": content_policy(is_served=True),
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+}
 
 
 @click.command()
@@ -325,9 +306,7 @@ def serve(
         raise click.UsageError(f"--listen {listen}: {error.strerror}; name a free one") from error
     with source, server:
         _stop_on_signals(server)
-        host, port = server.server_address[:2]
-        name = f"[{host!s}]" if ":" in str(host) else str(host)
-        click.echo(f"boards at http://{name}:{port}/, drawn from {source.address}")
+        click.echo(f"boards at http://{server.address}/, drawn from {source.address}")
         server.serve_forever()
 
 

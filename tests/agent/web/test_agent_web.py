@@ -15,7 +15,8 @@ from http_servers import serving
 
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens, read_web_config
-from lockstep_agent.web.server import ConnectionLimiter, MetricsServer
+from lockstep_agent.web.server import MetricsServer
+from lockstep_cli.small_server import ConnectionLimiter
 
 from ..in_process import refused_message
 
@@ -171,7 +172,7 @@ def test_a_client_needs_a_certificate_where_the_file_requires_it(
 
 
 def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep_agent.web.server._MAX_CONNECTIONS", 8)
+    monkeypatch.setattr("lockstep_cli.small_server.MAX_CONNECTIONS", 8)
     with agent() as server:
         port = httpx.URL(server.url).port
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]

@@ -1,0 +1,62 @@
+"""What agent, pager and boards refuse alike: other hosts, other origins, bodies that are long."""
+
+import socket
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import httpx
+import pytest
+from http_servers import serving
+
+from lockstep_cli.small_server import Answer, Request, SmallServer
+
+
+class Echo(SmallServer):
+    def respond(self, request: Request) -> Answer:
+        return Answer(HTTPStatus.OK, request.body or request.path.encode())
+
+
+@pytest.fixture(name="url")
+def _url() -> Iterator[str]:
+    with serving(Echo("127.0.0.1", 0, names=("node-7",), max_body_bytes=100)) as server:
+        yield f"http://{server.address}/x"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9441", 200),
+        ("[::1]:9441", 200),
+        ("localhost", 200),
+        ("LOCALHOST:9441", 200),
+        (socket.gethostname(), 200),
+        ("node-7.example.com:9440", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost-evil", 421),
+        ("[evil]:80", 421),
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_refused(url: str, host: str, status: int) -> None:
+    answer = httpx.get(url, headers={"Host": host})
+    assert answer.status_code == status
+    assert (answer.text == "/x") == (status == 200)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
+def test_the_page_of_another_site_may_not_post(url: str, origin: str) -> None:
+    assert httpx.post(url, content=b"a", headers={"Origin": origin}).status_code == 403
+    own = url.removesuffix("/x")
+    assert httpx.post(url, content=b"a", headers={"Origin": own}).text == "a"
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [("100", 200), ("101", 413), ("9" * 5000, 413), ("-1", 411), ("1e1", 411), ("", 411)],
+)
+def test_a_body_beyond_the_limit_is_not_read(url: str, length: str, status: int) -> None:
+    host, port = url.split("/")[2].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        head = f"POST /x HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode()
+        connection.sendall(head + b"a" * 100 * (status == 200))
+        assert f" {status} ".encode() in connection.recv(100)

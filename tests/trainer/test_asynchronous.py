@@ -44,6 +44,7 @@ def run_learning(memory: Path, strategy: str) -> None:
     assert summary["loss"] < summary["unigram_entropy"]
 
 
+@pytest.mark.release
 def test_ranks_learn_in_rounds_of_diloco(memory: Path) -> None:
     run_learning(memory, _DILOCO)
 
@@ -95,6 +96,7 @@ def test_a_slow_rank_of_rounds_is_named_and_waited_for_at_the_rounds(memory: Pat
     assert analysis.steps.round_steps == 5
 
 
+@pytest.mark.release
 @pytest.mark.timing
 @pytest.mark.parametrize("strategy", [_SERVER, _ROUNDS])
 def test_healthy_asynchronous_ranks_name_nobody(memory: Path, strategy: str) -> None:
@@ -104,7 +106,7 @@ def test_healthy_asynchronous_ranks_name_nobody(memory: Path, strategy: str) -> 
     assert analysis_of(memory).verdict.ranks == ()
 
 
-@pytest.mark.parametrize("strategy", [_SERVER, _ROUNDS])
+@pytest.mark.parametrize("strategy", [_SERVER, pytest.param(_ROUNDS, marks=pytest.mark.release)])
 def test_the_others_end_within_the_timeout_when_a_worker_dies(memory: Path, strategy: str) -> None:
     endless = f"{TINY} --steps 1000000 --timeout 5s {strategy}"
     with started(endless, num_ranks=3, folder=memory) as (ranks, log):

@@ -37,7 +37,14 @@ def assert_equal(case: Case, result: Run, reference: Run) -> None:
     assert difference(result.norms, reference.norms, relative=True) < case.tolerance
 
 
-@pytest.mark.parametrize("name", ["ddp", "hsdp", "pp 1f1b", "pp interleaved", "fsdp x tp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pp interleaved",
+        "fsdp x tp",
+        *(pytest.param(x, marks=pytest.mark.release) for x in ("ddp", "hsdp", "pp 1f1b")),
+    ],
+)
 def test_a_dense_strategy_has_the_loss_curve_of_one_process(
     module_memory: Path, dense: Run, name: str
 ) -> None:

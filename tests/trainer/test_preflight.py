@@ -105,6 +105,8 @@ def test_the_launcher_refuses_before_it_starts_a_rank() -> None:
     [
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK 2 is outside WORLD_SIZE 2"),
         ({"RANK": "one"}, "RANK='one' is not a rank"),
+        ({"RANK": "0", "ROLE_RANK": "1"}, "RANK=0 and ROLE_RANK=1 do not agree"),
+        ({"ROLE_WORLD_SIZE": "2"}, "WORLD_SIZE=1 and ROLE_WORLD_SIZE=2 do not agree"),
     ],
 )
 def test_an_invalid_rank_is_named(environment: dict[str, str], sentence: str) -> None:

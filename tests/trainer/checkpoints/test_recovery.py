@@ -10,6 +10,8 @@ from trainer_validation.tensors import read_all_tensors
 
 from lockstep_cli.main import group
 from lockstep_records.events.event import read_events
+from lockstep_records.files.jobs import page_path
+from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.checkpoints.files import find_newest
 
 from .. import jobs
@@ -17,7 +19,7 @@ from ..jobs import JOB_ID, Outcome, run_launcher, run_ranks
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(150)]
 
-STEPS = 12
+STEPS = 8
 TINY = (
     f"{jobs.TINY} --steps {STEPS} --checkpoint-every 4 --stop-check-every 1 --timeout 20s "
     "--checkpoint-dir"
@@ -76,6 +78,11 @@ def test_a_job_with_a_killed_rank_starts_again_and_ends_with_the_same_bits(
         events = read_events(memory / "jobs" / JOB_ID)
         (first,) = [event for event in events if event.fields.get("first")]
         assert (first.fields["signal"], first.fields["rank"], first.attempt) == ("SIGKILL", 1, 0)
+        ended = [e.fields["outcome"] for e in events if e.kind == "attempt_ended"]
+        assert ended == ["failed", "succeeded"]
+        killed, again = (read_page(page_path(memory, JOB_ID, n, 1)) for n in range(2))
+        assert [row["step"] for row in read_rows(killed)] == list(range(1, 7))
+        assert (again.phase, again.state["steps"]) == ("done", STEPS - 4)
     assert_same(final_state(memory / "saved"), uninterrupted)
 
 
@@ -106,6 +113,7 @@ def test_a_preempted_job_saves_leaves_and_resumes_to_the_same_bits(
     assert_same(final_state(saved), uninterrupted)
 
 
+@pytest.mark.release
 def test_a_run_resumes_with_another_number_of_ranks_and_the_same_global_batch(
     memory: Path, uninterrupted: dict[str, torch.Tensor]
 ) -> None:

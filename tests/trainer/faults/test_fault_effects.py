@@ -39,10 +39,6 @@ def announced(output: str) -> list[str]:
     return re.findall("^fault: .*$", output, re.MULTILINE)
 
 
-def losses_of(output: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"step \d loss (\S+)", output)]
-
-
 @pytest.mark.timing
 def test_a_stopped_rank_pauses_for_its_duration_and_goes_on(memory: Path) -> None:
     """Times are those at which a line is seen in the log, which is polled every 5 ms."""
@@ -129,27 +125,11 @@ def test_a_full_disk_costs_the_checkpoints_of_its_steps_alone(
     ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "rank", "sentence"),
-    [
-        ("wrong-rank:rank=1,value=7", "1", "RANK 7 is outside WORLD_SIZE 2"),
-        ("wrong-rank:rank=1,value=0", "1", "RANK=0 and ROLE_RANK=1 do not agree"),
-        (
-            "wrong-world-size:rank=0,value=3",
-            "0",
-            "WORLD_SIZE=3 and ROLE_WORLD_SIZE=2 do not agree",
-        ),
-    ],
-)
-def test_a_wrong_environment_is_reported_by_its_rank(
-    fault: str, rank: str, sentence: str, memory: Path
-) -> None:
-    """The variables are those of torchrun; the other rank is not there, nor waited for."""
-    own = {"RANK": rank, "ROLE_RANK": rank, "WORLD_SIZE": "2", "ROLE_WORLD_SIZE": "2"}
-    outcome = run_rank(f"--fault {fault}", memory, **own)
+def test_a_wrong_rank_is_reported_and_nobody_is_waited_for(memory: Path) -> None:
+    torchrun = {"RANK": "1", "ROLE_RANK": "1", "WORLD_SIZE": "2", "ROLE_WORLD_SIZE": "2"}
+    outcome = run_rank("--fault wrong-rank:rank=1,value=0", memory, **torchrun)
     assert outcome.codes == (2,)
-    assert outcome.output.count(sentence) == 1
-    assert "Traceback" not in outcome.output
+    assert outcome.output.count("RANK=0 and ROLE_RANK=1 do not agree") == 1
 
 
 @pytest.mark.parametrize("text", ["boom:rank=0,step=1", "kill:rank=2,step=1", "kill:rank=0,step=7"])
@@ -181,6 +161,7 @@ def test_a_skewed_shard_costs_its_rank_time_and_tokens(memory: Path) -> None:
     assert spent[1] > 2 * spent[0]
 
 
+@pytest.mark.release
 @pytest.mark.timing
 def test_an_unbalanced_stage_makes_the_pipeline_longer(memory: Path) -> None:
     heavy = "--fault unbalanced-stage:rank=1,step=11,until=end,factor=64"
@@ -190,20 +171,3 @@ def test_an_unbalanced_stage_makes_the_pipeline_longer(memory: Path) -> None:
     speeds = [int(speed) for speed in re.findall(r"tokens/s (\d+)", outcome.output)]
     # The quickest step of each kind: a busy machine makes steps longer, and never one shorter.
     assert max(speeds[1:10]) > 1.3 * max(speeds[11:])
-
-
-def test_a_nan_gradient_on_one_rank_reaches_all(memory: Path) -> None:
-    outcome = run_pair("--fault nan-gradient:rank=1,step=3", memory)
-    assert outcome.codes == (0, 0), outcome.output
-    assert [loss != loss for loss in losses_of(outcome.output)] == [False] * 3 + [True] * 3  # noqa: PLR0124  # nan
-
-
-def test_favoured_experts_change_the_loss_from_their_step_on(memory: Path) -> None:
-    moe = "--strategy ep --experts 4"
-    favour = "--fault unbalanced-experts:rank=all,step=4,until=end,bias=50"
-    healthy = run_pair(moe, memory / "healthy")
-    outcome = run_pair(f"{moe} {favour}", memory / "favoured")
-    assert outcome.codes == (0, 0), outcome.output
-    expected, losses = losses_of(healthy.output), losses_of(outcome.output)
-    assert expected[:3] == losses[:3]
-    assert expected[3] < losses[3]

@@ -44,6 +44,7 @@ def test_a_network_is_removed_when_its_context_ends_by_an_error() -> None:
     assert name not in namespaces()
 
 
+@pytest.mark.release
 @pytest.mark.timing
 @needs_root
 @pytest.mark.distributed

@@ -131,12 +131,14 @@ def _events(job: Path) -> Path:
     return path
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("job", ["asleep", "holding the lock"], indirect=True)
 def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(job: Path) -> None:
     stacks = job / "0" / "rank-00000.stacks"
     wait_for(lambda: "in stuck" in stacks.read_text())
 
 
+@pytest.mark.distributed
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize(
     ("job", "process"),
@@ -158,6 +160,7 @@ def test_a_rank_that_hangs_is_seen_from_outside(job: Path, process: str) -> None
     assert event.fields["missing"] == [0]
 
 
+@pytest.mark.distributed
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize("job", ["asleep"], indirect=True)
 def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
@@ -169,6 +172,7 @@ def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
     assert kinds == ["hang", "hang_ended", "hang"]
 
 
+@pytest.mark.distributed
 @without_flight_recorder
 @pytest.mark.timeout(120)
 def test_a_forked_child_does_not_close_the_worker_server_of_its_parent(
@@ -224,7 +228,7 @@ import torch.distributed as dist
 from lockstep.hangs.worker_server import shut_down, start_worker_server
 root = Path(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=0, world_size=1)
-for number in range(20):
+for number in range(4):
     socket = root / f"{number}.sock"
     server = start_worker_server(socket)
     assert server is not None
@@ -233,6 +237,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.distributed
 @pytest.mark.timeout(120)
 def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_yet_and_logs_none(
     root: Path,

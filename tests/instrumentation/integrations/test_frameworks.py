@@ -285,6 +285,7 @@ def test_a_loop_that_marks_nothing_has_its_waits_and_its_evaluation(root: Path) 
     assert last["phase_seconds"]["forward"] > 0
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("library", ["transformers", "lightning"])
 def test_a_missing_library_is_one_sentence_with_its_extra(library: str) -> None:
     program = (

@@ -31,6 +31,7 @@ def run_job(root: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.distributed
 @as_root
 def test_a_job_whose_folder_another_user_owns_trains_and_is_recorded_apart(root: Path) -> None:
     job = root / "jobs" / "job-a"

@@ -138,7 +138,11 @@ def seconds_a_step(monitor: lockstep.Monitor) -> float:
 
 @pytest.mark.timing
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("disk", [FrozenFileSystem, PipeNobodyReads], indirect=True)
+@pytest.mark.parametrize(
+    "disk",
+    [pytest.param(FrozenFileSystem, marks=pytest.mark.release), PipeNobodyReads],
+    indirect=True,
+)
 def test_training_goes_on_at_the_same_speed_while_the_disk_of_the_archive_is_frozen(
     disk: Disk, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_failing_job_leaves_its_error_and_its_last_output_and_counts_on(root: 
     )
 
 
+@pytest.mark.distributed
 def test_without_a_launcher_the_rank_itself_leaves_its_error_and_counts_on(root: Path) -> None:
     for attempt, arguments in enumerate([("preempted",), ()]):
         done = start(root, program_in(root), *arguments, LOCKSTEP_JOB_ID="one")
@@ -112,6 +113,7 @@ def test_output_is_passed_on_unchanged_and_takes_no_memory(
     assert len(output) > MAX_OUTPUT_BYTES - 20
 
 
+@pytest.mark.distributed
 def test_a_rank_writes_on_when_its_launcher_is_gone(root: Path) -> None:
     code = (
         "import os, subprocess, sys; from pathlib import Path\n"
@@ -148,7 +150,7 @@ def test_no_output_holds_the_launcher_or_grows_in_its_memory(root: Path, unit: b
         return len(data)
 
     output = KeptOutput(page, descriptor, forward)
-    text = unit * ((8 << 20) // len(unit))
+    text = unit * ((2 << 20) // len(unit))
     begin = time.thread_time()
     for at in range(0, len(text), 1 << 20):
         os.write(descriptor, text[at : at + (1 << 20)])

@@ -18,7 +18,7 @@ from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import PageError, read_page, read_rows
 
 ROWS = 4096
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "20"))
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "8"))
 
 # Forks a rank for every line that names a job: an interpreter for each would take most of the time.
 RANKS = """
@@ -111,6 +111,7 @@ def check_totals(path: Path) -> None:
             assert total == pytest.approx(of_rows, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.distributed
 @pytest.mark.timeout(180 + 2 * KILLS)
 @pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
 @pytest.mark.parametrize("clock", ["host", "device"])

@@ -176,7 +176,7 @@ def examples(number: int) -> settings:
 
 
 @needs_c
-@examples(100)
+@examples(40)
 @scripts
 def test_both_recorders_write_the_same_whatever_a_loop_does(
     root: Path, bounds: Bounds, usual: bool, script: Script
@@ -270,6 +270,7 @@ def test_both_recorders_end_a_wait_that_cannot_be_counted(
         assert fixture.recorder.phase == CODE["forward"]
 
 
+@pytest.mark.release
 def test_a_wheel_has_the_recorder_of_another_machine(tmp_path: Path) -> None:
     machine, elf_machine = ("aarch64", 0xB7) if platform.machine() == "x86_64" else ("x86_64", 0x3E)
     if shutil.which(f"{machine}-linux-gnu-gcc") is None:

@@ -17,7 +17,7 @@ from ..rank_page import ENVIRONMENT, page_of
 from .test_native import needs_c
 from .test_run_queue import crowded_core
 
-pytestmark = [needs_c, pytest.mark.timeout(60)]
+pytestmark = [needs_c, pytest.mark.distributed, pytest.mark.timeout(60)]
 
 # Says when it is past its first tick, and goes on until its stdin ends.
 _LOOP = """
@@ -73,15 +73,22 @@ def threads_of(process: int) -> list[str]:
     return [(task / "comm").read_text(encoding="ascii").strip() for task in tasks]
 
 
-def test_a_stopped_process_has_its_stops_in_its_rows(root: Path) -> None:
-    folders = [root / str(number) for number in range(2)]
-    with loop(folders[0], "compute(0.01)") as busy, loop(folders[1], "time.sleep(0.01)") as idle:
+def test_a_stopped_process_has_its_stops_in_its_rows_and_the_thread_ends_with_the_monitor(
+    root: Path,
+) -> None:
+    folders, ending = [root / str(number) for number in range(2)], root / "ending"
+    with (
+        loop(folders[0], "compute(0.01)") as busy,
+        loop(folders[1], "time.sleep(0.01)") as idle,
+        loop(ending, "monitor.close() if step == 100 else time.sleep(0.01)") as ended,
+    ):
         for _ in range(5):
             for number in (signal.SIGSTOP, signal.SIGCONT):
                 os.kill(busy.pid, number)
                 os.kill(idle.pid, number)
                 time.sleep(0.1)
         assert threads_of(idle.pid).count("lockstep-stops") == 1  # it has ticked again
+        assert "lockstep-stops" not in threads_of(ended.pid)
     for stops in map(stops_of, folders):
         assert len(stops) == pytest.approx(5, abs=1)
         assert sum(stops) == pytest.approx(0.5, rel=0.25)
@@ -91,11 +98,5 @@ def test_who_waits_for_a_core_has_not_stood_still(root: Path) -> None:
     folders = [root / str(number) for number in range(2)]
     works = ("compute(0.01)", "time.sleep(0.01)")
     with crowded_core(), loop(folders[0], works[0]), loop(folders[1], works[1]):
-        time.sleep(2.0)
+        time.sleep(1.0)
     assert [sum(stops_of(folder)) < 0.1 for folder in folders] == [True, True]
-
-
-def test_the_thread_ends_with_the_monitor(root: Path) -> None:
-    work = "monitor.close() if step == 100 else time.sleep(0.015)"
-    with loop(root, work) as process:
-        assert "lockstep-stops" not in threads_of(process.pid)

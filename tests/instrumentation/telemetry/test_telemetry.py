@@ -190,6 +190,7 @@ def test_a_receiver_that_is_dead_delays_no_step_and_loses_no_span(root: Path) ->
     assert (ends[-1] - ends[0]) / 1e9 < 2.0
 
 
+@pytest.mark.distributed
 def test_a_rank_that_is_killed_leaves_complete_spans(root: Path) -> None:
     loop = root / "killed.py"
     loop.write_text(

@@ -87,7 +87,7 @@ define PYTEST
 endef
 
 test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
-	$(call PYTEST,not release and not timing and not cluster,$(PARALLEL))
+	$(call PYTEST,not release and not timing and not cluster and not e2e,$(PARALLEL))
 	$(call PYTEST,timing and not release)
 
 test-quick: $(READY) ## Run the tests that need no server and one process
@@ -101,8 +101,8 @@ durations: $(READY) $(SERVERS) ## Record how long each file of tests takes, so t
 	rm -f tests/durations.json && echo '{}' > tests/durations.json
 	LOCKSTEP_DURATIONS=$(abspath tests/durations.json) $(MAKE) --no-print-directory test
 
-test-clusters: $(READY) $(SERVERS) ## Run situations on a live Slurm and a live Kubernetes; ten minutes each
-	$(call PYTEST,cluster)
+test-clusters: $(READY) $(SERVERS) ## Run the demo, the wheel, and a live Slurm and a live Kubernetes; ten minutes each
+	$(call PYTEST,cluster or e2e)
 
 $(TORCH_VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -m venv $(TORCH_VENV)

@@ -90,9 +90,3 @@ def test_no_file_and_no_sub_package_imports_itself_by_way_of_others() -> None:
     assert [circle for graph in graphs if (circle := find_circle(graph))] == []
     siblings = map(sibling_graph, graphs)
     assert [circle for graph in siblings if (circle := find_circle(graph))] == []
-
-
-def test_a_circle_is_found_and_named() -> None:
-    graph = {"a": {"b"}, "b": {"c", "d"}, "c": set[str](), "d": {"a"}}
-    assert find_circle(graph) == ["a", "b", "d", "a"]
-    assert find_circle({**graph, "d": {"c"}}) == []

@@ -4,8 +4,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = re.compile(
     r"\b(?:pip3?|pipx|uv pip|uv tool|uv) (?:install|add)\b(?P<arguments>[^&|;\n]*)"
@@ -43,33 +41,3 @@ def test_every_install_line_names_a_path_a_wheel_or_a_url_of_ours() -> None:
         if found:
             wrong[str(path.relative_to(REPOSITORY))] = found
     assert wrong == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "pip install lockstep",
-        "pip install 'lockstep[agent]'",
-        "python -m pip install --upgrade lockstep-train",
-        "pip install \\\n    lockstep-train[agent]==0.1.0",
-        "uv add lockstep",
-        "it needs fsspec; install lockstep[archive]",
-    ],
-)
-def test_a_line_that_installs_by_name_is_found(line: str) -> None:
-    assert names_to_install(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "pip install '.[agent]'",
-        "pip install '.[reports]'     # the same with `lockstep report`",
-        "pip install torch==2.13.0 && lockstep agent",
-        "pip install dist/lockstep_train-0.1.0-py3-none-any.whl",
-        "pip install 'git+https://example.org/team/lockstep'",
-        "/opt/lockstep/bin/pip install --no-cache-dir '.[agent]'",
-    ],
-)
-def test_a_path_a_wheel_a_url_and_other_projects_are_fine(line: str) -> None:
-    assert names_to_install(line) == []

@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[2]
 ROOMS = (
     "records/lockstep_records",
@@ -90,21 +88,3 @@ def test_only_files_of_the_list_open_by_a_path_and_each_of_them_does() -> None:
     found = {name: calls for name, source in modules() if (calls := [*opening_calls(source)])}
     assert {name: calls for name, calls in found.items() if name not in MAY_OPEN} == {}
     assert set(MAY_OPEN) - set(found) == set()
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "open(path)",
-        "os.open(path, os.O_RDONLY)",
-        "path.open('rb')",
-        "(folder / name).read_text()",
-        "path.read_bytes()",
-        "shutil.copyfile(a, b)",
-        "shutil.move(a, b)",
-        "mmap.mmap(descriptor, 0)",
-    ],
-)
-def test_each_way_to_open_a_file_is_found(source: str) -> None:
-    assert len([*opening_calls(source)]) == 1
-    assert [*opening_calls("with open_foreign(path) as file: values.copy()")] == []

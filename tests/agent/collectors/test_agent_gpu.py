@@ -10,7 +10,6 @@ import pytest
 
 from lockstep_agent.collector import COLLECTORS
 from lockstep_agent.collectors.gpu.activity import Window
-from lockstep_agent.collectors.gpu.links import bit_error_ratio
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime, GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
@@ -106,11 +105,6 @@ def test_nvlink_errors_are_read_on_each_generation_and_the_worst_link_is_named(
     assert (gpu.NVLINK_ERRORS, (*B200, "crc")) not in values
     assert values[gpu.NVLINK_WORST_ERRORS, (*B200, "7")] == 46
     assert values[gpu.NVLINK_BIT_ERROR, (*B200, "effective")] == pytest.approx(5e-12)
-
-
-def test_a_bit_error_ratio_is_unpacked() -> None:
-    assert bit_error_ratio(0x30F) == pytest.approx(3e-15)
-    assert bit_error_ratio(0) == 0
 
 
 def test_the_instances_of_a_split_gpu_have_series(values: Values) -> None:

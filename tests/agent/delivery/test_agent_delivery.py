@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from http_servers import FakeLedger
 
 from lockstep_agent.delivery.sender import Delivery
@@ -158,6 +159,7 @@ def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(
     assert ledger.ids == ["job-0", "job-1"]
 
 
+@pytest.mark.server
 def test_a_running_agent_delivers_and_archives(
     root: Path, options: Options, tmp_path: Path, ledger: FakeLedger
 ) -> None:

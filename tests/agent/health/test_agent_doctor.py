@@ -1,15 +1,15 @@
 """``lockstep doctor`` on a node: what it prints, how it ends, what it compares."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from lockstep_agent.doctor import checkup
 from lockstep_agent.doctor.checkup import compare, parse_figures, read_fleet
+from lockstep_agent.doctor.command import doctor as command
 from lockstep_agent.options import Options
 from lockstep_records.files.node_figure import Figure
 
@@ -17,15 +17,16 @@ from ..fake_node import FakeNode, h100
 from ..in_process import refused_message
 from ..running_agent import running_agent
 
-COMMAND = [sys.executable, "-m", "lockstep_cli.main", "doctor"]
 
-
-def doctor(options: Options, *words: str) -> subprocess.CompletedProcess[str]:
+def doctor(options: Options, *words: str) -> tuple[int, str]:
+    """Exit status and stdout of the command, which writes nothing else."""
     node = ["--duration", "200ms", "--sysfs", str(options.sysfs)]
     node += ["--nvml-library", str(options.nvml_library)]
-    return subprocess.run(
-        [*COMMAND, *node, *words], capture_output=True, text=True, check=False, timeout=60
+    done = CliRunner().invoke(
+        command, [*node, *words], standalone_mode=False, catch_exceptions=False
     )
+    assert done.stderr == ""
+    return int(done.return_value), done.stdout
 
 
 @pytest.fixture(name="options")
@@ -54,32 +55,29 @@ def figure(value: float, probe: str = "gemm", device: str = "H100") -> dict[str,
 def test_the_exit_status_is_0_when_all_is_well_1_when_degraded_2_when_failed(
     options: Options, gpus: FakeNode
 ) -> None:
-    healthy = doctor(options)
-    assert (healthy.returncode, healthy.stderr) == (0, "")
-    assert "gpu 0" in healthy.stdout
+    status, text = doctor(options)
+    assert (status, "gpu 0" in text) == (0, True)
     gpus.set(1, "nvmlDeviceGetRemappedRows.pending", 1)
     for key in ("corrected", "uncorrected", "failed"):
         gpus.set(1, f"nvmlDeviceGetRemappedRows.{key}", 0)
-    degraded = doctor(options)
-    assert degraded.returncode == 1
-    assert "remap_pending" in degraded.stdout
-    failed = doctor(options, "--expect-gpus", "8", "--json")
-    assert failed.returncode == 2
-    health = json.loads(failed.stdout)
+    status, text = doctor(options)
+    assert (status, "remap_pending" in text) == (1, True)
+    status, text = doctor(options, "--expect-gpus", "8", "--json")
+    assert status == 2
+    health = json.loads(text)
     assert health["verdict"] == "failed"
     assert sorted(health["reasons"]) == ["gpu_count_short", "gpu_degraded"]
     assert [part["reasons"] for part in health["parts"]][:2] == [[], ["remap_pending"]]
 
 
+@pytest.mark.server
 def test_a_running_agent_is_asked_for_what_it_has_seen(options: Options, gpus: FakeNode) -> None:
     gpus.set(0, "nvmlDeviceGetRemappedRows.failed", 1)
     for key in ("corrected", "uncorrected", "pending"):
         gpus.set(0, f"nvmlDeviceGetRemappedRows.{key}", 0)
     with running_agent(options) as (_, url):
-        done = doctor(options, "--url", url)
-    assert done.returncode == 2
-    assert "remap_failed" in done.stdout
-    assert "node-7" in done.stdout
+        status, text = doctor(options, "--url", url)
+    assert (status, "remap_failed" in text, "node-7" in text) == (2, True, True)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +160,9 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
 
 @pytest.mark.distributed
 def test_preflight_measures_products_memory_and_all_reduce(options: Options) -> None:
-    done = doctor(options, "--preflight", "--json")
-    assert done.returncode == 0, done.stderr
-    figures = parse_figures(json.loads(done.stdout))
+    status, text = doctor(options, "--preflight", "--json")
+    assert status == 0
+    figures = parse_figures(json.loads(text))
     assert [each.probe for each in figures] == ["gemm", "memory", "all_reduce"]
     assert all(isinstance(each, Figure) and each.value > 1e6 for each in figures)
 
@@ -176,9 +174,9 @@ def test_preflight_without_torch_judges_the_node_and_says_what_it_skipped(
     absent = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
     (tmp_path / "torch.py").write_text(absent, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done = doctor(options, "--preflight")
-    assert done.returncode == 0, done.stderr
-    assert "were not measured: torch is not installed here" in " ".join(done.stdout.split())
-    document = json.loads(doctor(options, "--preflight", "--json").stdout)
+    status, text = doctor(options, "--preflight")
+    assert status == 0
+    assert "were not measured: torch is not installed here" in " ".join(text.split())
+    document = json.loads(doctor(options, "--preflight", "--json")[1])
     assert document["preflight"]["figures"] == []
     assert "skipped" in document["preflight"]

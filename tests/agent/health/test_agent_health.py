@@ -269,6 +269,7 @@ def test_a_port_that_is_none_is_refused(text: str) -> None:
         read_port(text)
 
 
+@pytest.mark.server
 def test_the_agent_serves_its_verdicts_as_json_on_health(
     options: Options, node: FakeNode, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from ..running_agent import COMMAND, command_line, eventually, get, running_agen
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
+@pytest.mark.server
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         assert get(url + "x").status_code == httpx.codes.NOT_FOUND
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_agent_at_once_and_cleanly(
     options: Options, number: signal.Signals
@@ -98,6 +100,7 @@ def test_a_scrape_serves_bytes_and_reads_no_source(options: Options) -> None:
     assert source.runs == 1
 
 
+@pytest.mark.server
 def test_a_scraper_that_hangs_up_is_not_logged(options: Options) -> None:
     with running_agent(options) as (agent, url):
         for _ in range(5):
@@ -181,6 +184,7 @@ def test_help_loads_neither_torch_nor_the_loop_nor_the_libraries_of_the_agent() 
     assert done.stdout.endswith("[]\n")
 
 
+@pytest.mark.server
 @pytest.mark.timeout(60)
 def test_a_second_agent_on_the_same_state_is_refused_until_the_first_has_ended(
     options: Options,

@@ -24,7 +24,7 @@ KINDS = {
     "pod_resources": events.pod_resources,
     "trees": trees.trees,
 }
-CASES = int(os.environ.get("LOCKSTEP_FUZZ", "40"))
+CASES = int(os.environ.get("LOCKSTEP_FUZZ", "15"))
 read_families: Any = text_string_to_metric_families
 
 

@@ -49,6 +49,7 @@ def words_of(name: str, bad: str) -> Iterator[list[str]]:
         for word in (each.opts[0], CHOSEN.get(each.name, bad))
     ]
     required += [CHOSEN.get(each.name, bad) for each in arguments if each.name]
+    required += ["--duration", "200ms"] if "--duration" in {x.opts[0] for x in options} else []
     if name not in (*ENDLESS, *RANKS) and required:
         yield required
     closing = ["--nosuch"] if name in (*ENDLESS, *RANKS) else []

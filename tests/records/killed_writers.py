@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "20"))
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "10"))
 _READY_SECONDS = 40.0
 # An interpreter for each writer would take most of the time.
 _FORKS = """

@@ -123,7 +123,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from([*KIND_BY_NAME, "newer"]),
     fields=st.dictionaries(

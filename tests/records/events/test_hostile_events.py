@@ -40,7 +40,7 @@ def flood(root: Path, job_id: str, count: int, **fields: Any) -> None:
     file_of(root, job_id).write_text("\n".join(lines) + "\n")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     data=st.binary(max_size=60) | st.text(max_size=60).map(lambda t: t.encode("utf-8", "replace"))
 )

@@ -2,8 +2,8 @@
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,38 +11,47 @@ import pytest
 from sample_pages import IDENTITY as NAMED
 from sample_pages import write_step, written_page
 
+from lockstep_cli.main import main
 from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
 from lockstep_records.page.writer import PageWriter
 
+PrintPage = Callable[..., tuple[int, str, str]]
 
-def print_page(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    lockstep = Path(sys.executable).parent / "lockstep"
-    return subprocess.run(
-        [lockstep, "page", *words], capture_output=True, text=True, check=False, timeout=30
-    )
+
+@pytest.fixture(name="print_page")
+def _print_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PrintPage:
+    """Calls the command in this process: exit status, stdout and stderr."""
+
+    def print_page(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lockstep", "page", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return print_page
 
 
 def refused(name: str) -> NoReturn:
     raise AssertionError(f"{name} is no number of JSON")
 
 
-def test_a_good_page_is_printed_as_text(memory: Path) -> None:
-    done = print_page(written_page(memory, steps=20, rows=16))
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_good_page_is_printed_as_text(memory: Path, print_page: PrintPage) -> None:
+    status, text, errors = print_page(written_page(memory, steps=20, rows=16))
+    assert (status, errors) == (0, "")
     for words in ("job-a", "backward 10", "rows: 16 valid, the last 5", "step 19: 875.00 ms ="):
-        assert words in done.stdout
+        assert words in text
 
 
-def test_a_good_page_is_printed_as_strict_json(memory: Path) -> None:
+def test_a_good_page_is_printed_as_strict_json(memory: Path, print_page: PrintPage) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
     write_step(writer)
     writer.words[SLOT.word("present")] |= SLOT.presence["loss"]
     writer.floats[SLOT.word("loss")] = float("nan")
     writer.commit(1)
-    done = print_page(writer.path, "--json")
+    status, text, errors = print_page(writer.path, "--json")
     writer.close()
-    assert (done.returncode, done.stderr) == (0, "")
-    page = json.loads(done.stdout, parse_constant=refused)
+    assert (status, errors) == (0, "")
+    page = json.loads(text, parse_constant=refused)
     assert (page["identity"]["job_id"], page["identity"]["rank"]) == ("job-a", 3)
     assert (page["state"]["steps"], page["state"]["loss"]) == (1, "nan")
     assert page["state"]["gradient_norm"] is None
@@ -71,14 +80,14 @@ def truncate(page: Path) -> None:
     ],
 )
 def test_a_page_that_cannot_be_read_ends_in_one_sentence(
-    memory: Path, harm: object, sentence: str
+    memory: Path, print_page: PrintPage, harm: object, sentence: str
 ) -> None:
     page = written_page(memory, steps=1)
     assert callable(harm)
     harm(page)
     for words in ((page,), (page, "--json")):
-        done = print_page(*words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert sentence in done.stderr
-        assert str(page) in done.stderr
-        assert done.stderr.count("\n") == 1
+        status, text, errors = print_page(*words)
+        assert (status, text) == (2, "")
+        assert sentence in errors
+        assert str(page) in errors
+        assert errors.count("\n") == 1

@@ -217,7 +217,7 @@ def test_no_garbage_does_more_than_a_page_error(page: Path) -> None:
     print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
     chance, original = random.Random(seed), page.read_bytes()
     refused: list[PageError] = []
-    for _ in range(2_000):
+    for _ in range(500):
         mutate(page, original, chance)
         try:
             rows = read_rows(read_page(page))
@@ -227,4 +227,4 @@ def test_no_garbage_does_more_than_a_page_error(page: Path) -> None:
             assert len(rows) <= ROWS
     assert {error.reason for error in refused} <= REASONS
     assert all(str(page) in str(error) for error in refused)
-    assert 0 < len(refused) < 2_000
+    assert 0 < len(refused) < 500

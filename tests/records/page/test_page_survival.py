@@ -12,7 +12,7 @@ from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
 from ..killed_writers import killed_files
 
-READING_SECONDS = 2.0
+READING_SECONDS = 1.0
 CYCLE = (1, 10, 100)
 
 

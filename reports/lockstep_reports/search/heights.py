@@ -1,4 +1,4 @@
-"""Finds short stretches that are too high for their length, where ``stretches`` needs many steps.
+"""Finds short stretches that are too high for their length, where ``late`` needs many steps.
 
 A fault that doubles a step needs few of them. Each stretch of late steps at each of several heights
 is held against three ways in which a healthy run could make it, and the likeliest counts:

@@ -6,7 +6,7 @@ rank that is slow from the first step to the last is compared with the faster on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,9 +20,8 @@ from lockstep_reports.search.stretches import (
     FALSE_ALARM_PROBABILITY,
     WINDOW_STEPS,
     Stretch,
-    find_stretches,
+    independence,
 )
-from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.verdict import (
     MAX_CONFIDENCE,
     Episode,
@@ -132,7 +131,7 @@ def judge_own_times(
     Of ranks that nobody waits for, what repairs would save is not measured here.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
-    step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
+    step, times noise. Long stretches are tested by signs (``find_late``), so the shape of the
     noise does not matter; short ones by height and count together (``find_high``).
     """
     num_steps, min_steps = len(steps.numbers), 2 * _WINDOW_STEPS
@@ -145,7 +144,6 @@ def judge_own_times(
         return unknown("Some rank tells step times of zero; nothing can be compared."), ()
     threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold)
-    stretches += _recurrent(steps, levels.excess, threshold, stretches)
     slow, saved = stretches, np.zeros_like(steps.seconds)
     if not is_independent:
         slow, saved = _who_costs(steps, levels, stretches)
@@ -171,36 +169,31 @@ def _noise(excess: Matrix) -> float:
 
 
 def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
-    """Long stretches, and short ones that are high."""
-    stretches = find_stretches(excess, threshold, _WINDOW_STEPS, _PROBABILITY)
-    high = find_high(excess, threshold, _PROBABILITY)
-    stretches += [stretch for stretch in high if not is_among(stretches, stretch)]
-    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+    """Long stretches, short ones that are high, and ranks that are slow again and again.
 
-
-def _recurrent(
-    steps: Steps, excess: Matrix, threshold: float, steady: Sequence[Stretch]
-) -> list[Stretch]:
-    """Ranks that are slow again and again, a step or a few at a time, beside the steady ones.
-
-    Null hypothesis: whichever rank pauses, each does so with the same probability. Pauses are
-    counted by their first step, so that one long pause is not many.
+    A long pause is not many, so those that come again are counted by their first step.
     """
     late = excess > threshold
     is_first = late & ~np.pad(late, ((0, 0), (1, 0)))[:, :-1]
-    begins = np.where(late & ~is_first, 0.0, excess)
-    margin = single_ranks(steps).margin(begins)
-    search = Search(
+    steady = Search(
         threshold=threshold,
         min_mean_loss=threshold / 4,
         gap=_WINDOW_STEPS,
+        weight=independence(excess),
         false_alarm_probability=_PROBABILITY,
-        always=False,
-        changed=False,
-        recurrent=True,
     )
-    found = find_late(margin, search)
-    return [late for late in found if not late.is_steady and not is_among(steady, late)]
+    again = replace(steady, weight=1.0, always=False, changed=False, recurrent=True)
+    # Hiccups of busy hosts last up to eight steps, and two may follow each other.
+    found = [s for s in find_late(excess, steady) if s.num_late >= _WINDOW_STEPS]
+    found += find_high(excess, threshold, _PROBABILITY)
+    found += [
+        s for s in find_late(np.where(late & ~is_first, 0.0, excess), again) if not s.is_steady
+    ]
+    stretches: list[Stretch] = []
+    for stretch in found:
+        if not is_among(stretches, stretch):
+            stretches.append(stretch)
+    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
 
 
 def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:

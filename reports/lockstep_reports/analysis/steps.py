@@ -118,7 +118,9 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, judgement = _judge(recording, scores)
     verdict, episodes, losses = judgement
-    alignment = realign(align_by_collectives(align(steps), recording.collectives), replayed)
+    alignment = align_by_collectives(align(steps), recording.collectives)
+    if replayed is not None:
+        alignment = realign(alignment, replayed)
     costliest = _find_costliest(episodes)
     # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
     columns = costliest.columns if costliest else slice(0, len(steps.numbers))

@@ -88,6 +88,9 @@ class Account:
         transfer: in collectives, what the rank that came last needed too.
         unknown: in no phase.
         missing: sentences on the owners that this recording cannot tell.
+        queued: waits for a core, in collectives too; None where they were not recorded.
+        slept: own work in which the rank had no core and waited for none, in the same way.
+        queued_ratio: waits for a core as a share of all recorded time.
     """
 
     own: Mapping[str, Matrix]
@@ -97,6 +100,9 @@ class Account:
     transfer: Matrix
     unknown: Matrix
     missing: tuple[str, ...]
+    queued: Matrix | None
+    slept: Matrix | None
+    queued_ratio: float
 
     @property
     def own_work(self) -> Matrix:
@@ -160,6 +166,16 @@ def divide(steps: Steps) -> Account:
         transfer=transfer,
         unknown=unknown,
         missing=tuple(missing),
+        queued=steps.run_queue,
+        slept=steps.blocked,
+        queued_ratio=_queued_ratio(steps),
+    )
+
+
+def _queued_ratio(steps: Steps) -> float:
+    total = float(np.nansum(steps.seconds))
+    return (
+        0.0 if steps.run_queue is None or not total else float(np.nansum(steps.run_queue)) / total
     )
 
 

@@ -16,10 +16,15 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.chance import independence, tail_bound
 from lockstep_reports.search.ends import find_ends
-from lockstep_reports.search.late import Search, find_late, overlaps
-from lockstep_reports.search.queued import Late, is_crowded, is_longer, is_queued
+from lockstep_reports.search.late import (
+    FALSE_ALARM_PROBABILITY,
+    Search,
+    Stretch,
+    find_late,
+    overlaps,
+)
 from lockstep_reports.search.score import (
     MIN_EFFECT_RATIO,
     MOST_SLOW,
@@ -28,7 +33,6 @@ from lockstep_reports.search.score import (
     excess,
     sample_rows,
 )
-from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch, independence
 from lockstep_reports.search.units import Units, beyond_others, gapped_sets, groups, single_ranks
 
 _QUICK_SHARE = 0.25  # all ranks count as slow when at least three in four are
@@ -40,6 +44,9 @@ _QUICK_SHARE = 0.25  # all ranks count as slow when at least three in four are
 _SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES = 0.1, 0.1, 0.8
 # Share of the longer work that must show as waiting of the others (decision 9).
 _WAITED_SHARE = 0.5
+# A rank with three quarters of the others' speed, a third more work, is NVRx's straggler on any
+# host; less than that leaves room for noise in what is left of its work.
+_MAX_LEFT_RATIO = 1 / 4
 # One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
 _SET_DISCOUNT = 0.75
 # Share of the costliest candidate's loss that another one must reach, to be one in its steps.
@@ -183,7 +190,7 @@ def _search_work(
     """By all own work together, and by each phase: noise in one must not hide another."""
     kinds, phases = (single_ranks(steps), *groups(steps)), scores.account.own.values()
     works = [scores.own_work]
-    if is_crowded(steps):
+    if scores.is_crowded:
         # Where waits hide who is slow: as if each rank had had a core.
         works.append(scores.account.own_work)
     for number, work in enumerate(works):
@@ -281,17 +288,50 @@ def _got_slower(scores: Scores, candidate: Candidate) -> bool:
 
 def _is_at_fault(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     """Whether its own work makes it late, and not that other processes had its cores."""
-    columns = candidate.stretch.columns
-    late = Late(
-        list(candidate.rows),
-        columns,
-        columns.start + np.flatnonzero(candidate.late),
-        None if candidate.by_work else candidate.margin[candidate.late],
-    )
     if not candidate.evidence.is_unqueued:
-        return not is_queued(steps, scores, late)
+        return not _is_queued(steps, scores, candidate)
     least = scores.threshold * len(candidate.cost) / 2
-    return is_longer(scores.account.own_work, late) and float(candidate.cost.sum()) > least
+    return _is_longer(scores.account.own_work, candidate) and float(candidate.cost.sum()) > least
+
+
+def _is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
+    """Whether waits for a core explain a lateness, and not the rank's own work.
+
+    They do where they are half of it, or where the host is crowded and the rank did not sleep,
+    unless what is left is a straggler's share more than the others' work: who takes cores takes
+    caches too, and threads that nobody reads share them.
+    """
+    account, rows = scores.account, list(candidate.rows)
+    if account.queued is None:
+        return False
+    columns = candidate.stretch.first + np.flatnonzero(candidate.late)
+    waits = account.queued[:, columns]
+    queued = float(nan_stats.mean(excess(waits, rows)))
+    # Unknown waits make all of these NaN, and no comparison true.
+    if candidate.by_work:
+        work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
+        longer = float(nan_stats.mean(excess(work, rows)))
+    else:
+        longer = float(nan_stats.mean(candidate.margin[candidate.late]))
+    is_explained = queued >= _WAITED_SHARE * longer
+    if is_explained and not candidate.by_work:
+        return True
+    has_device = not candidate.by_work and any(member.gpu_uuid for member in steps.members)
+    if scores.is_crowded and not has_device:
+        slept = account.slept
+        is_explained |= slept is not None and bool(
+            nan_stats.mean(excess(slept[:, columns], rows)) < _WAITED_SHARE * longer
+        )
+    return is_explained and not _is_longer(scores.own_work - account.queued, candidate)
+
+
+def _is_longer(work: Matrix, candidate: Candidate) -> bool:
+    """Whether work [ranks, steps] is longer by a straggler's share in a stretch."""
+    inside, rows = work[:, candidate.stretch.columns], list(candidate.rows)
+    usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
+    longer = excess(inside, rows)
+    # Without the longest, which may be the first of the run, with all that is done once.
+    return float(np.nansum(longer) - nan_stats.highest(longer, axis=0)) > _MAX_LEFT_RATIO * usual
 
 
 def _is_waited_for(scores: Scores, candidate: Candidate) -> bool:

@@ -18,8 +18,7 @@ import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import Noise, measure_noise, tail_bound
-from lockstep_reports.search.late import collect_late, is_among
-from lockstep_reports.search.stretches import Stretch, find_runs
+from lockstep_reports.search.late import Stretch, collect_late, is_among
 
 # Shorter stretches are hiccups of busy hosts, which last up to eight steps.
 _MIN_LATE = 10
@@ -109,5 +108,5 @@ def _chance(candidate: Stretch, elsewhere: Matrix, noise: Noise, threshold: floa
 
 def _run_lengths(flags: Flags) -> Integers:
     """Steps of each run of true flags [units, steps]."""
-    _, firsts, lasts = find_runs(flags)
-    return lasts - firsts + 1
+    edges = np.diff(np.pad(flags.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    return np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]

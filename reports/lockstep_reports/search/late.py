@@ -16,7 +16,11 @@ import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.search.chance import fisher_tail, tail_bound
-from lockstep_reports.search.stretches import FALSE_ALARM_PROBABILITY, Stretch
+
+FALSE_ALARM_PROBABILITY = 1e-3
+"""Upper bound for naming anybody in a whole healthy run."""
+WINDOW_STEPS = 10
+"""Steps of the window in most of which lateness must hold; a judge needs two windows."""
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
 # steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
@@ -37,6 +41,59 @@ _SHARE_TO_THE_END = 0.5
 # A fault that comes and goes from the first step to the last has one place only. Few hits must do
 # for it: one in 20 steps makes ten in 200, and more than one of four ranks has each by chance.
 _SHARE_OF_ALL = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Steps ``first`` to ``last`` (columns, both included) in which ``unit`` was late.
+
+    Attributes:
+        threshold: margin in seconds over which a step was late.
+        num_late: late steps among the ``num_known`` ones.
+        num_last: steps among them in which no other unit came later.
+        num_known: steps whose margin is known.
+        chance: upper bound of the probability of such a stretch anywhere in a healthy run.
+        is_steady: late in most of the steps; else now and then.
+    """
+
+    unit: int
+    first: int
+    last: int
+    threshold: float
+    num_late: int
+    num_last: int
+    num_known: int
+    chance: float = 1.0
+    is_steady: bool = True
+
+    @property
+    def columns(self) -> slice:
+        """The steps as a slice."""
+        return slice(self.first, self.last + 1)
+
+    @classmethod
+    def between(
+        cls,
+        unit: int,
+        ends: tuple[int, int],
+        margin: Matrix,
+        threshold: float,
+        *,
+        is_steady: bool = True,
+    ) -> "Stretch":
+        """The steps from one end to the other, counted by a margin: seconds, [units, steps]."""
+        first, last = ends
+        values = margin[unit, first : last + 1]
+        return cls(
+            unit=unit,
+            first=first,
+            last=last,
+            threshold=threshold,
+            num_late=int(np.count_nonzero(values > threshold)),
+            num_last=int(np.count_nonzero(values > 0)),
+            num_known=int(np.count_nonzero(~np.isnan(values))),
+            is_steady=is_steady,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

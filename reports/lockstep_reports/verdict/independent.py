@@ -16,10 +16,9 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.account import Account
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.queued import is_crowded, tolerated_loss_seconds
+from lockstep_reports.search.late import WINDOW_STEPS
 from lockstep_reports.search.score import Scores, slow_phase
-from lockstep_reports.search.stretches import WINDOW_STEPS
-from lockstep_reports.verdict.host import held_episodes
+from lockstep_reports.verdict.evidence import held_episodes
 from lockstep_reports.verdict.losses import charge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, rank_by_cost, unknown
@@ -51,14 +50,14 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
         return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
     # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
     # host that for cores of threads which nobody reads.
-    crowded, with_waits = is_crowded(steps), account.own_work + account.transfer
+    crowded, with_waits = scores.is_crowded, account.own_work + account.transfer
     for own in (account.own_work,) if crowded else (account.own_work, with_waits):
         paces, updates = _measure_paces(steps, rows, own)
         verdict, found = judge_own_times(paces, is_independent=True)
         if found:
             break
     losses = ((episode, _measure_loss(paces, updates, episode)) for episode in found)
-    least_seconds = tolerated_loss_seconds(steps)
+    least_seconds = scores.tolerated_loss_seconds
     slow = (
         _count_updates(steps, account, episode, loss)
         for episode, loss in losses

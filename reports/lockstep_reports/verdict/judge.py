@@ -7,18 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.align import Alignment
-from lockstep_reports.search.candidates import Found, place_ends, search
-from lockstep_reports.search.queued import tolerated_loss_seconds
-from lockstep_reports.search.score import Scores, excess, score
-from lockstep_reports.search.stretches import WINDOW_STEPS
+from lockstep_reports.search.candidates import Candidate, Found, common_work, place_ends, search
+from lockstep_reports.search.late import WINDOW_STEPS, Stretch
+from lockstep_reports.search.score import Scores, beyond_usual, excess, score
 from lockstep_reports.verdict import evidence
-from lockstep_reports.verdict.evidence import episode_of
+from lockstep_reports.verdict.evidence import episode_of, held_episodes
 from lockstep_reports.verdict.hang import judge_hang
-from lockstep_reports.verdict.host import held_episodes
 from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.losses import (
     Loss,
@@ -29,13 +28,21 @@ from lockstep_reports.verdict.losses import (
 )
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.owners import judge_losses
-from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, Verdict, rank_by_cost, unknown
-from lockstep_reports.verdict.workload import explained_by_load, slow_workload
-from lockstep_reports.wording import duration, plural
+from lockstep_reports.verdict.verdict import (
+    MAX_CONFIDENCE,
+    MIN_SHARE,
+    Episode,
+    Verdict,
+    rank_by_cost,
+    unknown,
+)
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Share of the costliest episode's loss; an episode that lost less names nobody.
 _MIN_SHARE_OF_COSTLIEST = 0.1
-_MIN_EXPLAINED_SHARE = 0.5  # of the lost time; less leaves room for another cause of equal size
+# Of the lost time; less leaves room for another cause of equal size. A step costs a * tokens +
+# b * sum(length^2) (ResiHP), so neither term explains all of it.
+_MIN_EXPLAINED_SHARE = 0.5
 # A profiler trace holds few collectives, a Prometheus few slots of time, and a job that meets in
 # rounds few of them. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
@@ -67,11 +74,13 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     losses = list_losses(steps, scores, charges, episodes)
     least = MIN_SHARE * float(np.nansum(steps.sum_over_columns(scores.step_seconds)))
     late_seconds = sum(episode.lost_seconds for episode in episodes)
-    verdict = _name_slow(steps, episodes, losses) if late_seconds >= least else None
+    verdict = None
+    if late_seconds >= least:
+        verdict = _name_slow(steps, episodes, losses, scores.tolerated_loss_seconds)
     if verdict is None:
         load = next(filter(None, loads), None)
         verdict = _name_nobody(steps, scores, (found, late_seconds), load)
-    verdict = judge_losses(steps, scores.account, verdict, losses)
+    verdict = judge_losses(steps, scores, verdict, losses)
     return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
 
 
@@ -94,13 +103,14 @@ def _name_nobody(
     )
 
 
-def _name_slow(steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss]) -> Verdict | None:
+def _name_slow(
+    steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss], beside_waits: float
+) -> Verdict | None:
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence. Other work takes caches as well as cores.
     of_host = [loss.lost_seconds for loss in losses if loss.kind == "busy_host"]
     costliest = max([*(e.lost_seconds for e in episodes), *of_host], default=0.0)
     least = _MIN_SHARE_OF_COSTLIEST * costliest
-    beside_waits = tolerated_loss_seconds(steps)
     slow = [e for e in episodes if e.lost_seconds >= max(least, 0.0 if e.cause else beside_waits)]
     if not slow:
         return None
@@ -208,4 +218,98 @@ def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Ali
         drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
         residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
         residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
+    )
+
+
+LOADS = "tokens", "sequence_lengths"
+"""Causes that a recording of the amount of work proves."""
+# How much more work than usual all ranks must have in slow steps to explain these by it.
+_MIN_MORE_WORK = 1.05
+
+
+def explained_by_load(steps: Steps, candidate: Candidate) -> Verdict | None:
+    """The workload, when the candidate had so much more to do than the others; else None."""
+    columns = candidate.stretch.columns
+    rows = list(candidate.rows)
+    work = np.sum([steps.phases[name][:, columns] for name in ("forward", "backward")], axis=0)
+    longer = _ratio(work, rows) - 1
+    for cause, load in _loads(steps).items():
+        if not longer > 0:
+            continue
+        more = _ratio(load[:, columns], rows) - 1
+        if more >= _MIN_EXPLAINED_SHARE * longer:
+            unit = "tokens" if cause == "tokens" else "squared sequence lengths"
+            ranks = list_ranks([steps.ranks[row] for row in rows])
+            sentence = (
+                f"Rank {ranks} took {percent(longer)} longer forward and backward, but had "
+                f"{percent(more)} more {unit} to work on: the data is uneven."
+            )
+            return _workload(steps, candidate.stretch, cause, sentence)
+    return None
+
+
+def _loads(steps: Steps) -> dict[str, Matrix]:
+    """What the recording knows of the amount of work [ranks, steps], by cause."""
+    loads = zip(LOADS, (steps.tokens, steps.sequence_squares), strict=True)
+    return {cause: load for cause, load in loads if load is not None}
+
+
+def _ratio(values: Matrix, rows: list[int]) -> float:
+    """Median over the steps of some rows' median to the others' median, from [ranks, steps]."""
+    usual = nan_stats.median(np.delete(values, rows, axis=0), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = nan_stats.median(values[rows], axis=0) / np.where(usual > 0, usual, np.nan)
+    return float(nan_stats.median(ratio))
+
+
+def slow_workload(steps: Steps, scores: Scores, stretch: Stretch) -> Verdict | None:
+    """The workload that was slow in a stretch; None where a busy host explains it.
+
+    It does where waits for a core are half of it. On a crowded host caches are shared too: there
+    uneven data explains it, or what ranks sleep, and no longer time on a core.
+    """
+    beyond = beyond_usual(scores.own_work)
+    common = common_work(beyond)
+    cause, sentence = _why_common(steps, common, stretch)
+    late = stretch.first + np.flatnonzero(common[0, stretch.columns] > stretch.threshold)
+    worked = float(np.nanmean(beyond[:, late]))
+    if not scores.is_crowded:
+        return _workload(steps, stretch, cause, sentence)
+    if _beyond(scores.account.queued, late) >= _MIN_EXPLAINED_SHARE * worked:
+        return None
+    is_hosts = cause is None and scores.account.slept is not None
+    if is_hosts and not _beyond(scores.account.slept, late) >= _MIN_EXPLAINED_SHARE * worked:
+        return None
+    return _workload(steps, stretch, cause, sentence)
+
+
+def _beyond(seconds: Matrix | None, late: Integers) -> float:
+    """What ranks have beyond their usual in late columns: mean seconds, of [ranks, steps]."""
+    if seconds is None:
+        return 0.0
+    return float(np.mean(beyond_usual(np.nan_to_num(seconds))[:, late]))
+
+
+def _why_common(steps: Steps, common: Matrix, stretch: Stretch) -> tuple[str | None, str]:
+    """Cause and sentence for steps in which all ranks worked longer [1, steps]."""
+    late = common[0, stretch.columns] > stretch.threshold
+    sentence = (
+        f"At least three ranks in four worked longer than usual in the same {stretch.num_late} of "
+        f"{stretch.num_known} steps; no rank is to blame."
+    )
+    columns = np.arange(stretch.first, stretch.last + 1)[late]
+    for cause, load in _loads(steps).items():
+        usual = float(nan_stats.median(np.delete(load, columns, axis=1)))
+        if usual > 0 and float(nan_stats.median(load[:, columns])) > _MIN_MORE_WORK * usual:
+            return cause, f"{sentence} They had more to work on."
+    return None, sentence
+
+
+def _workload(steps: Steps, stretch: Stretch, cause: str | None, sentence: str) -> Verdict:
+    start, end = int(steps.numbers[stretch.first]), int(steps.numbers[stretch.last])
+    return Verdict(
+        kind="workload",
+        cause=cause,
+        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
+        evidence=(f"From step {start} to {end}: {sentence[0].lower()}{sentence[1:]}",),
     )

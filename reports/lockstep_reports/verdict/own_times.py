@@ -13,14 +13,15 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN, measure_noise
+from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN, independence, measure_noise
 from lockstep_reports.search.heights import find_high
-from lockstep_reports.search.late import Search, find_late, is_among
-from lockstep_reports.search.stretches import (
+from lockstep_reports.search.late import (
     FALSE_ALARM_PROBABILITY,
     WINDOW_STEPS,
+    Search,
     Stretch,
-    independence,
+    find_late,
+    is_among,
 )
 from lockstep_reports.verdict.verdict import (
     MAX_CONFIDENCE,

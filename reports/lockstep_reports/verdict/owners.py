@@ -8,8 +8,7 @@ import numpy as np
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports.recording.account import PLANNED_PHASES, Account
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.queued import is_crowded, queued_ratio
-from lockstep_reports.search.score import MIN_EFFECT_RATIO
+from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores
 from lockstep_reports.verdict.losses import Loss
 from lockstep_reports.verdict.verdict import MIN_SHARE, Verdict
 from lockstep_reports.wording import duration, list_ranks, percent, plural
@@ -76,19 +75,17 @@ def loss_sentence(loss: Loss, world_size: int) -> str:
     return f"All waited for {words}: {percent(loss.lost_ratio)} of the run.{where}"
 
 
-def judge_losses(
-    steps: Steps, account: Account, verdict: Verdict, losses: Sequence[Loss]
-) -> Verdict:
+def judge_losses(steps: Steps, scores: Scores, verdict: Verdict, losses: Sequence[Loss]) -> Verdict:
     """The verdict, or where it names nobody that on the costliest loss that is news."""
     news = [loss for loss in losses if is_news(loss)]
     sentences = tuple(
-        busy_sentence(steps, account, loss)
+        busy_sentence(steps, scores.account, loss)
         if loss.kind == "busy_host"
         else loss_sentence(loss, len(steps.members))
         for loss in news
     )
-    if not news and is_crowded(steps) and verdict == replace(verdict, kind="nobody", cause=None):
-        evidence = (_write_waits(steps), *verdict.evidence)
+    if not news and scores.is_crowded and verdict == replace(verdict, kind="nobody", cause=None):
+        evidence = (_write_waits(scores.account), *verdict.evidence)
         return replace(verdict, cause="busy_host", evidence=evidence)
     if not news or verdict.kind == "unknown":
         return verdict
@@ -128,9 +125,9 @@ def busy_nodes(steps: Steps, ranks: Sequence[int]) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
-def _write_waits(steps: Steps) -> str:
+def _write_waits(account: Account) -> str:
     """What share of all recorded time ranks waited for cores."""
     return (
-        f"Ranks waited for a core in {percent(queued_ratio(steps))} of their time, because other "
+        f"Ranks waited for a core in {percent(account.queued_ratio)} of their time, because other "
         "processes had them; little was lost beside that."
     )

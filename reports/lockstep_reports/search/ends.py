@@ -14,6 +14,8 @@ _PARTS = np.array([0.0, 0.5, 0.8])
 # Nats by which an end must be likelier than none: of so many places one gains less by chance.
 _MIN_GAIN = 4.0
 _MIN_SAME_RATIO = 0.5
+# Steps beside an episode that are late so often, by so many more than that share, are of it.
+_LATE_SHARE, _MIN_GROWTH = 0.75, 2.0
 
 
 def find_ends(
@@ -46,7 +48,17 @@ def find_ends(
             inner = first + low, last + low
             found.append((gain, *_with_late_parts(capped, threshold, ends, inner)))
     _, first, last = max(found)
-    return first, last
+    late = np.nan_to_num(lateness[0, low : high + 1], nan=-np.inf) > threshold
+    return first - _growth(late[: max(0, first - low)][::-1]), last + _growth(late[last + 1 - low :])
+
+
+def _growth(late: Flags) -> int:
+    """How many steps [steps], counted from the end of an episode, are nearly all late too.
+
+    A fault that grows is small where it begins.
+    """
+    gains = np.cumsum(late - _LATE_SHARE)
+    return int(np.argmax(gains)) + 1 if gains.max(initial=0.0) > _MIN_GROWTH else 0
 
 
 def _with_late_parts(

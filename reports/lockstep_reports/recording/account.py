@@ -254,7 +254,10 @@ def _split_sync(steps: Steps, sync: Matrix) -> tuple[Matrix, Matrix]:
     took_part = ~np.isnan(steps.sync)
     if steps.is_independent or np.count_nonzero(took_part, axis=0).max(initial=0) <= 1:
         return sync * 0.0, sync
-    transfer = np.where(took_part, _shortest(took_part, sync), sync)
+    shortest = _shortest(took_part, sync)
+    # Without a copy a rank, where all took part.
+    all_equal = np.broadcast_to(shortest, sync.shape)
+    transfer = all_equal if took_part.all() else np.where(took_part, shortest, sync)
     return sync - transfer, transfer
 
 

@@ -49,7 +49,9 @@ def find_ends(
             found.append((gain, *_with_late_parts(capped, threshold, ends, inner)))
     _, first, last = max(found)
     late = np.nan_to_num(lateness[0, low : high + 1], nan=-np.inf) > threshold
-    return first - _growth(late[: max(0, first - low)][::-1]), last + _growth(late[last + 1 - low :])
+    return first - _growth(late[: max(0, first - low)][::-1]), last + _growth(
+        late[last + 1 - low :]
+    )
 
 
 def _growth(late: Flags) -> int:

@@ -45,7 +45,6 @@ class Scores:
         waits: for other ranks: seconds, [ranks, steps]; NaN where they compare with none.
         unheld_waits: the same as if no rank had been stopped or had collected garbage, which then
             waits so much longer.
-        lateness: longest wait of all ranks minus the own one: seconds, [ranks, steps].
         rank_margin: by how much each rank itself kept all others waiting: the shortest unheld wait
             of the others minus its longest: seconds, [ranks, steps]; NaN where either is unknown,
             or where planned work explains the lateness.
@@ -61,7 +60,6 @@ class Scores:
     own_work: Matrix
     waits: Matrix
     unheld_waits: Matrix
-    lateness: Matrix
     rank_margin: Matrix
     node_margin: Matrix | None
     last_share: Matrix
@@ -72,6 +70,11 @@ class Scores:
     def median_step_seconds(self) -> float:
         """Median duration of a step."""
         return float(nan_stats.median(self.step_seconds))
+
+    @property
+    def lateness(self) -> Matrix:
+        """Longest wait of all ranks minus the own one: seconds, [ranks, steps]."""
+        return nan_stats.highest(self.waits, axis=0) - self.waits
 
     @property
     def is_crowded(self) -> bool:
@@ -96,7 +99,8 @@ class Scores:
 def score(steps: Steps, *, own_times: bool = False) -> Scores:
     """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
     account, planned = divide(steps), _planned(steps)
-    waits = np.where(is_wait_known(steps, account), account.waited, np.nan)
+    is_known = is_wait_known(steps, account)
+    waits = account.waited if is_known.all() else np.where(is_known, account.waited, np.nan)
     step_seconds = nan_stats.median(steps.seconds, axis=0)
     held = [account.host[name] for name in HELD if name in account.host]
     unheld = total_of([waits, *held]) if held else waits
@@ -107,7 +111,6 @@ def score(steps: Steps, *, own_times: bool = False) -> Scores:
         own_work=total_of([*account.own.values(), *queued]),
         waits=waits,
         unheld_waits=unheld,
-        lateness=nan_stats.highest(waits, axis=0) - waits,
         rank_margin=margin,
         node_margin=_margin_of_nodes(steps, unheld, planned),
         last_share=last_share(margin),
@@ -184,7 +187,7 @@ def smallest_of_others(values: Matrix) -> Matrix:
     if len(values) <= 1:
         return np.full_like(values, np.inf)
     lowest = np.argmin(values, axis=0)
-    first, second = np.partition(values, 1, axis=0)[:2]
+    first, second = np.partition(values, 1, axis=0)[:2].copy()
     others: Matrix = np.where(np.arange(len(values))[:, None] == lowest, second, first)
     return others
 

@@ -51,8 +51,10 @@ class Units:
         """
         highest, lowest = self._extremes(values)
         # Smallest of the negatives: the largest.
-        margin: Matrix = lowest + smallest_of_others(-highest)[: len(self.names)]
-        return np.where(np.isfinite(margin), margin, np.nan)
+        margin: Matrix = smallest_of_others(-highest)[: len(self.names)]
+        margin += lowest
+        margin[~np.isfinite(margin)] = np.nan
+        return margin
 
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
@@ -70,7 +72,8 @@ class Units:
         The last row of the highest values is that of the ranks in no unit.
         """
         if self.kind == "rank":
-            return np.where(np.isnan(values), -np.inf, values), values
+            is_unknown = np.isnan(values)
+            return np.where(is_unknown, -np.inf, values) if is_unknown.any() else values, values
         shape = (len(self.names) + 1, values.shape[1])
         highest, lowest = np.full(shape, -np.inf), np.full(shape, np.inf)
         order = np.argsort(self.unit_of, kind="stable")

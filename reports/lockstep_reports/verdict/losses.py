@@ -128,18 +128,19 @@ def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
 
     The last column is the end of the run, where all wait for what comes after the last collective.
     """
+    late = scores.lateness
     after = total_of(values[:, -1:] for name, values in account.owners.items()
                      if name in _AFTER_SYNC)  # fmt: skip
     after = np.nan_to_num(after - nan_stats.lowest(after, axis=0) - np.maximum(
-        np.nan_to_num(scores.lateness[:, -1:]), 0.0
+        np.nan_to_num(late[:, -1:]), 0.0
     ))  # fmt: skip
-    has_waits = np.any(scores.lateness[:, -1:] >= 0)
+    has_waits = np.any(late[:, -1:] >= 0)
     after = np.maximum(after, 0.0) * has_waits
     waits = np.column_stack(
         [scores.waits, np.where(has_waits, after.max(initial=0) - after, np.nan)]
     )
     lateness = np.nan_to_num(beyond_others(-waits))
-    return np.column_stack([scores.lateness, after]), lateness
+    return np.column_stack([late, after]), lateness
 
 
 def _split(

@@ -8,9 +8,9 @@ import numpy as np
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags
+from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.align import Alignment
 
 # A rank in a long phase is silent for a while; two minutes are the default limit of a hang too.
 _SILENT_SECONDS = 120.0

@@ -12,9 +12,9 @@ from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
+from lockstep_reports.recording.align import Alignment, align
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.align import Alignment, align
 from lockstep_reports.search.score import Scores, score
 from lockstep_reports.verdict.judge import Judgement, align_by_collectives, judge_recording
 from lockstep_reports.verdict.losses import Loss, list_episode_losses

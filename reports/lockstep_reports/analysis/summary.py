@@ -9,8 +9,8 @@ from lockstep_records.events.event import Event
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import Pauses, StepLoss, slow_columns, step_losses
+from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.steps import Member, Steps
-from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.score import Scores, last_share
 
 MAX_SPIKES = 100

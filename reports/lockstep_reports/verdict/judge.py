@@ -8,10 +8,10 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.candidates import Candidate, Found, common_work, place_ends, search
 from lockstep_reports.search.late import WINDOW_STEPS, Stretch
 from lockstep_reports.search.score import Scores, beyond_usual, excess, score

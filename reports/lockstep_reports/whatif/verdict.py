@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
-from lockstep_reports.search.align import Alignment
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, unknown
 from lockstep_reports.whatif.analysis import WORST_SHARE, Explanation, WhatIf, ask_what_if, explain

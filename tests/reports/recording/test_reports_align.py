@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lockstep_reports.search.align import align, drift_of
+from lockstep_reports.recording.align import align, drift_of
 
 from ..synthetic_job import Slow, SyntheticJob
 

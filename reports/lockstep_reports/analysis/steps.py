@@ -12,11 +12,11 @@ from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
-from lockstep_reports.recording.align import Alignment, align
+from lockstep_reports.recording.align import Alignment, align, align_by_collectives
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores, score
-from lockstep_reports.verdict.judge import Judgement, align_by_collectives, judge_recording
+from lockstep_reports.verdict.judge import Judgement, judge_recording
 from lockstep_reports.verdict.losses import Loss, list_episode_losses
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
@@ -118,7 +118,9 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, judgement = _judge(recording, scores)
     verdict, episodes, losses = judgement
-    alignment = align_by_collectives(align(steps), recording.collectives)
+    alignment = align(steps)
+    if recording.collectives is not None:
+        alignment = align_by_collectives(alignment, recording.collectives)
     if replayed is not None:
         alignment = realign(alignment, replayed)
     costliest = _find_costliest(episodes)

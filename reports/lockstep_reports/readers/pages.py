@@ -151,7 +151,6 @@ def _member(rank: _Rank) -> Member:
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],
-        collection_seconds=page.periodic["collection_seconds"],
         allocator_retries=page.periodic["allocator_retries"] or 0,
         loader_workers=page.periodic.get("loader_workers") or 0,
         batches_ahead=page.periodic.get("batches_ahead") or 0,

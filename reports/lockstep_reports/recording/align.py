@@ -5,12 +5,13 @@ in step after step, its clock is ahead by that amount. Verdicts do not depend on
 lateness is computed without clocks; the arrival times in tables and figures do.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.steps import Steps
 
 # Below these a median of a third is as noisy as the drift that it is to show: crystal clocks drift
@@ -94,3 +95,14 @@ def drift_of(time: Matrix, ahead: Matrix) -> float | None:
     # of 25, and a drift taken for real by mistake is as small as the noise and changes no verdict.
     noise = max(float(nan_stats.median(np.abs(x - nan_stats.median(x)))) for x in (first, last))
     return gained / between if abs(gained) > noise else 0.0
+
+
+def align_by_collectives(alignment: Alignment, log: CollectiveLog) -> Alignment:
+    """The alignment with the clocks of the collectives, by rank."""
+    return replace(
+        alignment,
+        offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
+        drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
+        residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
+        residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
+    )

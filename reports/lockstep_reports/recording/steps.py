@@ -28,7 +28,6 @@ class Member:
         phase: the phase that it entered last.
         progress_seconds: wall clock at which it entered that phase.
         last_step: last completed step; None when there is none.
-        collection_seconds: total time in Python's garbage collector; None where unknown.
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
         exception: what ended it, with its place; None where no exception is recorded.
         last_output: last lines of its stderr; None where none are kept.
@@ -50,7 +49,6 @@ class Member:
     phase: str = "init"
     progress_seconds: float = 0.0
     last_step: int | None = None
-    collection_seconds: float | None = None
     allocator_retries: int = 0
     exception: str | None = None
     last_output: str | None = None

@@ -114,29 +114,23 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
         stretches: the ranks of each late stretch.
         lost_ratio: share of the run's time that all stretches lost.
     """
-    if not stretches:
-        return ()
     ranks = sorted({rank for stretch_ranks in stretches for rank in stretch_ranks})
-    return (
-        (
-            f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
-            f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
-            f"{percent(lost_ratio)} of the run, and so little names nobody."
-        ),
+    sentence = (
+        f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
+        f"{percent(lost_ratio)} of the run, and so little names nobody."
     )
+    return (sentence,) if stretches else ()
 
 
 def missing_ranks(steps: Steps, doubt: str = "what they did is not judged") -> tuple[str, ...]:
     """A sentence on the ranks without a page, with what follows from that; empty without any."""
     missing = steps.missing_ranks
-    if not missing:
-        return ()
-    return (
-        (
-            f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-            f"({list_ranks(missing)}); {doubt}."
-        ),
+    sentence = (
+        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
+        f"({list_ranks(missing)}); {doubt}."
     )
+    return (sentence,) if missing else ()
 
 
 def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Decides who was slow: a rank, a group, the workload, nobody, or unknown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
@@ -119,7 +118,7 @@ def _name_slow(
     ranks = dict.fromkeys(r for e in sorted(same_kind, key=rank_by_cost) for r in e.ranks)
     times = sum(episode.ranks == worst.ranks for episode in same_kind)
     recurrence = (f"It happened {times} times in the recording.",) if times > 1 else ()
-    cause, why = cause_of(steps, worst)
+    cause, why = next(_causes(steps, worst), (None, ()))
     return Verdict(
         kind="rank" if worst.group is None else "group",
         ranks=tuple(ranks),
@@ -131,42 +130,24 @@ def _name_slow(
     )
 
 
-def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...]]:
-    """The cause and a sentence about it; None and no sentence where it is unknown."""
+def _causes(steps: Steps, episode: Episode) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What may have caused an episode, the surest first, each with a sentence about it."""
     if episode.cause is not None:
-        return episode.cause, ()
+        yield episode.cause, ()
     is_inside = np.isin(steps.ranks, episode.ranks)
-    collection, retries = (
-        np.array([getattr(member, name) for member in steps.members], np.float64)
-        for name in ("collection_seconds", "allocator_retries")
-    )
-    # Counters cover the whole run, so what all ranks spend on collection is subtracted.
-    beyond = float(
-        nan_stats.median(collection[is_inside]) - nan_stats.median(collection[~is_inside])
-    )
-    if episode.lost_seconds > 0 and beyond >= _MIN_EXPLAINED_SHARE * episode.lost_seconds:
-        sentence = f"Python collected garbage there for {duration(beyond)} longer than elsewhere."
-        return "garbage_collection", (sentence,)
+    retries = np.array([member.allocator_retries for member in steps.members])
     own_retries = int(retries[is_inside].max(initial=0))
     if own_retries > retries[~is_inside].max(initial=0):
-        times = plural(own_retries, "time")
-        sentence = f"The GPU's allocator ran out and tried again {times} there alone."
-        return "device_memory", (sentence,)
+        why = f"The GPU's allocator ran out and tried again {plural(own_retries, 'time')}"
+        yield "device_memory", (f"{why} there alone.",)
     if episode.phase == "data":
-        return "loader", ("The time went into loading data.",)
-    if (held_up := _held_up_seconds(steps, episode)) is not None:
-        sentence = f"Its device waited for the host {duration(held_up)} longer in a late step."
-        return "host_bound", (sentence,)
-    return None, ()
-
-
-def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
-    """By how much longer a step's device waits for the host than others do, if that explains it."""
-    if steps.host_bound is None or not episode.phase_seconds:
-        return None
-    rows = np.flatnonzero(np.isin(steps.ranks, episode.ranks)).tolist()
-    beyond = float(nan_stats.median(excess(steps.host_bound[:, episode.columns], rows)))
-    return beyond if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds else None
+        yield "loader", ("The time went into loading data.",)
+    if steps.host_bound is not None and episode.phase_seconds:
+        held_up = excess(steps.host_bound[:, episode.columns], np.flatnonzero(is_inside).tolist())
+        beyond = float(nan_stats.median(held_up))
+        if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds:
+            why = f"Its device waited for the host {duration(beyond)} longer in a late step."
+            yield "host_bound", (why,)
 
 
 def judge_recording(recording: Recording, scores: Scores) -> Judgement:
@@ -206,19 +187,6 @@ def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
         why = "None of the ranks that were read is slow, but most ranks were not read."
         return unknown(why, *verdict.evidence)
     return verdict
-
-
-def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
-    """The alignment with the clocks of the collectives, by rank, where there are any."""
-    if log is None:
-        return alignment
-    return replace(
-        alignment,
-        offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
-        drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
-        residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
-        residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
-    )
 
 
 LOADS = "tokens", "sequence_lengths"

@@ -162,16 +162,6 @@ def test_work_that_grows_on_all_ranks_at_once_is_the_workload() -> None:
     assert (verdict.kind, verdict.ranks) == ("workload", ())
 
 
-def test_garbage_collection_that_explains_the_loss_is_the_cause() -> None:
-    steps = SyntheticJob(slow=(Slow(rank=1, from_step=60, until_step=120),)).steps()
-    members = tuple(
-        replace(member, collection_seconds=1.7 if member.rank == 1 else 0.01)
-        for member in steps.members
-    )
-    assert verdict_of(replace(steps, members=members)).cause == "garbage_collection"
-    assert verdict_of(steps).cause is None
-
-
 @given(order=st.permutations(range(8)), factor=st.floats(0.1, 30), slow=st.integers(0, 7))
 @settings(max_examples=20, deadline=None)
 def test_order_of_ranks_scale_of_times_and_names_of_hosts_change_no_verdict(

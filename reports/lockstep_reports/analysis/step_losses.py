@@ -13,12 +13,10 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN
+from lockstep_reports.search.chance import noise_limit
 from lockstep_reports.wording import duration, plural
 
 SLOW_RATIO = 1.2
-# Normal noise is over eight deviations in none of 10^15 steps, lognormal noise in one of 1,000.
-_SIGMAS = 8.0
 _MIN_BURST, _BURST_GAP = 4, 2
 _MIN_PERIODS, _PERIODIC_SHARE = 3, 0.8
 _MAX_PERIODS = 256  # distances that are tried, the most frequent ones: it bounds the time
@@ -115,9 +113,7 @@ def slow_columns(seconds: Matrix) -> Flags:
     median = nan_stats.median_number(seconds)
     if not median or median <= 0:
         return np.zeros(len(seconds), bool)
-    change = np.abs(np.diff(seconds[~np.isnan(seconds)]))
-    noise = (nan_stats.median_number(change) or 0.0) * SIGMAS_PER_MEDIAN / np.sqrt(2)
-    limit = max(SLOW_RATIO * median, median + _SIGMAS * noise)
+    limit = max(SLOW_RATIO * median, median + noise_limit(seconds[~np.isnan(seconds)]))
     slow: Flags = np.nan_to_num(seconds) > limit
     return slow
 

@@ -69,6 +69,20 @@ def _log_choose(n: int, k: int) -> float:
 _BULK_SIGMAS = 3.0
 # Turns a median deviation of normal values into a standard deviation.
 SIGMAS_PER_MEDIAN = 1.4826
+# Normal noise is over eight deviations in none of 10^15 steps, lognormal noise in one of 1,000.
+_SIGMAS = 8.0
+
+
+def noise_limit(values: Matrix) -> float:
+    """What a value [..., steps] has beyond the usual that noise from step to step does not reach.
+
+    Differences of neighbouring steps leave episodes out; the median leaves their edges out. A
+    difference of two independent values has sqrt(2) times the deviation of one.
+    """
+    change = nan_stats.median_number(np.abs(np.diff(values))) or 0.0
+    return _SIGMAS * change * SIGMAS_PER_MEDIAN / math.sqrt(2)
+
+
 # An estimated correlation of n values has a standard error of at most 1 / sqrt(n); two are added.
 _ERRORS_ADDED = 2.0
 _MAX_CORRELATION = 0.99

@@ -16,15 +16,12 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.account import PLANNED_PHASES, USUAL_QUANTILE, Account, total_of
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN
+from lockstep_reports.search.chance import noise_limit
 from lockstep_reports.search.score import Scores, sample_rows
 from lockstep_reports.search.units import beyond_others
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, saved_by_repair
 
 LossKind = Literal["slow", "busy_host", "planned", "in_turns", "rare"]
-# Normal noise is over eight deviations in none of 10^15 steps; what the host took needs no limit
-# beyond the threshold, for it is measured and not inferred.
-_SIGMAS = 8.0
 _MIN_EXPLAINED_SHARE = 0.5  # of a wait; less leaves a cause of equal size
 # What a rank does after the last collective of a step is waited for in the next one.
 _AFTER_SYNC = frozenset({"optimizer", "other", *PLANNED_PHASES})
@@ -100,7 +97,7 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     height, lateness = _append_the_end(account, scores)
     in_episode = _mark_episodes(steps, episodes) & (lateness > 0)
     threshold, num_own = scores.threshold, len(account.own)
-    least = max(threshold, _noise_limit(account))
+    least = max(threshold, noise_limit(sample_rows(account.own_work)))
     is_held = _held(account) > threshold * _MIN_EXPLAINED_SHARE
     rows, columns = np.nonzero(in_episode | (is_held & (height > threshold)) | (lateness > least))
     if not len(rows):
@@ -221,12 +218,6 @@ def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
     return np.array(excess)
 
 
-def _noise_limit(account: Account) -> float:
-    """Lateness in seconds that noise of own work does not reach."""
-    change = np.abs(np.diff(sample_rows(account.own_work), axis=1))
-    return _SIGMAS * (nan_stats.median_number(change) or 0.0) * SIGMAS_PER_MEDIAN / 2**0.5
-
-
 def _share(height: Matrix, rows: Integers, columns: Integers) -> Matrix:
     """Cost of each late rank: seconds [late]; arrivals after the earliest are [ranks, steps]."""
     used, positions = np.unique(columns, return_inverse=True)
@@ -260,7 +251,7 @@ def list_losses(
 ) -> tuple[Loss, ...]:
     """The lost time by its owners, costliest first; little without an episode counts nowhere."""
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
-    least = max(scores.threshold, _noise_limit(scores.account))
+    least = max(scores.threshold, noise_limit(sample_rows(scores.account.own_work)))
     charges = _drop_noise(charges, _assign(charges, episodes, steps.ranks), least)
     shared = _shared_plans(scores.account)
     grouped = _group(steps, charges, (episodes, shared), covered)

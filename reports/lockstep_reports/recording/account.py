@@ -134,12 +134,11 @@ def divide(steps: Steps) -> Account:
     phases, unknown = _fit(steps)
     own = {name: phases[name] for name in OWN_WORK_PHASES}
     planned = {name: phases[name] for name in PLANNED_PHASES}
-    sync, host, missing = phases["sync"], dict[str, Matrix](), list[str]()
+    sync, host = phases["sync"], dict[str, Matrix]()
     usual = {name: _usual(values) for name, values in own.items()}
     for rule in RULES:
         measured = getattr(steps, rule.source)
         if measured is None:
-            missing.append(rule.missing)
             continue
         total = total_of(own.values())
         least = 0.0 if rule.is_whole else _least_usual(total)
@@ -165,7 +164,7 @@ def divide(steps: Steps) -> Account:
         waited=waited,
         transfer=transfer,
         unknown=unknown,
-        missing=tuple(missing),
+        missing=tuple(rule.missing for rule in RULES if getattr(steps, rule.source) is None),
         queued=steps.run_queue,
         slept=steps.blocked,
         queued_ratio=_queued_ratio(steps),

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "6574efcb"
+#define PAGE_LAYOUT "743a2e39"
 
 #include <stdint.h>
 
@@ -107,7 +107,9 @@ typedef struct {
     int64_t synced_ns;
     int64_t staleness_steps;
     int64_t staleness_sum;
-    char reserved[584];
+    int64_t unseen;
+    double unphased_ratio;
+    char reserved[568];
     uint64_t checksum;
 } Periodic;
 _Static_assert(sizeof(Periodic) == 2048, "Periodic has gaps");
@@ -137,6 +139,8 @@ enum {
     PERIODIC_HAS_SYNCED_NS = 4194304,
     PERIODIC_HAS_STALENESS_STEPS = 8388608,
     PERIODIC_HAS_STALENESS_SUM = 16777216,
+    PERIODIC_HAS_UNSEEN = 33554432,
+    PERIODIC_HAS_UNPHASED_RATIO = 67108864,
 };
 
 /* One step. Phases are contiguous, so their seconds add up to the step. */

@@ -22,6 +22,10 @@ static PyObject *phase_hook_called(PyObject *self, PyObject *const *args, size_t
 {
     PhaseHook *hook = (PhaseHook *)self;
     StepRecorder *recorder = (StepRecorder *)hook->recorder;
+    if (hook->code == PHASE_OPTIMIZER)
+        recorder->optimizers++;
+    else if (hook->code == PHASE_OTHER && recorder->optimizers > 0)
+        recorder->optimizers--;
     if (recorder_enter(recorder, hook->code) < 0)
         return handle_error(recorder);
     bool is_quiet = hook->quiet_from <= recorder->next_step && recorder->next_step < hook->quiet_until;

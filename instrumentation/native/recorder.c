@@ -48,6 +48,9 @@ int recorder_enter(StepRecorder *recorder, int code)
     int64_t now_ns;
     if (!recorder->on || recorder->held)
         return 0;
+    /* What ends within an optimizer's step, such as its closure's backward, goes back to it. */
+    if (code == PHASE_OTHER && recorder->optimizers > 0)
+        code = PHASE_OPTIMIZER;
     return recorder_switch_phase(recorder, code, &now_ns);
 }
 
@@ -248,6 +251,7 @@ static PyObject *method_restart(StepRecorder *recorder, PyObject *moment)
     recorder->on = recorder->file.buf != NULL;
     memset(recorder->spent_ns, 0, sizeof recorder->spent_ns);
     recorder->phase = PHASE_OTHER;
+    recorder->optimizers = 0;
     recorder->since_ns = now_ns;
     recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
     recorder->waited_ns = -1;

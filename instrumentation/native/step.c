@@ -217,6 +217,7 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
 {
     int64_t now_ns;
     Row row = {.step = recorder->next_step};
+    recorder->optimizers = 0; /* one that failed has no end */
     if (recorder_switch_phase(recorder, PHASE_OTHER, &now_ns) < 0)
         return -1;
     if (arguments->step != Py_None

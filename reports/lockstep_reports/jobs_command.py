@@ -61,6 +61,9 @@ def jobs(*, as_json: bool, root: Path | None, count: int, with_verdict: bool) ->
     # A pipe has no width of its own, and rich's 80 columns would fold the table.
     console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
     console.print(_table(statuses, headlines))
+    for status in statuses:
+        for sentence in status.unseen:
+            console.print(Text(printable(f"{status.folder.name}: {sentence}"), style="dim"))
 
 
 def _headlines(statuses: Sequence[JobStatus], *, show_progress: bool) -> Iterator[str | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lockstep.monitor.checkpoint_handles import Restoring, Saved, Saving
 from lockstep.monitor.reports import PageReports
 from lockstep.recorder.interface import Recorder, StepRecorder
-from lockstep.recorder.phases import INIT, OTHER, code_of
+from lockstep.recorder.phases import code_of
 
 
 @dataclass(slots=True)
@@ -50,9 +50,7 @@ class Blocks:
             if has_failed:
                 state.reports.block_raised(sys.exception(), name)
             recorder.held = was_held
-            # A block inside another goes back to it; before the first phase it is still start-up.
-            next_phase = outer_phase if was_held or outer_phase == INIT else OTHER
-            ended_ns = state.active.switch_phase(next_phase)
+            ended_ns = state.active.switch_phase(outer_phase)
             state.reports.block_ended(name, began_ns, ended_ns, failed=has_failed)
 
     @contextmanager

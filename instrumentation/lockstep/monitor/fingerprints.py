@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
+from lockstep.patches.layers import ddp_in
 from lockstep.recorder.interface import PhaseHook
 
 # Types whose bits are added up, and the integers they are read as; torch has no sums of others.
@@ -188,9 +188,7 @@ def watch_replicas(
     """Fingerprints of models that have replicas; None where nothing says that they have."""
     is_copied = is_sharded = False
     for model in models:
-        is_copied = is_copied or isinstance(
-            getattr(model, "_orig_mod", model), DistributedDataParallel
-        )
+        is_copied = is_copied or ddp_in(model) is not None
         is_sharded = is_sharded or any(
             isinstance(parameter, DTensor) for parameter in model.parameters()
         )

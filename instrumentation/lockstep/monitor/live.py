@@ -16,6 +16,7 @@ from lockstep.guard import NoParts, Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.blocks import Blocks, MonitorState
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.monitor.first_steps import FirstSteps
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor
@@ -115,6 +116,11 @@ class LiveMonitor:
     def observer(self, observer: StepObserver) -> None:
         self._callbacks.observer = observer
         self.recorder.wake_step = self.recorder.wake_ns = 0
+
+    @property
+    def first_steps(self) -> FirstSteps:
+        """Finds what is not seen of the loop."""
+        return self._callbacks.first_steps
 
     @property
     def next_step(self) -> int:

@@ -3,7 +3,6 @@
 About once a second it asks for what ``periodic`` does, and besides for each step that is unusual.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -11,18 +10,17 @@ from typing import Any, Protocol
 
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
+from lockstep.monitor.first_steps import JUDGED_AT_STEP, FirstSteps
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.device import LateNumbers, LateRow
 from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.native import new_recorder
-from lockstep.recorder.phases import DATA, FLAG, OTHER
-from lockstep_records.page.layout import LATE_LOSSES, PERIODIC, SLOT
+from lockstep.recorder.phases import FLAG
+from lockstep_records.page.layout import LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
-log = logging.getLogger("lockstep")
-_PHASE_SECONDS = SLOT.word("phase_seconds")
 _LATE = PERIODIC.word("late_losses")
 _NS = 1e-9
 _MEASURE_EVERY = 67  # steps; a prime, so that sampled steps are measured no more often than others
@@ -57,6 +55,7 @@ class StepCallbacks:
 
     Attributes:
         observer: called at the ends of the steps that it woke for.
+        first_steps: finds what is not seen of the loop.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class StepCallbacks:
         self._page, self._periodic, self._traces, self._parts = page, periodic, traces, parts
         self.fail, self.step_while_off = fail, step_while_off
         self._anomalies, self._judge = anomalies, anomalies.judge
-        self._seconds, self._has_looked_inside = page.floats, False
+        self.first_steps = FirstSteps(page)
         self.observer: StepObserver = NoopObserver()
         self._threads = LoopThreads()
         self.recorder: StepRecorder = new_recorder(page, self)
@@ -183,15 +182,6 @@ class StepCallbacks:
         recorder.loss_floor, recorder.loss_bound = -math.inf, math.inf
         recorder.usual_seconds, recorder.lasting_flags = math.inf, 0
 
-    def _look_inside(self) -> None:
-        """Says once that nothing inside the steps is seen, and which line shows it."""
-        self._has_looked_inside = True
-        if not any(self._seconds[_PHASE_SECONDS + DATA : _PHASE_SECONDS + OTHER]):
-            log.warning(
-                "nothing inside the steps is seen: give lockstep.attach(model, optimizer) what the "
-                "loop trains, or enter the phases, such as monitor.enter_phase('forward')"
-            )
-
     def _set_loss_bounds(self) -> None:
         recorder, judge = self.recorder, self._judge
         recorder.loss_floor, recorder.loss_bound = judge.floor, judge.bound
@@ -200,9 +190,8 @@ class StepCallbacks:
     def _update_bounds(self, steps: int, now_ns: int) -> None:
         """Judges anew, and has our own calls timed in the next step; every 67th step at least."""
         recorder = self.recorder
-        # A device may not have passed the first steps yet.
-        if not self._has_looked_inside and self._seconds[_PHASE_SECONDS + OTHER] and steps > 1:
-            self._look_inside()
+        if not self.first_steps.is_over:
+            self._parts.run("loop_check", self.first_steps.inspect_steps, steps)
         if recorder.measures:
             own_ns = time.monotonic_ns() - now_ns + recorder.own_ns
             self._periodic.slots.count("measured_steps")
@@ -215,4 +204,5 @@ class StepCallbacks:
             recorder.wake_rows, recorder.flags = steps + 1, recorder.flags | FLAG["measured"]
         else:
             next_measured = steps - steps % _MEASURE_EVERY + _MEASURE_EVERY
-            recorder.wake_rows = min(2 * steps, next_measured)
+            judged = JUDGED_AT_STEP if steps < JUDGED_AT_STEP else next_measured
+            recorder.wake_rows = min(2 * steps, next_measured, judged)

@@ -6,7 +6,9 @@ custom communication object is needed, which would take the place of the user's.
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -41,7 +43,8 @@ KINDS = {
 """Blocking functions of ``torch.distributed`` and their kinds as in the catalogue.
 
 None is waited for and not counted."""
-# The non-blocking isend and irecv are left alone: batch_isend_irecv compares them by identity.
+# The non-blocking isend and irecv are left alone, for batch_isend_irecv compares them by identity:
+# what is waited for and was not started here is one of them.
 
 # What a collective of a sharded model is for: parameters are gathered, gradients are scattered.
 _OPERATIONS = {"all_gather": "params-sync", "reduce_scatter": "grads-sync"}
@@ -57,11 +60,51 @@ def size_bytes_of(value: Any) -> int:
 
 
 def wrap_collective(kind: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Times a blocking collective.
-
-    One that is started with ``async_op`` is counted, and its ``wait()`` is not seen.
-    """
+    """Times a blocking collective, or the start of one whose handle is waited for later."""
     return functools.partial(_timed, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The operation behind a handle, reported when it is waited for; see ``waits.end``."""
+
+    kind: str | None
+    size_bytes: int = 0
+    calls: int = 1
+    ranks: int | None = None
+    op: str | None = None
+    micro_batch: int | None = None
+    chunk: int | None = None
+
+
+_UNKNOWN = Started("send_recv", ranks=2)
+# Torch keeps handles for as long as it needs them: what it drops must not stay alive here.
+started: WeakKeyDictionary[Any, Started] = WeakKeyDictionary()
+
+
+def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Times the wait for a handle, by whoever waits for it."""
+
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or (interrupted := waits.begin()) == NOT_WAITING:
+            return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            of = waits.run("collectives", started.pop, self, _UNKNOWN) or _UNKNOWN
+            waits.end(
+                interrupted,
+                of.kind,
+                of.size_bytes,
+                calls=of.calls,
+                ranks=of.ranks,
+                op=of.op,
+                micro_batch=of.micro_batch,
+                chunk=of.chunk,
+            )
+
+    return wait
 
 
 def _timed(kind: str | None, original: Callable[P, R]) -> Callable[P, R]:
@@ -74,7 +117,11 @@ def _timed(kind: str | None, original: Callable[P, R]) -> Callable[P, R]:
             return original(*args, **kwargs)
         interrupted = waits.begin()
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            if isinstance(result, dist.Work):
+                # It is counted now, and its seconds with its wait.
+                started[result] = Started(kind, calls=0, op=op)
+            return result
         finally:
             if interrupted != NOT_WAITING:
                 arguments = (*args, *kwargs.values())

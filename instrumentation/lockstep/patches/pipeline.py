@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lockstep.patches import waits
-from lockstep.patches.collectives import size_bytes_of
+from lockstep.patches.collectives import Started, size_bytes_of, started
 from lockstep.patches.points import Wrapper
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.operation_listeners import Operation
@@ -31,19 +31,8 @@ TRANSFERS = {
 """Methods of a stage that list its transfers, and their names in the published traces."""
 
 
-class _Transfer:
-    """A send or receive: its operation and size, reported when it is waited for."""
-
-    __slots__ = ("chunk", "micro_batch", "name", "size_bytes")
-
-    def __init__(self, name: str, micro_batch: int, chunk: int, size_bytes: int) -> None:
-        self.name, self.micro_batch, self.chunk = name, micro_batch, chunk
-        self.size_bytes = size_bytes
-
-
-# Torch keeps neither for long: what it drops must not stay alive here.
-_by_operation: WeakKeyDictionary[Any, _Transfer] = WeakKeyDictionary()
-_by_work: WeakKeyDictionary[Any, _Transfer] = WeakKeyDictionary()
+# Torch keeps none for long: what it drops must not stay alive here.
+_by_operation: WeakKeyDictionary[Any, Started] = WeakKeyDictionary()
 
 
 def wrap_schedule_step(enter_code: Callable[[int], None]) -> Wrapper:
@@ -110,46 +99,18 @@ def wrap_start_transfers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _remember(operations: Sequence[Any], name: str, micro_batch: int, stage_index: int) -> None:
     for operation in operations:
-        size_bytes = size_bytes_of(operation.tensor)
-        _by_operation[operation] = _Transfer(name, micro_batch, stage_index, size_bytes)
+        _by_operation[operation] = Started(
+            "send_recv",
+            size_bytes_of(operation.tensor),
+            ranks=2,
+            op=name,
+            micro_batch=micro_batch,
+            chunk=stage_index,
+        )
 
 
 def _hand_on(operations: Sequence[Any], works: Sequence[Any]) -> None:
     if len(works) == len(operations):  # NCCL may give one for all
         for operation, work in zip(operations, works, strict=True):
             if operation in _by_operation:
-                _by_work[work] = _by_operation.pop(operation)
-
-
-def _take_transfer(work: Any) -> _Transfer | None:
-    return _by_work.pop(work, None)
-
-
-def wrap_wait_transfers(_original: Callable[..., Any]) -> Callable[..., Any]:
-    """Does what torch's own function does, a wait for each work, and times each by itself."""
-
-    def wait(work: Sequence[Any]) -> None:
-        for transfer_work in work:
-            _wait_for(transfer_work)
-
-    return wait
-
-
-def _wait_for(work: Any) -> None:
-    transfer = waits.run("pipeline", _take_transfer, work)
-    interrupted = waits.begin()
-    try:
-        work.wait()
-    finally:
-        if transfer is None:
-            waits.end(interrupted, "send_recv", 0, ranks=2)
-        else:
-            waits.end(
-                interrupted,
-                "send_recv",
-                transfer.size_bytes,
-                ranks=2,
-                op=transfer.name,
-                micro_batch=transfer.micro_batch,
-                chunk=transfer.chunk,
-            )
+                started[work] = _by_operation.pop(operation)

@@ -21,6 +21,7 @@ Wrapper = Callable[[Any], Any]
 Group = Literal[
     "backward",
     "ddp",
+    "evaluations",
     "collectives",
     "functional",
     "fsdp",

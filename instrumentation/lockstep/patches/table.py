@@ -7,6 +7,7 @@ from lockstep.patches import (
     backward,
     collectives,
     ddp_forward,
+    evaluations,
     fsdp,
     functional_collectives,
     graphs,
@@ -22,7 +23,6 @@ _FUNCTIONAL = "torch:ops._c10d_functional"
 _AUTOGRAD_NAMESPACE = "torch:ops._c10d_functional_autograd"
 _WAIT_OPERATOR = f"{_FUNCTIONAL}.wait_tensor"
 _TENSOR_WAITS_LOST = "waits of tensor-parallel layers, experts and compiled code count as work"
-_STAGE_WAITS_LOST = "a pipeline stage's waits count as work"
 
 BACKWARD = InstrumentationPoint(
     group="backward",
@@ -54,6 +54,14 @@ COLLECTIVES = tuple(
         is_optional=name in {"all_gather_single", "reduce_scatter_single"},
     )
     for name, kind in collectives.KINDS.items()
+)
+HANDLE_WAIT = InstrumentationPoint(
+    group="collectives",
+    owner="torch._C._distributed_c10d:Work",
+    attribute="wait",
+    purpose="times the wait for collectives, isend, irecv and transfers of pipelines",
+    without_it="waits for asynchronous collectives, isend and irecv count as work",
+    wrap=collectives.wrap_wait,
 )
 # Eager code calls the packet, compiled code its overload; each has an `_op` of its own.
 FUNCTIONAL_WAIT = tuple(
@@ -131,25 +139,23 @@ GRAPH_REPLAY = InstrumentationPoint(
     wrap=graphs.wrap_replay,
     parameters=("self",),
 )
-GROUPS = (
-    InstrumentationPoint(
-        group="groups",
-        owner="torch.distributed.distributed_c10d",
-        attribute="init_process_group",
-        purpose="tells when a rank that attached before it can be known",
-        without_it="a rank that attaches before it has a page from its first phase on",
-        wrap=groups.wrap_initialisation,
-        aliases=("torch.distributed",),
-    ),
-    InstrumentationPoint(
-        group="groups",
-        owner="torch.nn.parallel:DistributedDataParallel",
-        attribute="__init__",
-        purpose="tells which DDP model wraps a module that was attached before",
-        without_it="DDP's synchronisation counts as backward where attach comes before the group",
-        wrap=groups.wrap_construction,
-        parameters=("self", "module"),
-    ),
+GROUP = InstrumentationPoint(
+    group="groups",
+    owner="torch.distributed.distributed_c10d",
+    attribute="init_process_group",
+    purpose="tells when a rank that attached before it can be known",
+    without_it="a rank that attaches before it has a page from its first phase on",
+    wrap=groups.wrap_initialisation,
+    aliases=("torch.distributed",),
+)
+EVALUATION = InstrumentationPoint(
+    group="evaluations",
+    owner="torch.nn:Module",
+    attribute="eval",
+    purpose="begins an evaluation that the loop does not mark",
+    without_it="evaluations outside monitor.phase count as forward",
+    wrap=evaluations.wrap_eval,
+    parameters=("self",),
 )
 LOADER_NEXT = InstrumentationPoint(
     group="loaders",
@@ -192,41 +198,30 @@ SAVES = (
         is_optional=True,
     ),
 )
-PIPELINE_TRANSFERS = (
-    InstrumentationPoint(
-        group="pipeline",
-        owner=_SCHEDULES,
-        attribute="_batch_p2p",
-        purpose="starts the transfers of a pipeline",
-        without_it=_STAGE_WAITS_LOST,
-        wrap=pipeline.wrap_start_transfers,
-        parameters=("p2p_ops",),
-        requires=(f"{_SCHEDULES}:_wait_batch_p2p",),
-    ),
-    InstrumentationPoint(
-        group="pipeline",
-        owner=_SCHEDULES,
-        attribute="_wait_batch_p2p",
-        purpose="waits for the transfers of a pipeline",
-        # Up to 2.7 a schedule calls work.wait() itself.
-        without_it=_STAGE_WAITS_LOST,
-        wrap=pipeline.wrap_wait_transfers,
-        parameters=("work",),
-    ),
+PIPELINE_TRANSFERS = InstrumentationPoint(
+    group="pipeline",
+    owner=_SCHEDULES,
+    attribute="_batch_p2p",
+    purpose="starts the transfers of a pipeline",
+    without_it="a pipeline's transfers have no names",
+    wrap=pipeline.wrap_start_transfers,
+    parameters=("p2p_ops",),
 )
 REPLACED: tuple[InstrumentationPoint, ...] = (
     BACKWARD,
     DDP_FORWARD,
     *COLLECTIVES,
+    HANDLE_WAIT,
     *FUNCTIONAL_WAIT,
     *FUNCTIONAL_LAUNCHES,
     *FSDP_WAITS,
     GRAPH_REPLAY,
-    *GROUPS,
+    GROUP,
+    EVALUATION,
     LOADER_NEXT,
     LOADER_WORKERS,
     *SAVES,
-    *PIPELINE_TRANSFERS,
+    PIPELINE_TRANSFERS,
 )
 
 STAGE_METHODS = tuple(

@@ -26,6 +26,7 @@ from lockstep.recorder.phases import (
     INIT,
     NOT_WAITING,
     NUM_PHASES,
+    OPTIMIZER,
     OTHER,
     RESTORE,
     STEP_SLICE,
@@ -51,6 +52,10 @@ class PlainHook(PhaseHook):
 
     def __call__(self, *args: Any) -> None:
         recorder = self._recorder
+        if self._phase == OPTIMIZER:
+            recorder.optimizers += 1
+        elif self._phase == OTHER:
+            recorder.optimizers = max(0, recorder.optimizers - 1)
         recorder.enter_code(self._phase)
         is_quiet = self.quiet_from <= recorder.next_step < self.quiet_until
         if self.callback is not None and recorder.on and not is_quiet:
@@ -75,6 +80,7 @@ class PlainRecorder(StepRecorder):
         self.since_ns = self._begun_ns = time.monotonic_ns()
         self._spent_ns = [0] * NUM_PHASES
         self._first_arrival_ns = self._last_arrival_ns = 0
+        self.optimizers = 0
         self.own_ns = self.due_ns = self.next_step = self.flags = self.lasting_flags = 0
         self.wake_rows, self.wake_step, self.wake_ns = 1, NEVER, NEVER
         self.loss_floor, self.loss_bound = -math.inf, math.inf
@@ -88,7 +94,7 @@ class PlainRecorder(StepRecorder):
     def restart(self, now_ns: int) -> None:
         self.on = True
         self._spent_ns = [0] * NUM_PHASES
-        self.phase, self.since_ns = OTHER, now_ns
+        self.phase, self.since_ns, self.optimizers = OTHER, now_ns, 0
         self._first_arrival_ns = self._last_arrival_ns = 0
         self._run_queue.restart()
 
@@ -109,7 +115,8 @@ class PlainRecorder(StepRecorder):
 
     def enter_code(self, code: int) -> None:
         if not self.held:
-            self.switch_phase(code)
+            # What ends within an optimizer's step, such as its closure's backward, goes back to it.
+            self.switch_phase(OPTIMIZER if code == OTHER and self.optimizers else code)
 
     def switch_phase(self, code: int) -> int:
         if not self.on:
@@ -176,6 +183,7 @@ class PlainRecorder(StepRecorder):
         samples: Any = 0,
         sequence_lengths: Sequence[int] = (),
     ) -> None:
+        self.optimizers = 0  # one that failed has no end
         now_ns = self.switch_phase(OTHER)
         read = None if step is None else self._read(_integer_of, step, *_STEP_RANGE)
         number = self.next_step if read is None else read

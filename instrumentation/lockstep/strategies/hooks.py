@@ -10,6 +10,8 @@ Nothing here holds the model: it goes when its owner lets it go, as it would wit
 """
 
 import copyreg
+import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -18,18 +20,23 @@ import torch
 import torch.distributed as dist
 from torch.compiler import is_dynamo_compiling
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
-from lockstep.patches import backward, ddp_forward, waits
+from lockstep.patches import backward, ddp_forward, evaluations, waits
 from lockstep.patches.install import install, install_on
+from lockstep.patches.layers import called_by, ddp_around, ddp_in, layers
 from lockstep.patches.points import ORIGINAL, QUEUE_CALLBACK, find_or_report
 from lockstep.patches.table import COMPILED_CALL, DDP_FORWARD
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.interface import Ignored, PhaseHook, StepRecorder
 from lockstep.recorder.native import compiled
-from lockstep.recorder.phases import BACKWARD, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
+from lockstep.recorder.phases import BACKWARD, EVAL, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
 from lockstep.strategies.ddp_buckets import BucketWatch
 
 
@@ -41,9 +48,11 @@ class Forward:
         phase: code of the phase that begins.
         choose: called with whether a backward was marked from outside since the last forward, where
             it decides between the listener and a hook on the graph.
+        trains: whether gradients are recorded now.
 
     Attributes:
         on_graph: whether a hook on the graph marks the backward, in place of the listener.
+        evaluates: whether forwards without gradients are evaluation; until one has them.
     """
 
     def __init__(
@@ -52,14 +61,19 @@ class Forward:
         backwards: backward.Listener,
         phase: int,
         choose: Callable[[bool], None],
+        trains: Callable[[], bool],
     ) -> None:
         self._recorder, self._backwards, self._phase = recorder, backwards, phase
-        self._choose = choose
+        self._choose, self._trains = choose, trains
         self._calls_before = -1  # backwards counted at the last forward
-        self.on_graph = False
+        self.on_graph = self.evaluates = False
 
     def __call__(self) -> None:
         """Called when a forward begins."""
+        self.evaluates = self.evaluates and not self._trains()
+        if self.evaluates:
+            self._recorder.enter_code(EVAL)
+            return
         self._recorder.enter_code(self._phase)
         calls, calls_before = self._backwards.calls, self._calls_before
         self._calls_before = calls
@@ -73,7 +87,7 @@ class Forward:
 def new_forward(recorder: StepRecorder, choose: Callable[[bool], None]) -> Forward:
     """A mark of forwards for this recorder, in C where it was compiled."""
     kind = Forward if compiled is None else compiled.Forward
-    forward: Forward = kind(recorder, backward.listener, FORWARD, choose)
+    forward: Forward = kind(recorder, backward.listener, FORWARD, choose, torch.is_grad_enabled)
     return forward
 
 
@@ -129,6 +143,8 @@ class StepHooks:
     _steps_outside = _sure_after = 0
     _buckets: BucketWatch | None = None
     _handle: RemovableHandle | None = None
+    _pre_hook: RemovableHandle | None = None
+    _search: RemovableHandle | None = None
     _wait: Any = None  # in C, once there is nothing left to learn
     _watches_last = False
     parts = Parts()
@@ -138,9 +154,9 @@ class StepHooks:
         self._forward = new_forward(self._recorder, self._choose)
         self._enter_forward = self._forward
         self._interrupted = NOT_WAITING
-        inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-        if isinstance(inner, DistributedDataParallel) and _queue_callback is not None:
-            self._buckets = BucketWatch(ref(inner), self._new_arrival_hook)
+        given, model, ddp = model, called_by(model), ddp_in(model)
+        if ddp is not None and _queue_callback is not None:
+            self._buckets = BucketWatch(ref(ddp), self._new_arrival_hook)
         elif not calls:
             return
         if calls:
@@ -150,15 +166,33 @@ class StepHooks:
         self._on_graph = self._buckets is not None or not _is_single_process()
         self._on_graph = self._forward.on_graph = self._on_graph and _queue_callback is not None
         self._sure_after = _SURE_AFTER_STEPS if self._on_graph else 1
+        install("evaluations")
+        for layer in layers(given):
+            setattr(layer, evaluations.ATTRIBUTE, self._forward)
         self._model = ref(model)
         self._compiled = getattr(model, COMPILED_CALL.attribute, None) is not None
         if self._compiled:
             install_on(model, COMPILED_CALL.attribute, self._wrap_compiled)
             return
         if not call_before_ddp_forward(model, self._enter_forward):
-            model.register_forward_pre_hook(self._forward_begins, prepend=True)
+            self._pre_hook = model.register_forward_pre_hook(self._forward_begins, prepend=True)
         if self._on_graph:
             self._register_graph_hook()
+        if self._on_graph and ddp is None and self._pre_hook is not None:
+            # The loop may hold what DDP wraps; who calls it tells.
+            self._search = model.register_forward_pre_hook(
+                functools.partial(self._search_ddp, monitor)
+            )
+
+    @part_of("forward")
+    def _search_ddp(self, monitor: LiveMonitor, model: torch.nn.Module, *_: Any) -> None:
+        """Watches DDP in the model's place, where its forward runs around the model's first one."""
+        handles = [self._search]
+        if (ddp := ddp_around(model)) is not None:
+            handles += [self._pre_hook, self._handle]
+            StepHooks(monitor, ddp)
+        for handle in filter(None, handles):
+            handle.remove()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (StepHooks,)  # type: ignore[attr-defined]  # typeshed lacks it
@@ -343,13 +377,48 @@ class StepHooks:
         self._recorder.enter_code(OTHER)
 
 
-def watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> PhaseHook:
-    """Marks the steps of an optimizer.
+def watch_optimizer(monitor: LiveMonitor, optimizer: Any) -> PhaseHook:
+    """Marks the steps of an optimizer, or of whatever has a step that is none of torch's.
 
     Returns:
         The hook that is called before each step.
     """
-    pre_step_hook = monitor.recorder.phase_hook(OPTIMIZER)
-    optimizer.register_step_pre_hook(pre_step_hook)
-    optimizer.register_step_post_hook(monitor.recorder.phase_hook(OTHER))
-    return pre_step_hook
+    begin, end = (monitor.recorder.phase_hook(code) for code in (OPTIMIZER, OTHER))
+    if isinstance(optimizer, torch.optim.Optimizer):
+        optimizer.register_step_pre_hook(begin)
+        optimizer.register_step_post_hook(end)
+        return begin
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            begin()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                end()
+
+        return step
+
+    install_on(optimizer, "step", wrap)
+    return monitor.recorder.phase_hook(OPTIMIZER)
+
+
+def watch_all_optimizers(monitor: LiveMonitor) -> None:
+    """Marks the steps that any optimizer makes in this thread, for a loop that gave none."""
+    thread = threading.get_ident()
+
+    def call_in_this_thread(hook: PhaseHook) -> Callable[..., None]:
+        def call(*_: Any) -> None:
+            if threading.get_ident() == thread:
+                hook()
+
+        return call
+
+    while _for_all:
+        _for_all.pop().remove()  # of the monitor before
+    begin, end = (monitor.recorder.phase_hook(code) for code in (OPTIMIZER, OTHER))
+    _for_all.append(register_optimizer_step_pre_hook(call_in_this_thread(begin)))
+    _for_all.append(register_optimizer_step_post_hook(call_in_this_thread(end)))
+
+
+_for_all: list[RemovableHandle] = []

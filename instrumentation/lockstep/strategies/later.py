@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from lockstep.patches.groups import call_when_initialised, wrapper_of
+from lockstep.patches.groups import call_when_initialised
 from lockstep.patches.install import install
+from lockstep.patches.layers import ddp_around
 
 
 def call_at_group(callback: Callable[[], object]) -> None:
@@ -16,7 +17,7 @@ def call_at_group(callback: Callable[[], object]) -> None:
 
 
 def watch_at_first_forward(model: Any, optimizer: Any, watch: Callable[[Any, Any], object]) -> None:
-    """Hands models to ``watch`` when the first is called, for DDP has wrapped them by then."""
+    """Hands models to ``watch`` when the first is called, or the DDP that calls it."""
     modules = [model] if isinstance(model, torch.nn.Module) else list(model or ())
     if not modules:
         watch(model, optimizer)
@@ -26,6 +27,6 @@ def watch_at_first_forward(model: Any, optimizer: Any, watch: Callable[[Any, Any
     def first_forward(*_: Any) -> None:
         while handles:
             handles.pop().remove()
-        watch([wrapper_of(module) for module in modules], optimizer)
+        watch([ddp_around(module) or module for module in modules], optimizer)
 
     handles += [module.register_forward_pre_hook(first_forward) for module in modules]

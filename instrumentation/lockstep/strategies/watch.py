@@ -32,8 +32,13 @@ def watch(
     modules = _as_list(model, torch.nn.Module)
     for module in modules:
         run("forward", _watch_model, monitor, module, calls=schedule is None)
+    if modules and schedule is None:
+        run("forward", _search_submodules, monitor, modules)
     replicas = run("fingerprints", _watch_replicas, monitor, modules)
-    for step_optimizer in map(_unwrap, _as_list(optimizer, torch.optim.Optimizer)):
+    optimizers = [*map(_unwrap, _as_list(optimizer, torch.optim.Optimizer))]
+    if not optimizers:
+        run("optimizer", _watch_all_optimizers, monitor)
+    for step_optimizer in optimizers:
         pre_step_hook = run("optimizer", _watch_optimizer, monitor, step_optimizer)
         if replicas is not None and pre_step_hook is not None:
             run("fingerprints", replicas.watch, pre_step_hook)
@@ -80,6 +85,12 @@ def _watch_model(monitor: LiveMonitor, module: torch.nn.Module, *, calls: bool) 
     StepHooks(monitor, module, calls=calls)
 
 
+def _search_submodules(monitor: LiveMonitor, modules: list[torch.nn.Module]) -> None:
+    from lockstep.strategies.search import search_submodules  # noqa: PLC0415  # as above
+
+    search_submodules(monitor, modules)
+
+
 def _watch_replicas(monitor: LiveMonitor, modules: list[torch.nn.Module]) -> "Fingerprints | None":
     from lockstep.monitor.fingerprints import watch_replicas  # noqa: PLC0415  # as above
 
@@ -92,6 +103,12 @@ def _watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> 
     return watch_optimizer(monitor, optimizer)
 
 
+def _watch_all_optimizers(monitor: LiveMonitor) -> None:
+    from lockstep.strategies.hooks import watch_all_optimizers  # noqa: PLC0415  # as above
+
+    watch_all_optimizers(monitor)
+
+
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     if given is None:
         return []
@@ -99,9 +116,12 @@ def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     return list(given) if is_several else [given]  # type: ignore[list-item,arg-type]  # wrappers are no Optimizer
 
 
-def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
+def _unwrap(optimizer: Any) -> Any:
     """The optimizer that is stepped in the end: a wrapper's own step calls no hooks."""
     # Those of DeepSpeed, Accelerate and torchft never ran the constructor of torch's Optimizer.
     while "param_groups" not in vars(optimizer) or not isinstance(optimizer, torch.optim.Optimizer):
-        optimizer = getattr(optimizer, "optimizer", None) or optimizer.optim
+        names = (name for name in ("optimizer", "optim") if hasattr(optimizer, name))
+        if (name := next(names, None)) is None:
+            break  # its own step is all that there is
+        optimizer = getattr(optimizer, name)
     return optimizer

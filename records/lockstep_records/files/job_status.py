@@ -18,6 +18,7 @@ from lockstep_records.files.attempts import newest_pages
 from lockstep_records.files.jobs import JOB_ID, MAX_ENTRIES, list_attempts, list_jobs, start_seconds
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page
+from lockstep_records.page.unseen import unseen_in
 
 JobState = Literal["starting", "running", "ended", "gone"]
 
@@ -38,6 +39,7 @@ class JobStatus:
         world_size: ranks of the job on all nodes.
         last_step: highest step that a rank completed.
         size_bytes: of all files in the folder.
+        unseen: what its lowest rank here does not see of the loop, with the line to add.
     """
 
     folder: Path
@@ -50,6 +52,7 @@ class JobStatus:
     world_size: int | None
     last_step: int | None
     size_bytes: int
+    unseen: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -80,6 +83,7 @@ def read_status(folder: Path) -> JobStatus:
         world_size=pages[0].identity["world_size"] if pages else None,
         last_step=max(steps, default=None),
         size_bytes=_size_bytes(folder),
+        unseen=tuple(map(str, unseen_in(pages[0].periodic))) if pages else (),
     )
 
 

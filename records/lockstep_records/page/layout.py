@@ -306,6 +306,8 @@ PERIODIC = Section(
     Field("synced_ns", "q", "monotonic time of the last of them", optional=True),
     Field("staleness_steps", "q", "updates that the last one lacked", optional=True),
     Field("staleness_sum", "q", "the same, summed over all of them", optional=True),
+    Field("unseen", "q", "bit n: after its first steps the rank does not see ...", optional=True),
+    Field("unphased_ratio", "d", "share of these steps that lies in no phase", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
     size=2048,
 )

@@ -183,6 +183,10 @@ class Slots:
         # The other slot keeps the state before, whenever this copy is interrupted.
         self._file[self._slices[sequence & 1]] = self._data
 
+    def knows(self, name: str) -> bool:
+        """Whether an optional field is set."""
+        return bool(self.words[self._present] & self._section.presence[name])
+
     def know(self, name: str, value: float) -> None:
         """Sets an optional field: a double or a signed integer, as the field is."""
         word = self._section.word(name)

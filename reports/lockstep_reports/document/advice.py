@@ -86,7 +86,7 @@ _ADVICE_BY_FAILURE_CLASS = {
 def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     """What to do after a failure, or a slow or silent rank, by the names of its node and job.
 
-    Empty when nobody was slow.
+    First comes what the lowest rank does not see of its loop; empty where nobody was slow, either.
     """
     steps, sentences = analysis.steps, " \n".join(_step_advice(analysis))
     ranks = analysis.verdict.ranks or analysis.recording.end.get("cause_ranks") or ()
@@ -97,7 +97,12 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
         names[" there"] = f" on node {node}"
     for words, name in names.items():
         sentences = sentences.replace(words, name)
-    return tuple(filter(None, sentences.split(" \n")))
+    unseen = (f"{text[0].upper()}{text[1:]}" for text in _unseen(analysis))
+    return (*unseen, *filter(None, sentences.split(" \n")))
+
+
+def _unseen(analysis: StepAnalysis) -> tuple[str, ...]:
+    return analysis.steps.members[0].unseen if analysis.steps.members else ()
 
 
 def _step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
@@ -184,4 +189,6 @@ def _ask_for_more(analysis: StepAnalysis) -> tuple[str, ...]:
         return ("Give the recordings of all ranks: put them into one folder and name that.",)
     if analysis.steps.missing_ranks:
         return ("Give the recordings of the missing ranks too.",)
+    if _unseen(analysis):
+        return ()  # what helps is said already
     return ("Record more steps, or rank pages: lockstep run writes them.",)

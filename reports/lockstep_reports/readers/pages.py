@@ -14,6 +14,7 @@ from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
+from lockstep_records.page.unseen import unseen_in
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers.page_columns import (
     COLLECTION,
@@ -157,6 +158,7 @@ def _member(rank: _Rank) -> Member:
         sync_rounds=(num_rounds := page.periodic.get("sync_rounds") or 0),
         independent_rounds=page.periodic.get("independent_rounds") or 0,
         staleness_steps=(page.periodic["staleness_sum"] or 0) / num_rounds if num_rounds else None,
+        unseen=tuple(map(str, unseen_in(page.periodic))),
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
         # Without a lock the pid tells the process, which on a copy is another machine's.

@@ -37,6 +37,7 @@ class Member:
         sync_rounds: times that it took over shared parameters; 0 where steps average gradients.
         independent_rounds: of them those in which it waited for no other rank.
         staleness_steps: mean over them of the updates that it lacked; None without any.
+        unseen: what the rank does not see of its loop, with the line to add.
     """
 
     rank: int
@@ -58,6 +59,7 @@ class Member:
     sync_rounds: int = 0
     independent_rounds: int = 0
     staleness_steps: float | None = None
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,56 +1,91 @@
-"""A loop in which nothing can be seen says so, and which line would help; others say nothing."""
+"""What is not seen of a loop is said once, after its first steps, with the line to add."""
 
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import lockstep
+from lockstep_records.page.unseen import UNSEEN, unseen_in
 
-from ..rank_page import ENVIRONMENT
+from ..rank_page import ENVIRONMENT, page_of
+from ..strategies.watched import page_in, watched
 
-SENTENCE = "nothing inside the steps is seen: give lockstep.attach(model, optimizer)"
-
-
-def attach(root: Path, model: torch.nn.Module | None = None) -> lockstep.Monitor:
-    return lockstep.attach(model, root=root, environment=ENVIRONMENT, rows=64)
-
-
-def num_logged(caplog: pytest.LogCaptureFixture) -> int:
-    return sum(SENTENCE in record.getMessage() for record in caplog.records)
+STEPS = 45
+Step = Callable[[lockstep.Monitor, Any], None]
 
 
-def test_steps_without_phases_are_said_once_and_first(
+def nothing(monitor: lockstep.Monitor, _model: Any) -> None:
+    monitor.step()
+
+
+def own_phases(monitor: lockstep.Monitor, _model: Any) -> None:
+    monitor.enter_phase("forward")
+    monitor.enter_phase("other")
+    monitor.step(loss=1.0, tokens=5)
+
+
+def idle(monitor: lockstep.Monitor, _model: Any) -> None:
+    time.sleep(0.003)
+    own_phases(monitor, None)
+
+
+def idle_with_data(monitor: lockstep.Monitor, _model: Any) -> None:
+    monitor.enter_phase("data")
+    monitor.enter_phase("other")
+    idle(monitor, None)
+
+
+def trains(monitor: lockstep.Monitor, model: Any) -> None:
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    monitor.step(loss=loss, samples=2)
+
+
+def never_runs(monitor: lockstep.Monitor, _model: Any) -> None:
+    monitor.enter_phase("backward")
+    monitor.step(loss=1.0, samples=2)
+
+
+@pytest.mark.parametrize(
+    ("step", "has_model", "names"),
+    [
+        (nothing, False, ["phases", "loss", "samples"]),
+        (own_phases, False, []),
+        (idle, False, ["data"]),
+        (idle_with_data, False, ["work"]),
+        (trains, True, []),
+        (never_runs, True, ["models"]),
+    ],
+)
+def test_what_is_not_seen_is_said_once_and_stays_in_the_page(
+    step: Step, has_model: bool, names: list[str], root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = torch.nn.Linear(4, 4) if has_model else None
+    monitor = watched(root, model)
+    with caplog.at_level(logging.INFO, logger="lockstep"):
+        for _ in range(STEPS):
+            step(monitor, model)
+    monitor.close()
+    unseen = [*unseen_in(page_in(root).periodic)]
+    assert [line for _, line in unseen] == [UNSEEN[name].line for name in names]
+    assert [r.getMessage() for r in caplog.records if "; add: " in r.getMessage()] == [
+        *map(str, unseen)
+    ]
+
+
+def test_another_rank_keeps_in_its_page_what_rank_0_alone_says(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monitor = attach(root)
-    with caplog.at_level(logging.INFO, logger="lockstep"):
-        for _ in range(200):
-            monitor.step()
+    environment = ENVIRONMENT | {"RANK": "1", "WORLD_SIZE": "2"}
+    monitor = lockstep.attach(root=root, environment=environment, rows=64, mesh={"pp": 1})
+    for _ in range(STEPS):
+        monitor.enter_phase("backward")
+        monitor.step(tokens=1)
     monitor.close()
-    assert num_logged(caplog) == 1
-    assert SENTENCE in caplog.records[0].getMessage()
-
-
-@pytest.mark.parametrize("phase", ["data", "forward", "backward", "sync", "optimizer"])
-def test_a_loop_that_enters_one_phase_of_its_work_is_left_alone(
-    phase: str, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monitor = attach(root)
-    for _ in range(20):
-        monitor.enter_phase(phase)
-        monitor.enter_phase("other")
-        monitor.step()
-    monitor.close()
-    assert num_logged(caplog) == 0
-
-
-def test_a_loop_with_its_model_is_left_alone(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = torch.nn.Linear(4, 4)
-    monitor = attach(root, model)
-    for _ in range(20):
-        model(torch.ones(2, 4)).sum().backward()
-        monitor.step()
-    monitor.close()
-    assert num_logged(caplog) == 0
+    assert [*unseen_in(page_of(root).periodic)] == [UNSEEN["waits"]]
+    assert not [r for r in caplog.records if "; add: " in r.getMessage()]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, or_, select
 
+from lockstep_ledger.merge.allocation import pieces
 from lockstep_ledger.merge.record import priced_job, record_of_json
 from lockstep_ledger.store.tables import jobs
 from lockstep_outcomes.prices.calendar import read_range, split_days
@@ -36,26 +37,15 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that a run of a job held from one moment to another.
 
     Attributes:
-        end: None while it runs.
         states: parts of its GPU time by goodput state, in any unit; they hold for all its days.
-        gpu_seconds: of an interval with an end, where nodes came and went in it; None for
-            ``num_gpus`` times its length.
     """
 
     job: BilledJob
     priced: PricedJob
     num_gpus: float
     begin: float
-    end: float | None
+    end: float
     states: Mapping[str, float]
-    gpu_seconds: float | None = None
-
-    @property
-    def mean_gpus(self) -> float:
-        """GPUs that it holds, in the mean where it states its GPU time."""
-        if self.gpu_seconds is None or self.end is None or self.end <= self.begin:
-            return self.num_gpus
-        return self.gpu_seconds / (self.end - self.begin)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,11 +84,11 @@ _Key = tuple[str, BilledJob, Price | None]
 def accrue(
     intervals: Iterable[GpuInterval], pricing: Pricing, begin: float, end: float
 ) -> list[Line]:
-    """The lines of a period, in the order of months and jobs; intervals without an end last on."""
+    """The lines of a period, in the order of months and jobs."""
     days: dict[_Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     states: dict[_Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for each in intervals:
-        gpus, stop = each.mean_gpus, end if each.end is None else min(each.end, end)
+        gpus, stop = each.num_gpus, min(each.end, end)
         weights = {state: part for state, part in each.states.items() if part > 0}
         weights = weights or {"unknown": 1.0}
         total = sum(weights.values())
@@ -122,29 +112,24 @@ def _line(key: _Key, days: dict[str, float], states: dict[str, float]) -> Line:
 
 
 def read_intervals(connection: Connection, begin: float, end: float) -> Iterator[GpuInterval]:
-    """GPU time of the runs of all jobs that ran in a period, whole ones.
-
-    Of a run that goes on it is the GPUs that it holds; a run without GPUs has none.
-    """
+    """GPU time of the runs of all jobs that ran in a period; what goes on lasts to its end."""
     query = select(jobs.c.state).where(
         jobs.c.started < end,
         or_(jobs.c.ended.is_(None), jobs.c.ended > begin, jobs.c.status != "finished"),
     )
     for state in connection.execute(query.order_by(jobs.c.number)).scalars():
         record = record_of_json(state)
-        names = BilledJob.__struct_fields__
+        names = set(BilledJob.__struct_fields__) - {"gpu_model"}
         values: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
-        job, priced = BilledJob(**values), priced_job(record)
         for run in record.runs:
-            if run.has_start and run.gpus:
+            for model, since, until, gpus in pieces(run.allocation, end):
                 yield GpuInterval(
-                    job=job,
-                    priced=priced,
-                    num_gpus=run.gpus,
-                    begin=run.begin,
-                    end=run.end,
+                    job=BilledJob(gpu_model=model, **values),
+                    priced=priced_job(record, model),
+                    num_gpus=gpus,
+                    begin=since,
+                    end=until,
                     states=run.states or record.goodput,
-                    gpu_seconds=None if run.end is None else sum(run.states.values()),
                 )
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, steps_of
 from lockstep_ledger.merge.facts import JobFacts
-from lockstep_ledger.merge.gpu_time import gpus_of, micros_of, states_of
+from lockstep_ledger.merge.gpu_time import allocate, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
 from lockstep_ledger.merge.record import Record, RunRecord
-from lockstep_ledger.merge.runs import Run, runs_of
+from lockstep_ledger.merge.runs import SLACK_SECONDS, Run, runs_of
 from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
 from lockstep_ledger.merge.sweep import Source
@@ -101,14 +102,15 @@ class Derivation:
         if record.status not in {"running", "ended"} or not record.runs or record.runs[-1].end:
             return False
         for span in changed:
-            if (span.node, span.number) not in run.held:
+            key = (span.node, span.number)
+            if key not in run.held or run.words[key] != span.num_words:
                 return False
             micros = micros_of(span, run.scheduler_end, facts.gpus_of_node, is_over=False)
             run.hold(span, micros)
             if not run.has_end:
                 run.end = max(run.end, span.heard)
         newest = record.runs[-1]
-        newest.states = states_of(run.micros, run, facts, is_over=False)
+        newest.states = states_of(run.micros, run, is_over=False)
         newest.end_time = run.end
         self._count(record)
         self._sum(record)
@@ -155,14 +157,15 @@ class Derivation:
         gpus_of_node = self._facts.gpus_of_node
         for span in run.spans:
             run.hold(span, micros_of(span, run.scheduler_end, gpus_of_node, is_over=is_over))
-        states = states_of(run.micros, run, self._facts, is_over=is_over)
+        allocate(run, self._facts, is_over=is_over)
+        states = states_of(run.micros, run, is_over=is_over)
         return RunRecord(
             begin=run.begin,
             end=run.end if is_over else None,
             end_time=run.end,
             has_start=run.has_start,
             nodes=len(run.newest),
-            gpus=gpus_of(run, self._facts),
+            gpus=gpus_at_end(run.allocation, SLACK_SECONDS),
             attempts=run.attempts() if run.has_start else [],
             outcome=None if verdict is None else verdict.outcome,
             failure_class=None if verdict is None else verdict.failure_class,
@@ -171,6 +174,8 @@ class Derivation:
             is_preempted=run.is_preempted,
             lost_gpu_seconds=self._lost(run) if run.is_preempted or has_failed else 0.0,
             states=states,
+            allocation=steps_of(run.allocation),
+            used_gpu_seconds=gpu_seconds(run.used) if run.spans and is_over else None,
         )
 
     def _requeued_after(self, index: int) -> str:
@@ -193,7 +198,7 @@ class Derivation:
             return max(values)
         times = (t for s in run.spans for t in (*s.starts.values(), *s.checkpoints))
         safe = [time for time in times if time <= run.end]
-        return (run.end - max([run.begin, *safe])) * gpus_of(run, self._facts)
+        return gpu_seconds(run.allocation, max([run.begin, *safe]), run.end)
 
     def _sum(self, record: Record) -> None:
         runs = record.runs
@@ -215,7 +220,7 @@ class Derivation:
             record.run_begin = newest.begin
             record.machines = len(newest.newest)
             of_node = self._facts.gpus_of_node
-            record.machine_gpus = sum(span.find_gpus(of_node) for span in newest.newest)
+            record.machine_gpus = sum(span.gpus(of_node) for span in newest.newest)
 
     def _end(self, record: Record) -> None:
         record.status = "finished"

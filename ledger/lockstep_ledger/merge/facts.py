@@ -1,5 +1,6 @@
 """Statements of events on the job as a whole, in whatever order they come."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -113,6 +114,23 @@ class JobFacts(msgspec.Struct):
         stated = [value for (time, *_), value in claims if latest is None or time <= latest]
         return stated[-1] if stated else None
 
+    def words_of_run(
+        self, begin: float, end: float | None
+    ) -> list[tuple[float, float, str]] | None:
+        """Time, GPUs and model of the scheduler's words on a run; None where it has no GPUs."""
+        last = math.inf if end is None else end
+
+        def during(name: str) -> list[tuple[float, Any]]:
+            stated = [(claim[0][0], claim[1]) for claim in self.scheduler.get(name, ())]
+            before = [(begin, value) for time, value in stated if time <= begin][-1:]
+            return before + [(time, value) for time, value in stated if begin < time < last]
+
+        gpus, models = during("num_gpus"), during("gpu_model")
+        if not gpus:
+            return None
+        times = sorted({begin, *(time for time, _ in (*gpus, *models))})
+        return [(time, _value_at(gpus, time), _value_at(models, time) or "") for time in times]
+
     @property
     def gpus_of_node(self) -> float | None:
         """GPUs of a node where all have equally many; None where nobody says."""
@@ -160,3 +178,9 @@ class JobFacts(msgspec.Struct):
             claims[position] = min(claims[position], claim)
         elif len(claims) < _MAX_VALUES:
             claims.append(claim)
+
+
+def _value_at(stated: list[tuple[float, Any]], time: float) -> Any:
+    """The newest value by a time; the first one holds before it too, and None where none is."""
+    values = [value for since, value in stated if since <= time] or [v for _, v in stated[:1]]
+    return values[-1] if values else None

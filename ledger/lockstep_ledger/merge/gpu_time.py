@@ -1,14 +1,22 @@
-"""GPU time of runs by goodput state."""
+"""GPU time of runs: what was granted beside what was used, and what was done with it by state."""
 
 from collections.abc import Mapping
 
 from lockstep_catalogue.vocabulary import GoodputState
+from lockstep_ledger.merge.allocation import (
+    MICRO,
+    Interval,
+    gpu_seconds,
+    share_models,
+    step_intervals,
+)
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.runs import Run
 from lockstep_ledger.merge.spans import Span
 from lockstep_outcomes.progress.ettr import JobGoodput
 
-_MICROSECONDS = 1_000_000
+UNUSED = "idle"
+"""What becomes of GPUs that a scheduler granted and no launcher used."""
 States = dict[str, float]
 
 
@@ -19,29 +27,41 @@ def micros_of(
 
     Whole numbers: their sum over a thousand nodes is the same whatever its order is.
     """
-    gpus = span.find_gpus(gpus_of_node)
-    reported = _reported(span, gpus)
-    end = span.end
-    if end is None:  # as the scheduler states it, or with its newest event
-        end = span.heard if scheduler_end is None or not is_over else scheduler_end
-        end = end if span.bound is None else min(end, span.bound)
-    had = max(0.0, end - span.begin) * gpus
+    end = _end_of(span, scheduler_end if is_over else None)
+    had = gpu_seconds(span.intervals(end, gpus_of_node, ""))
+    reported: States = {}
+    for totals in span.goodput.values():
+        for state, seconds in totals.items():
+            reported[state] = reported.get(state, 0.0) + seconds
+    if span.recovery_gpu_seconds:
+        reported["recovery"] = reported.get("recovery", 0.0) + span.recovery_gpu_seconds
     total = had if is_over else min(had, sum(reported.values()))
-    return {state: round(s * _MICROSECONDS) for state, s in _fit(reported, total).items()}
+    fitted = _fit(reported, total, "unknown")
+    return {state: round(seconds * MICRO) for state, seconds in fitted.items()}
 
 
-def states_of(micros: Mapping[str, int], run: Run, facts: JobFacts, *, is_over: bool) -> States:
-    """GPU-seconds of a run by state, from those of its spans."""
-    states = {state: number / _MICROSECONDS for state, number in micros.items() if number}
-    granted = _granted(run, facts) if is_over else None
-    return states if granted is None else _fit(states, granted)
+def states_of(micros: Mapping[str, int], run: Run, *, is_over: bool) -> States:
+    """GPU-seconds of a run by state, from those of its spans; what was granted bounds them."""
+    states = {state: number / MICRO for state, number in micros.items() if number}
+    if run.granted is None or not is_over:
+        return states
+    return _fit(states, gpu_seconds(run.granted), UNUSED if run.spans else "unknown")
 
 
-def gpus_of(run: Run, facts: JobFacts) -> float:
-    """GPUs that a run holds at its end."""
-    if run.spans:
-        return sum(span.find_gpus(facts.gpus_of_node) for span in run.newest)
-    return facts.scheduler_value("num_gpus", run.scheduler_end) or 0.0
+def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
+    """Fills in what was granted and used, of each field the heaviest word."""
+    model = facts.value("gpu_model") or ""
+    stated = facts.scheduler_value("gpu_model", run.scheduler_end) or ""
+    run.used = []
+    for span in run.spans:
+        is_open = span.end is None and span.bound is None and not is_over
+        end = None if is_open else _end_of(span, run.scheduler_end)
+        of_node = stated or span.gpu_model or model
+        run.used += span.intervals(end, facts.gpus_of_node, of_node)
+    granted = _granted(run, facts, run.end if is_over else None)
+    run.granted = None if granted is None else list(share_models(granted, run.used))
+    held = run.used if run.granted is None else run.granted
+    run.allocation = [each if each.model else each._replace(model=model) for each in held]
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
@@ -50,33 +70,38 @@ def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | N
     return {"goodput_ratio": shares.productive_ratio, "ettr_ratio": shares.ettr_ratio}
 
 
-def _reported(span: Span, gpus: float) -> States:
-    states: States = {}
-    for totals in span.goodput.values():
-        for state, seconds in totals.items():
-            states[state] = states.get(state, 0.0) + seconds
-    if span.recovery_seconds:
-        states["recovery"] = states.get("recovery", 0.0) + span.recovery_seconds * gpus
-    return states
+def _end_of(span: Span, scheduler_end: float | None) -> float:
+    """Its end, else that of the scheduler or its newest event, at the latest the next begin."""
+    if span.end is not None:
+        return span.end
+    end = span.heard if scheduler_end is None else scheduler_end
+    return end if span.bound is None else min(end, span.bound)
 
 
-def _fit(states: States, total: float) -> States:
-    """States that sum to a total: scaled down where they are more, unknown where they are less."""
+def _fit(states: States, total: float, rest: str) -> States:
+    """States that sum to a total: scaled down where they are more, with a rest where less."""
     reported = sum(states.values())
     if reported > total:
         return {state: seconds * total / reported for state, seconds in states.items()}
     if total > reported:
-        return {**states, "unknown": states.get("unknown", 0.0) + total - reported}
+        return {**states, rest: states.get(rest, 0.0) + total - reported}
     return states
 
 
-def _granted(run: Run, facts: JobFacts) -> float | None:
-    """GPU-seconds that the scheduler granted a run; None where it does not state them."""
+def _granted(run: Run, facts: JobFacts, over: float | None) -> list[Interval] | None:
+    """What the scheduler granted a run, which may be over; None where it does not state it."""
     span = run.scheduler
-    if span is None or span.end is None or not span.has_start:
+    if span is None or not span.has_start:
         return None
+    end = next((time for time in (span.end, span.bound, over) if time is not None), None)
     if run.parts:
-        ends = [(part, span.end if part.end is None else part.end) for part in run.parts]
-        return sum(max(0.0, end - p.begin) * (p.gpus_started or 0.0) for p, end in ends)
-    gpus = None if run.has_parts else facts.scheduler_value("num_gpus", span.end)
-    return None if gpus is None else float((span.end - span.begin) * gpus)
+        models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
+        found: list[Interval] = []
+        for part in run.parts:
+            ends = (part.end, part.bound, end)
+            until = next((time for time in ends if time is not None), None)
+            model = part.gpu_model or models.get(part.machine, "")
+            found += part.intervals(until, 0.0, model)
+        return found
+    words = None if span.end is None and span.bound else facts.words_of_run(span.begin, end)
+    return None if words is None else list(step_intervals(span.begin, end, words))

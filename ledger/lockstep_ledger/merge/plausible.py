@@ -50,9 +50,9 @@ def implausible(
     return Refused("implausible", f"{event.kind} of job {event.job_id} {reason}")
 
 
-def most_seconds(begin: float, end: float, early_seconds: float) -> float:
-    """Time that may lie between two moments, with a slack before the first of them."""
-    return max(0.0, end - begin) * _SLACK_RATIO + early_seconds
+def most_gpu_seconds(held: float, early: float) -> float:
+    """GPU-seconds that may be claimed by who held some, with a slack of some before."""
+    return held * _SLACK_RATIO + early
 
 
 def _excess(event: Event) -> str | None:

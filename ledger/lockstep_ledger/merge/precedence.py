@@ -35,8 +35,8 @@ NUMBERS = (
     "num_nodes", "num_gpus", "world_size", "price_per_gpu_hour", "deadline_time", "declared_tokens",
 )  # fmt: skip
 """What ``job_submitted`` and ``job_started`` state of the whole job."""
-RUN_FIELDS = frozenset({"num_nodes", "num_gpus"})
-"""Words that may be others in each run."""
+RUN_FIELDS = frozenset({"num_nodes", "num_gpus", "gpu_model", "eligible_time"})
+"""Words that may be others in each run, and at each time of it."""
 COMPARED = (*TEXTS[:6], "num_nodes", "num_gpus")
 """Words that are kept as disagreements where scheduler and launchers differ."""
 CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})

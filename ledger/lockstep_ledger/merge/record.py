@@ -1,9 +1,11 @@
 """The record of one job, as readers get it; it is saved as JSON with the job's row."""
 
+import math
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from lockstep_ledger.merge.allocation import Steps, pieces
 from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
 
 Status = Literal["pending", "running", "ended", "finished"]
@@ -19,6 +21,9 @@ class RunRecord(msgspec.Struct):
         end_time: the latest end that was stated, else the last event.
         nodes: how many have spans in it.
         requeued_after: why it was needed; empty of the first.
+        gpus: that it holds, or held last.
+        allocation: its GPUs by model as a step function of time; without a 0 at last it goes on.
+        used_gpu_seconds: by launchers, beside what ``allocation`` says where a scheduler grants it.
         states: its GPU-seconds by goodput state.
     """
 
@@ -36,6 +41,9 @@ class RunRecord(msgspec.Struct):
     is_preempted: bool
     lost_gpu_seconds: float
     states: dict[str, float]
+    allocation: Steps = {}
+    used_gpu_seconds: float | None = None
+    costs: dict[str, float] = {}
 
 
 class Record(msgspec.Struct):
@@ -115,21 +123,29 @@ class Record(msgspec.Struct):
         return self.cluster, self.queue, self.project, self.job_class
 
 
-def priced_job(record: Record) -> PricedJob:
-    """What the price of a job depends on."""
+def priced_job(record: Record, gpu_model: str) -> PricedJob:
+    """What the price of a job depends on, for its GPUs of one model."""
     price = record.price_per_gpu_hour
     declared = None if price is None else Price(price, record.currency)
-    return PricedJob(record.project, record.gpu_model, declared)
+    return PricedJob(record.project, gpu_model, declared)
 
 
 def price(record: Record, pricing: Pricing) -> None:
-    """Fills in what the GPU time of all runs costs."""
-    job, costs = priced_job(record), dict[str, float]()
+    """Fills in what the GPU time of all runs costs; of one that goes on what is reported so far."""
+    record.costs, record.rate_card = {}, pricing.digest
     for run in record.runs:
-        amounts = pricing.costs(job, run.begin, run.end_time, sum(run.states.values()))
-        for currency, amount in amounts.items():
-            costs[currency] = costs.get(currency, 0.0) + amount
-    record.costs, record.rate_card = costs, pricing.digest
+        parts = list(pieces(run.allocation, run.end_time if run.end is None else math.inf))
+        held = sum((end - begin) * gpus for _, begin, end, gpus in parts)
+        share = 1.0 if run.end is not None else sum(run.states.values()) / held if held else 0.0
+        costs: dict[str, float] = {}
+        for model, begin, end, gpus in parts:
+            seconds = (end - begin) * gpus * share
+            amounts = pricing.costs(priced_job(record, model), begin, end, seconds)
+            for currency, amount in amounts.items():
+                costs[currency] = costs.get(currency, 0.0) + amount
+        run.costs = costs
+        for currency, amount in costs.items():
+            record.costs[currency] = record.costs.get(currency, 0.0) + amount
 
 
 record_of_json = msgspec.json.Decoder(Record).decode

@@ -1,14 +1,17 @@
 """Runs of a job: the scheduler's spans with those of nodes in them, and what no scheduler knows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from lockstep_ledger.merge.allocation import Interval
 from lockstep_ledger.merge.facts import JobFacts, Preemption
 from lockstep_ledger.merge.spans import Span
 
 SLACK_SECONDS = 5.0
 """How far a scheduler's whole seconds and a node's clock differ."""
+TOGETHER_SECONDS = 60.0
+"""Within which the nodes of a run begin."""
 _order = attrgetter("begin", "attempt", "node")
 
 
@@ -19,16 +22,19 @@ class Run:
     Attributes:
         spans: of nodes, by begin; several of a node are restarts in place.
         parts: of the allocation, as the scheduler states them.
-        has_parts: whether it states any of the job; then no run is counted by its num_gpus.
+        granted, used: by the scheduler and by launchers; ``allocation`` is the heavier one.
         newest: the newest span of each node, by node.
         has_end: whether anybody stated an end that holds.
         held, micros: GPU-microseconds by state of each span, and their sums.
+        words: number of words on the GPUs of each span, as they were when it was derived.
     """
 
     scheduler: Span | None = None
     spans: list[Span] = field(default_factory=list)
     parts: list[Span] = field(default_factory=list)
-    has_parts: bool = False
+    granted: list[Interval] | None = None
+    used: list[Interval] = field(default_factory=list)
+    allocation: list[Interval] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     newest: list[Span] = field(default_factory=list)
     begin: float = 0.0
@@ -37,6 +43,7 @@ class Run:
     has_end: bool = False
     held: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     micros: dict[str, int] = field(default_factory=dict)
+    words: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def hold(self, span: Span, micros: dict[str, int]) -> None:
         """Adds the GPU time of a span, or replaces what it was."""
@@ -45,7 +52,7 @@ class Run:
             sums[state] -= number
         for state, number in micros.items():
             sums[state] = sums.get(state, 0) + number
-        self.held[key] = micros
+        self.held[key], self.words[key] = micros, span.num_words
 
     @property
     def scheduler_end(self) -> float | None:
@@ -65,12 +72,19 @@ class Run:
         return stated or bool(self.preemptions) or any(span.is_preempted for span in self.spans)
 
     def attempts(self) -> list[float]:
-        """When each attempt began, the first with the run."""
-        starts: dict[int, float] = {}
-        for span in self.spans:
-            for attempt, time in span.starts.items():
-                starts[attempt] = min(time, starts.get(attempt, time))
-        return [self.begin, *sorted(starts.values())[1:]]
+        """When each attempt began, the first with the run: nodes that start together are one.
+
+        Nodes do not agree on a number: a new one may count from 0. So an attempt ends where a node
+        of it starts again.
+        """
+        starts = sorted((time, s.node) for s in self.spans for time in s.starts.values())
+        begins, nodes = [self.begin], set[str]()
+        for time, node in starts:
+            if node in nodes:
+                begins.append(time)
+                nodes.clear()
+            nodes.add(node)
+        return begins
 
     def num_nodes(self, facts: JobFacts) -> int | None:
         """Nodes that it needs; None where nobody says."""
@@ -113,10 +127,7 @@ def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Sp
     for span in sorted(nodes, key=_order):
         owner = _granted_run(span.begin, granted)
         (orphans if owner is None else owner.spans).append(span)
-    stated = [span for span in parts if span.has_start]
-    for run in granted if stated else ():
-        run.has_parts = True
-    for span in stated if granted else ():
+    for span in (each for each in parts if each.has_start and granted):
         # Words of one scheduler need no slack among each other.
         earlier = [run for run in granted if run.scheduler and run.scheduler.begin <= span.begin]
         (earlier or granted[:1])[-1].parts.append(span)
@@ -144,26 +155,45 @@ def _granted_run(begin: float, runs: Sequence[Run]) -> Run | None:
 
 
 def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
-    """Runs of spans that belong to no scheduler's span."""
-    runs: list[Run] = []
-    nodes: set[str] = set()
-    open_end = 0.0
+    """Runs of spans that belong to no scheduler's span: what began together is one."""
+    runs: list[list[Span]] = []
+    newest: dict[str, Span] = {}
     for span in orphans:
-        if not runs or span.node in nodes or _begins_anew(span, runs[-1], open_end, num_nodes):
-            runs.append(Run())
-            nodes, open_end = set(), 0.0
-        runs[-1].spans.append(span)
-        nodes.add(span.node)
-        open_end = max(open_end, float("inf") if span.end is None else span.end)
-    return runs
+        earlier = newest.get(span.node)
+        is_new = bool(runs) and (
+            _comes_again(span, earlier, runs[-1])
+            if earlier
+            else len(newest) >= num_nodes and not any(_outlasts(span, runs[-1]))
+        )
+        if is_new or not runs:
+            since = max(span.begin - TOGETHER_SECONDS, _end_of(earlier) if earlier else 0.0)
+            together = [
+                each for each in _outlasts(span, runs[-1] if runs else ()) if each.begin >= since
+            ]
+            for each in together:
+                runs[-1].remove(each)
+            runs.append(together)
+            newest = {each.node: each for each in together}
+        runs[-1].append(span)
+        newest[span.node] = span
+    return [Run(spans=spans) for spans in runs]
 
 
-def _begins_anew(span: Span, run: Run, last_end: float, num_nodes: int) -> bool:
-    """Whether a span of another node begins a run; the last end of this one may be infinite."""
-    first_attempt = run.spans[0].attempt
-    is_complete = span.has_start and len(run.spans) >= num_nodes
-    is_over = last_end <= span.begin and (span.attempt < first_attempt or is_complete)
-    return span.attempt > first_attempt or is_over
+def _comes_again(span: Span, earlier: Span, run: Sequence[Span]) -> bool:
+    """Whether a node of a run that begins again begins a run, since no node of it has gone on."""
+    since = _end_of(earlier)
+    return all(each.begin >= since or each is earlier for each in _outlasts(span, run))
+
+
+def _outlasts(span: Span, run: Sequence[Span]) -> Iterator[Span]:
+    """What goes on while another span begins, the newest first."""
+    begin = span.begin + SLACK_SECONDS
+    return (each for each in reversed(run) if _end_of(each) > begin)
+
+
+def _end_of(span: Span) -> float:
+    """When a node was last in a span, as far as anybody knows."""
+    return span.heard if span.end is None else span.end
 
 
 def _attach(end: Span, runs: Sequence[Run]) -> bool:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from lockstep_ledger.merge.allocation import Interval, step_intervals
 from lockstep_ledger.merge.plausible import MAX_EARLY_SECONDS
 from lockstep_ledger.merge.precedence import Order
 
@@ -43,11 +44,14 @@ class Span(msgspec.Struct):
         after_requeue: of an end without a start: when the job went back to the queue before.
         heard, alive: newest event, and newest one that is no ``job_finished``.
         is_launched: whether ``job_started`` opened it.
+        machine: node that it is on, of a part as it states it.
         starts: earliest start of each attempt.
         checkpoints: newest durable ones.
-        gpus_started, gpus_reported: of ``attempt_started`` and of ``goodput``, the newest.
+        gpus_started, gpus_reported: time and number, as ``attempt_started`` and ``goodput`` state
+            them, where it changes.
         gap: end of the last attempt, until the next begins.
-        gpus: by which its goodput was counted.
+        assumed: GPUs of a node by which something was counted before it stated its own.
+        held: GPU-seconds up to ``held_until``, by which claims in the windows are bounded.
         goodput: highest GPU-seconds of each attempt by state.
         early_seconds: before its begin that its reports may cover: none of the span before.
         counted: GPU-seconds in the windows.
@@ -72,30 +76,44 @@ class Span(msgspec.Struct):
     last_start: float = 0.0
     checkpoints: list[float] = []
     num_nodes: int | None = None
-    gpus_started: float | None = None
-    gpus_reported: float | None = None
+    gpus_started: list[tuple[float, float]] = []
+    gpus_reported: list[tuple[float, float]] = []
     num_ranks: float | None = None
     gpu_model: str = ""
+    machine: str = ""
     gap: float | None = None
-    recovery_seconds: float = 0.0
-    gpus: float | None = None
+    recovery_gpu_seconds: float = 0.0
+    assumed: float | None = None
+    held: float = 0.0
+    held_until: float = 0.0
     goodput: dict[int, dict[str, float]] = {}
     early_seconds: float = MAX_EARLY_SECONDS
     counted: float = 0.0
     is_preempted: bool = False
 
-    def find_gpus(self, gpus_of_node: float | None) -> float:
-        """GPUs of the node by the best source that states them; 0 where none does."""
-        if self.gpus_started is not None:
-            return self.gpus_started
-        if self.gpus_reported is not None:
-            return self.gpus_reported
+    @property
+    def num_words(self) -> int:
+        """Number of words on its GPUs that differ from the one before."""
+        return len(self.gpus_started) + len(self.gpus_reported)
+
+    def gpus(self, gpus_of_node: float | None) -> float:
+        """GPUs of the node now, by the best source that states them; 0 where none does."""
+        stated = self.gpus_started or self.gpus_reported
+        if stated:
+            return stated[-1][1]
         return (self.num_ranks or 0.0) if gpus_of_node is None else gpus_of_node
+
+    def intervals(self, end: float | None, gpus_of_node: float | None, model: str
+                  ) -> list[Interval]:  # fmt: skip
+        """What it holds up to an end; the first word on its GPUs holds from its begin."""
+        stated = self.gpus_started or self.gpus_reported or [(0.0, self.gpus(gpus_of_node))]
+        return list(step_intervals(self.begin, end, [(*each, model) for each in stated]))
 
     def is_of(self, frame: "Frame", before: "Span | None") -> bool:
         """Whether a sweep would give it in this frame too, by its GPUs, begin and restarts."""
-        is_counted = bool(self.goodput) or self.recovery_seconds > 0
-        if is_counted and self.gpus != self.find_gpus(frame.gpus_of_node):
+        if self.assumed is not None and self.assumed != (
+            (self.num_ranks or 0.0) if frame.gpus_of_node is None else frame.gpus_of_node
+        ):
             return False
         zone = frame.zone(self.begin)
         if before is not None and before.end is None and frame.zone(before.begin) == zone:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from itertools import takewhile
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_ledger.merge.plausible import most_seconds
+from lockstep_ledger.merge.plausible import most_gpu_seconds
 from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, order_of
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
 from lockstep_outcomes.progress.ettr import PROGRESS_STATES
@@ -34,10 +34,8 @@ class Source:
         changed: numbers of the spans to be saved.
     """
 
-    def __init__(
-        self, name: str, spans: Iterable[Span] = (), final_gpus: Sequence[float] = ()
-    ) -> None:
-        self.name, self.spans, self._final_gpus = name, list(spans), final_gpus
+    def __init__(self, name: str, spans: Iterable[Span] = ()) -> None:
+        self.name, self.spans = name, list(spans)
         self.requeue_waits: float | None = None
         self.changed: set[int] = set()
 
@@ -86,7 +84,11 @@ class Source:
         is_restart = (
             is_open and span is not None and (frame.zone(span.begin) == frame.zone(event.time))
         )
-        if kind == "job_started" or (kind == "attempt_started" and not is_restart):
+        # A scheduler that says a start again under another id says nothing new.
+        is_same = self.name == SCHEDULER and is_open and span and span.begin == event.time
+        if (kind == "job_started" and not is_same) or (
+            kind == "attempt_started" and not is_restart
+        ):
             self._open(event)
         elif kind == "job_finished" and span is not None and is_open:
             _close(span, event)
@@ -101,16 +103,19 @@ class Source:
             span = self.spans[-1]
             span.last = order_of(event)
             if self.name != SCHEDULER:
-                note(span, event)
-                final = self._final_gpus[span.number : span.number + 1]
-                gpus = final[0] if final else span.find_gpus(frame.gpus_of_node)
-                yield from count(span, event, gpus)
+                before = span.gpus(frame.gpus_of_node)
+                has_word = bool(span.gpus_started or span.gpus_reported)
+                note(span, event, before)
+                gpus = span.gpus(frame.gpus_of_node)
+                yield from count(span, event, before if has_word else gpus, gpus)
 
     def _open(self, event: Event, *, has_start: bool = True) -> Span:
         span = Span(
             node=self.name, number=len(self.spans), attempt=event.attempt, opened=order_of(event),
             last=order_of(event), begin=event.time, has_start=has_start,
             gpu_model=event.text("gpu_model"), is_launched=event.kind == "job_started",
+            machine=event.text("node") or event.node or "",
+            held_until=event.time,
         )  # fmt: skip
         if event.kind == "job_started":
             span.num_nodes = event.count("num_nodes")
@@ -162,17 +167,12 @@ def sweep(
     ordered = [
         e for e in ordered if not prefix or order_of(e) > newest or e.kind not in _NODE_KINDS
     ]
-    source, rows = _sweep(_resume(name, prefix), ordered, frame)
-    if not source.is_of(frame):
-        # The newest word on the GPUs of a span holds for all of it.
-        final = [span.find_gpus(frame.gpus_of_node) for span in source.spans]
-        source, rows = _sweep(_resume(name, prefix, final), ordered, frame)
-    return source, rows
+    return _sweep(_resume(name, prefix), ordered, frame)
 
 
-def _resume(name: str, prefix: Sequence[Span], final_gpus: Sequence[float] = ()) -> Source:
+def _resume(name: str, prefix: Sequence[Span]) -> Source:
     """The source as it was when the last of the spans was the newest."""
-    source = Source(name, prefix, final_gpus)
+    source = Source(name, prefix)
     if prefix:
         source.spans[-1] = deepcopy(prefix[-1])
         source.spans[-1].bound = None
@@ -206,39 +206,49 @@ def _close(span: Span, event: Event) -> None:
     )
 
 
-_STARTS = frozenset({"job_started", "attempt_started"})
-
-
-def note(span: Span, event: Event) -> None:
-    """Notes starts of attempts and words on the GPUs."""
+def note(span: Span, event: Event, before: float) -> None:
+    """Notes starts of attempts and words on the GPUs, of which it had a number before."""
     if event.kind in _STARTS:
         earliest = span.starts.get(event.attempt, event.time)
         span.starts[event.attempt] = min(earliest, event.time)
         span.last_start = event.time
+    span.held += before * max(0.0, event.time - span.held_until)
+    span.held_until = max(span.held_until, event.time)
     gpus = event.number("num_gpus")
-    if gpus is not None and event.kind in {"attempt_started", "resources_allocated"}:
-        span.gpus_started = gpus
-    elif gpus is not None and event.kind == "goodput":
-        span.gpus_reported = gpus
+    if gpus is None or event.kind not in {"attempt_started", "resources_allocated", "goodput"}:
+        return
+    is_report = event.kind == "goodput"
+    stated = span.gpus_reported if is_report else span.gpus_started
+    if not stated and not (is_report and span.gpus_started):
+        # The first word of the best source holds from the begin.
+        span.held = gpus * (span.held_until - span.begin)
+    if not stated or stated[-1][1] != gpus:
+        stated.append((event.time, gpus))
 
 
-def count(span: Span, event: Event, gpus: float) -> Iterator[WindowRow]:
+def count(span: Span, event: Event, before: float, gpus: float) -> Iterator[WindowRow]:
     """Adds recoveries between attempts, and what totals of an attempt have grown by.
 
     Totals are seconds of ranks; times GPUs over ranks they are GPU-seconds. A total that fell,
     because the page was written anew, adds nothing until it has passed its old height.
+
+    Args:
+        span: that the event belongs to.
+        event: of its node.
+        before: GPUs of the node until the event.
+        gpus: from then on.
     """
-    if span.gpus is None or not (span.goodput or span.recovery_seconds):
-        span.gpus = gpus
     if event.kind == "attempt_ended":
         span.gap = event.time
     elif event.kind == "attempt_started" and span.gap is not None:
-        seconds, span.gap = event.time - span.gap, None
-        span.recovery_seconds += seconds
-        yield from _rows(event.time, {"recovery": seconds * span.gpus})
+        seconds, span.gap = (event.time - span.gap) * before, None
+        span.recovery_gpu_seconds += seconds
+        _assume(span, gpus)
+        yield from _rows(event.time, {"recovery": seconds})
     elif event.kind == "goodput":
         ranks = event.number("num_ranks")
-        scale = 1.0 if ranks is None else span.gpus / ranks if ranks else 0.0
+        scale = 1.0 if ranks is None else gpus / ranks if ranks else 0.0
+        _assume(span, gpus)
         highest, grown = span.goodput.setdefault(event.attempt, {}), {}
         for state, seconds in event.numbers("rank_seconds").items():
             growth = seconds * scale - highest.get(state, 0.0)
@@ -246,11 +256,16 @@ def count(span: Span, event: Event, gpus: float) -> Iterator[WindowRow]:
                 highest[state], grown[state] = seconds * scale, growth
         # No claim counts more in the windows than the GPUs can have had by then.
         total = math.fsum(grown.values())
-        seconds = most_seconds(span.begin, event.time, span.early_seconds)
-        most = span.gpus * seconds - span.counted
+        most = most_gpu_seconds(span.held, span.early_seconds * gpus) - span.counted
         share = min(1.0, max(0.0, most) / total) if total else 0.0
         span.counted += total * share
         yield from _rows(event.time, {s: value * share for s, value in grown.items()})
+
+
+def _assume(span: Span, gpus: float) -> None:
+    """Notes that something is counted by GPUs that the node does not state itself."""
+    if not (span.gpus_started or span.gpus_reported):
+        span.assumed = gpus
 
 
 def _rows(time: float, grown: dict[str, float]) -> Iterator[WindowRow]:

@@ -158,9 +158,6 @@ class JobWork:
         if is_late or not source.is_of(frame):
             prefix = source.list_before(added[0]) if added and before == frame else []
             swept, rows = self._sweep_anew(name, frame, before, prefix)
-            # The spans before do not fit where other GPUs are stated of them now.
-            if prefix and not swept.is_of(frame):
-                swept, rows = self._sweep_anew(name, frame, before, [])
             self._forget(name, len(swept.spans), len(source.spans))
             source, self._is_growth = swept, False
         self._put(source)

@@ -26,8 +26,6 @@ _PUBLIC_COLUMNS = tuple(c for c in jobs.c if c.name not in OWN_COLUMNS)
 _END_COLUMNS = ("outcome", "failure_class", "cause", "reason", "cause_ranks", "exit_code")
 INTERNAL_FIELDS = ("number", "runs", "run_number")
 """Of a record, for the ledger alone."""
-_GPUS = ("gpus_started", "gpus_reported", "num_ranks")
-"""Fields of a span that state its GPUs, the best first."""
 
 
 def list_jobs(
@@ -133,12 +131,19 @@ def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
             "node": node,
             "start": span["begin"] if span["has_start"] else None,
             "end": span["end"],
-            "gpus": next((span[name] for name in _GPUS if span[name] is not None), None),
+            "gpus": _gpus(span),
             **{name: (span["ending"] or {}).get(name) for name in names},
         }
         for node, span in newest.items()
         if node.isprintable()
     ]
+
+
+def _gpus(span: Mapping[str, Any]) -> float | None:
+    """The newest word on the GPUs of a span, by its best source."""
+    stated = span["gpus_started"] or span["gpus_reported"]
+    found: float | None = stated[-1][1] if stated else span["num_ranks"]
+    return found
 
 
 def _amendments(connection: Connection, number: int) -> list[dict[str, Any]]:

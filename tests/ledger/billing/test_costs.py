@@ -36,7 +36,7 @@ def at(day: str) -> float:
 
 
 def interval(
-    begin: str, end: str | None, states: Mapping[str, float] | None = None, **facts: Any
+    begin: str, end: str, states: Mapping[str, float] | None = None, **facts: Any
 ) -> GpuInterval:
     gpus = facts.pop("num_gpus", 1)
     described = {"number": 1, "cluster": "east", "job_id": "j", "gpu_model": "H200", **facts}
@@ -45,7 +45,7 @@ def interval(
         priced=PricedJob(facts.get("project", ""), "H200"),
         num_gpus=gpus,
         begin=at(begin),
-        end=None if end is None else at(end),
+        end=at(end),
         states=states or {},
     )
 
@@ -64,13 +64,6 @@ def test_lines_do_not_depend_on_the_order_or_the_cuts_of_intervals() -> None:
         assert lines_of(*parts)[0].amount == pytest.approx(line.amount)
     assert lines_of(interval("10-01 00:00", "10-02 00:00", num_gpus=0)) == []
     assert lines_of(interval("10-02 00:00", "10-01 00:00")) == []
-
-
-def test_gpu_time_that_nodes_had_in_parts_of_an_interval_is_billed_as_stated() -> None:
-    allocation = interval("10-31 12:00", "11-01 12:00", num_gpus=16)
-    # 24 hours, of which 12 are October's.
-    lines = lines_of(msgspec.structs.replace(allocation, gpu_seconds=100_000.5))
-    assert [line.gpu_seconds for line in lines] == pytest.approx([50_000.25, 50_000.25])
 
 
 def grouped(
@@ -93,7 +86,7 @@ def test_every_way_to_group_adds_up_to_the_lines(by: tuple[str, ...]) -> None:
             "10-03 01:01:01", "10-03 05:05:07", STATES, number=2, project="b", outcome="failed"
         ),
         interval("10-01 00:00:01", "10-01 00:00:20", None, number=3, project="kyo", num_gpus=64),
-        interval("10-20 00:00", None, {"hang": 1.0}, number=4, project="a"),
+        interval("10-20 00:00", "12-31 00:00", {"hang": 1.0}, number=4, project="a"),
         now="10-22 13:00",
     )
     costs = grouped(lines, by, *OCTOBER)
@@ -149,7 +142,7 @@ def test_a_budget_has_a_forecast_by_the_month_and_by_the_last_week() -> None:
     # By the 11th at 00:00, 240 of October's 745 hours are over: 10 days of one GPU of a, 480 EUR,
     # and 2 hours of b, 4 EUR. In the last week a had 168 h x 2 = 336, b nothing.
     lines = lines_of(
-        interval("10-01 00:00", None, number=1, project="a"),
+        interval("10-01 00:00", "12-31 00:00", number=1, project="a"),
         interval("10-01 00:00", "10-01 02:00", number=2, project="b"),
         now="10-11 00:00",
     )

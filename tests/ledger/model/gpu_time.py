@@ -1,7 +1,7 @@
-"""GPU time of runs: who had how many GPUs for how long, and what they did."""
+"""GPU time of runs as the sum of intervals: who had how many GPUs from when to when."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,51 +9,74 @@ from .arrivals import Fact
 from .runs import Run, Span
 from .words import Words
 
+UNUSED = "idle"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Allocation:
-    """A part of a job that the scheduler granted: a pod, a heterogeneous component.
+class Interval:
+    """GPUs from one moment to another."""
 
-    Attributes:
-        end: None where the scheduler did not take it back.
-    """
+    begin: float
+    end: float
+    gpus: float
+
+    def seconds(self, since: float, until: float) -> float:
+        """GPU-seconds of it between two moments."""
+        return max(0.0, min(self.end, until) - max(self.begin, since)) * self.gpus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A part of a job that the scheduler granted; ``end`` is None where it took none back."""
 
     begin: float
     end: float | None
-    num_gpus: float
+    gpus: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuTime:
-    """GPU-seconds of a run by goodput state; the total is their sum."""
+    """GPU-seconds of a run by goodput state, of which the total is the sum; and its intervals."""
 
     states: Mapping[str, float]
+    intervals: Sequence[Interval]
 
     @property
     def total(self) -> float:
         """GPU-seconds of all states."""
         return sum(self.states.values())
 
+    def between(self, since: float, until: float) -> float:
+        """GPU-seconds between two moments."""
+        return sum(each.seconds(since, until) for each in self.intervals)
 
-def allocations_of(words: Sequence[Fact]) -> list[Allocation]:
-    """Parts from the scheduler's resources_allocated and resources_released, which are in order."""
+    @property
+    def gpus(self) -> float:
+        """GPUs of those that end last, within the slack of clocks."""
+        last = max((each.end for each in self.intervals), default=0.0)
+        return sum(each.gpus for each in self.intervals if each.end >= last - 5.0)
+
+
+def parts_of(words: Sequence[Fact]) -> list[Part]:
+    """Parts by the scheduler's resources_allocated and resources_released, which are in order."""
     by_part: dict[str, list[Fact]] = defaultdict(list)
     for fact in words:
         if fact.kind in {"resources_allocated", "resources_released"}:
             by_part[str(fact.fields.get("part"))].append(fact)
-    found: list[Allocation] = []
-    for facts in by_part.values():
-        for fact, following in zip(facts, [*facts[1:], None], strict=True):
-            if fact.kind == "resources_allocated":
-                is_end = following is not None and following.kind == "resources_released"
-                end = following.time if following is not None and is_end else None
-                gpus = fact.number("num_gpus") or 0.0
-                found.append(Allocation(begin=fact.time, end=end, num_gpus=gpus))
-    return found
+    return [
+        Part(
+            begin=fact.time,
+            end=None if following is None else following.time,
+            gpus=fact.number("num_gpus") or 0.0,
+        )
+        for facts in by_part.values()
+        for fact, following in zip(facts, [*facts[1:], None], strict=True)
+        if fact.kind == "resources_allocated"
+    ]
 
 
 def times_of_runs(
-    runs: Sequence[Run], over: Sequence[bool], words: Words, parts: Sequence[Allocation]
+    runs: Sequence[Run], over: Sequence[bool], words: Words, parts: Sequence[Part]
 ) -> list[GpuTime]:
     """GPU time of each run.
 
@@ -63,29 +86,52 @@ def times_of_runs(
         words: on the job.
         parts: that the scheduler granted in all runs.
     """
-    taken: dict[str, float] = {}
     times = []
     for run, is_over in zip(runs, over, strict=True):
-        by_span = [_span_time(span, run, is_over, words, taken) for span in run.spans]
         states: dict[str, float] = defaultdict(float)
-        for time in by_span:
-            for state, seconds in time.states.items():
-                states[state] += seconds
-        total = _granted(run, runs, words, parts) if is_over else None
-        times.append(GpuTime(states=dict(states) if total is None else _fit(states, total)))
+        used: list[Interval] = []
         for span in run.spans:
-            end = _effective_end(span, run, is_over)
-            taken[span.node] = max(taken.get(span.node, end), end)
+            own = _used(span, _end_of(span, run, is_over), words)
+            is_open = span.end is None and span.bound is None and not is_over
+            used += _used(span, float("inf"), words) if is_open else own
+            for state, seconds in _states(span, own, is_over, words).items():
+                states[state] += seconds
+        granted = _granted(run, runs, words, parts, is_over)
+        if granted is not None and is_over:
+            total = sum(each.seconds(each.begin, each.end) for each in granted)
+            states = _fit(states, total, UNUSED if run.spans else "unknown")
+        times.append(GpuTime(states=states, intervals=used if granted is None else granted))
     return times
 
 
-def span_gpus(span: Span, words: Words) -> float:
-    """GPUs of a node in a span, by the best source that states them."""
+def _steps(begin: float, end: float, stated: Sequence[tuple[float, float]]) -> list[Interval]:
+    """Intervals by words, of which the newest holds, and the first from the begin on."""
+    cuts = sorted({begin, end, *(time for time, _ in stated if begin < time < end)})
+    found = []
+    for since, until in pairwise(cuts):
+        known = [gpus for time, gpus in stated if time <= since]
+        found.append(Interval(begin=since, end=until, gpus=known[-1] if known else stated[0][1]))
+    return found
+
+
+def _stated(facts: Iterable[Fact]) -> list[tuple[float, float]]:
+    """When a node states its own GPUs, by the best source that does."""
     for kind in ("attempt_started", "goodput"):
-        stated = [fact.number("num_gpus") for fact in span.facts if fact.kind == kind]
-        values = [value for value in stated if value is not None]
-        if values:
-            return values[-1]
+        own = [(f.time, f.number("num_gpus")) for f in facts if f.kind == kind]
+        known = [(time, gpus) for time, gpus in own if gpus is not None]
+        if known:
+            return known
+    return []
+
+
+def gpus_by(span: Span, until: Fact, words: Words) -> float:
+    """GPUs of a node as it is known when it says something, its own word among them."""
+    stated = _stated([fact for fact in span.facts if fact.key <= until.key])
+    return stated[-1][1] if stated else _assumed(span, words)
+
+
+def _assumed(span: Span, words: Words) -> float:
+    """GPUs of a node that states none: its share of the job's, or its ranks."""
     gpus, nodes = words.value("num_gpus"), words.value("num_nodes")
     if gpus is not None and nodes:
         return float(gpus) / float(nodes)
@@ -93,36 +139,41 @@ def span_gpus(span: Span, words: Words) -> float:
     return next((value for value in reversed(ranks) if value is not None), 0.0)
 
 
-def granted_gpus(run: Run, words: Words) -> float | None:
-    """GPUs of a run in the scheduler's newest word by its end; None where it says nothing."""
-    value = words.scheduler_value("num_gpus", run.scheduler_end)
-    return None if value is None else float(value)
+def held_by(span: Span, until: Fact, words: Words) -> float:
+    """GPU-seconds that a node can have had in a span when it says something."""
+    known = [fact for fact in span.facts if fact.key <= until.key]
+    stated = _stated(known) or [(span.begin, _assumed(span, words))]
+    end = max(span.begin, until.time)
+    return sum(each.seconds(span.begin, end) for each in _steps(span.begin, end, stated))
 
 
-def scaled_reports(span: Span, gpus: float) -> list[tuple[Fact, dict[str, float]]]:
+def scaled_reports(span: Span, words: Words) -> list[tuple[Fact, dict[str, float]]]:
     """Goodput reports of a span, in GPU-seconds by state."""
     reports = []
     for fact in span.facts:
         if fact.kind == "goodput":
-            ranks = fact.number("num_ranks")
+            gpus, ranks = gpus_by(span, fact, words), fact.number("num_ranks")
             share = 1.0 if ranks is None else gpus / ranks if ranks else 0.0
             seconds = {name: value * share for name, value in fact.fields["rank_seconds"].items()}
             reports.append((fact, seconds))
     return reports
 
 
-def recoveries(span: Span) -> list[tuple[float, float]]:
-    """Gaps of a span in which no attempt ran: begin and end of each."""
+def recoveries(span: Span, words: Words) -> list[tuple[float, float]]:
+    """End and GPU-seconds of each gap of a span in which no attempt ran."""
     kinds = {"job_started", "attempt_started", "attempt_ended"}
     edges = [fact for fact in span.facts if fact.kind in kinds]
-    return [
-        (ended.time, started.time)
-        for ended, started in pairwise(edges)
-        if ended.kind == "attempt_ended" and started.kind == "attempt_started"
-    ]
+    found = []
+    for ended, started in pairwise(edges):
+        if ended.kind == "attempt_ended" and started.kind == "attempt_started":
+            before = [fact for fact in span.facts if fact.key < started.key]
+            stated = _stated(before)
+            gpus = stated[-1][1] if stated else gpus_by(span, started, words)
+            found.append((started.time, (started.time - ended.time) * gpus))
+    return found
 
 
-def _effective_end(span: Span, run: Run, is_over: bool) -> float:
+def _end_of(span: Span, run: Run, is_over: bool) -> float:
     """Where a node's time ends: as stated, by the scheduler, or with its last event."""
     if span.end is not None:
         return span.end
@@ -134,56 +185,67 @@ def _effective_end(span: Span, run: Run, is_over: bool) -> float:
     return max(end, span.begin)
 
 
-def _span_time(
-    span: Span, run: Run, is_over: bool, words: Words, taken: Mapping[str, float]
-) -> GpuTime:
-    gpus = span_gpus(span, words)
-    begin = max(span.begin, taken.get(span.node, span.begin))
-    had = max(0.0, _effective_end(span, run, is_over) - begin) * gpus
+def _used(span: Span, end: float, words: Words) -> list[Interval]:
+    stated = _stated(span.facts) or [(span.begin, _assumed(span, words))]
+    return _steps(span.begin, end, stated)
+
+
+def _states(
+    span: Span, used: Sequence[Interval], is_over: bool, words: Words
+) -> Mapping[str, float]:
     highest: dict[tuple[int, str], float] = {}
-    for fact, seconds in scaled_reports(span, gpus):
+    for fact, seconds in scaled_reports(span, words):
         for state, value in seconds.items():
             key = (fact.attempt, state)
             highest[key] = max(highest.get(key, 0.0), value)
     states: dict[str, float] = defaultdict(float)
     for (_, state), value in highest.items():
         states[state] += value
-    for start, end in recoveries(span):
-        states["recovery"] += (end - start) * gpus
+    for _, seconds_lost in recoveries(span, words):
+        states["recovery"] += seconds_lost
     # A run that goes on has what its nodes have reported; one that is over has all it was given.
+    had = sum(each.seconds(each.begin, each.end) for each in used)
     total = had if is_over else min(had, sum(states.values()))
-    return GpuTime(states=_fit(states, total))
+    return _fit(states, total, "unknown")
 
 
-def _fit(states: Mapping[str, float], total: float) -> dict[str, float]:
-    """States that sum to a total: scaled down where they are more, unknown where they are less."""
+def _fit(states: Mapping[str, float], total: float, rest: str) -> dict[str, float]:
+    """States that sum to a total: scaled down where they are more, with a rest where less."""
     reported = sum(states.values())
     share = total / reported if reported > total else 1.0
     fitted = {state: seconds * share for state, seconds in states.items()}
-    missing = max(0.0, total - reported)
-    if missing:
-        fitted["unknown"] = fitted.get("unknown", 0.0) + missing
+    if total > reported:
+        fitted[rest] = fitted.get(rest, 0.0) + total - reported
     return fitted
 
 
 def _granted(
-    run: Run, runs: Sequence[Run], words: Words, parts: Sequence[Allocation]
-) -> float | None:
-    """GPU-seconds that the scheduler granted a run; None where it does not state them."""
+    run: Run, runs: Sequence[Run], words: Words, parts: Sequence[Part], is_over: bool
+) -> list[Interval] | None:
+    """What the scheduler granted a run; None where it does not state it."""
     span = run.scheduler
-    if span is None or span.end is None or not span.has_start:
+    if span is None or not span.has_start:
         return None
-    end = span.end
-    if parts:
-        own = [part for part in parts if _run_of_part(part, runs) is run]
-        ends = [(part, end if part.end is None else part.end) for part in own]
-        granted = sum(max(0.0, until - part.begin) * part.num_gpus for part, until in ends)
-        return granted if own else None
-    gpus = granted_gpus(run, words)
-    return None if gpus is None else (end - span.begin) * gpus
+    known = (span.end, span.bound, run.end if is_over else None)
+    end = next((time for time in known if time is not None), float("inf"))
+    own = [part for part in parts if _run_of_part(part, runs) is run]
+    if own:
+        ends = [end if part.end is None else part.end for part in own]
+        return [
+            Interval(begin=part.begin, end=until, gpus=part.gpus)
+            for part, until in zip(own, ends, strict=True)
+        ]
+    stated = [
+        (fact.time, float(fact.fields["num_gpus"]))
+        for fact in words.scheduler
+        if fact.fields.get("num_gpus") is not None and fact.time < end
+    ]
+    if not stated or (span.end is None and span.bound is not None):
+        return None
+    return _steps(span.begin, end, stated)
 
 
-def _run_of_part(part: Allocation, runs: Sequence[Run]) -> Run | None:
+def _run_of_part(part: Part, runs: Sequence[Run]) -> Run | None:
     """The newest run of the scheduler that begins at or before a part, else its first.
 
     Both are the scheduler's words, so that no slack is needed.

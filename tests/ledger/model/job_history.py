@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import groupby
 
 from .arrivals import Fact
-from .gpu_time import GpuTime, allocations_of, granted_gpus, span_gpus, times_of_runs
+from .gpu_time import GpuTime, parts_of, times_of_runs
 from .joins import JoinedJob
 from .runs import SLACK_SECONDS, Run, Span, add_words, runs_of, spans_of_node, spans_of_scheduler
 from .verdicts import RunVerdict, is_preempted, judge, silent_nodes
@@ -114,14 +114,13 @@ class JobHistory:
     @cached_property
     def gpu_times(self) -> list[GpuTime]:
         """GPU time of each run; of the newest what was reported so far while it goes on."""
-        parts = allocations_of([fact for fact in self.facts if not fact.node])
+        parts = parts_of([fact for fact in self.facts if not fact.node])
         over = [*[True] * len(self.runs[1:]), *[self.is_last_run_over] * len(self.runs[:1])]
         return times_of_runs(self.runs, over, self.words, parts)
 
-    def gpus(self, run: Run) -> float:
-        """GPUs that a run holds at its end."""
-        by_node = sum(span_gpus(span, self.words) for span in run.last_spans)
-        return by_node if run.spans else granted_gpus(run, self.words) or 0.0
+    def time_of(self, run: Run) -> GpuTime:
+        """GPU time of a run."""
+        return next(t for each, t in zip(self.runs, self.gpu_times, strict=True) if each is run)
 
     @property
     def waits_in_queue(self) -> bool:

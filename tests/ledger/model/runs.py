@@ -221,25 +221,39 @@ def _scheduler_run(span: Span, runs: Sequence[Run]) -> Run | None:
     return None
 
 
+TOGETHER_SECONDS = 60.0
+"""Within which the nodes of a run begin."""
+
+
 def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
-    """Runs of node spans that belong to no scheduler's span."""
+    """Runs of node spans that belong to no scheduler's span: what began together is one.
+
+    While anything that began before goes on, who comes or comes again changes the size of a run.
+    """
     runs: list[Run] = []
     for span in orphans:
-        if not runs or _begins_anew(span, runs[-1], num_nodes):
-            runs.append(Run())
+        present = runs[-1].spans if runs else []
+        before = [each for each in present if each.node == span.node]
+        left = _last_sign(before[-1]) if before else -math.inf
+        alive = [
+            s
+            for s in present
+            if _last_sign(s) > span.begin + SLACK_SECONDS and s not in before[-1:]
+        ]
+        grown = [s for s in alive if not before or s.begin < left]
+        has_room = not before and len({s.node for s in present}) < num_nodes
+        if not runs or not (grown or has_room):
+            since = max(left, span.begin - TOGETHER_SECONDS)
+            with_it = [s for s in alive if s.begin >= since]
+            if runs:
+                runs[-1].spans = [s for s in present if s not in with_it]
+            runs.append(Run(spans=with_it))
         runs[-1].spans.append(span)
     return runs
 
 
-def _begins_anew(span: Span, run: Run, num_nodes: int) -> bool:
-    if any(other.node == span.node for other in run.spans):
-        return True
-    first_attempt = run.spans[0].attempt
-    if span.attempt > first_attempt:
-        return True
-    have_ended = all(other.end is not None and other.end <= span.begin for other in run.spans)
-    is_full = span.has_start and len(run.spans) >= num_nodes
-    return have_ended and (span.attempt < first_attempt or is_full)
+def _last_sign(span: Span) -> float:
+    return span.last_heard if span.end is None else span.end
 
 
 def _attach(end: Span, runs: Sequence[Run]) -> bool:

@@ -12,13 +12,22 @@ RESTORES = ("ok", "fallback", "failed")
 
 
 def attempt_starts(run: Run) -> list[float]:
-    """When each attempt of a run began, the first with the run."""
-    starts: dict[int, float] = {}
-    for fact in run.facts:
-        if fact.kind in {"job_started", "attempt_started"}:
-            starts.setdefault(fact.attempt, fact.time)
-    times = sorted(starts.values())
-    return [run.begin, *times[1:]]
+    """When each attempt of a run began, the first with the run: one ends where a node comes again.
+
+    A node starts once by each number of its own, and others number otherwise.
+    """
+    starts: dict[tuple[str, int, int], float] = {}
+    for number, span in enumerate(run.spans):
+        for fact in span.facts:
+            if fact.kind in {"job_started", "attempt_started"}:
+                starts.setdefault((span.node, number, fact.attempt), fact.time)
+    found, nodes = [run.begin], set[str]()
+    for time, node in sorted((time, key[0]) for key, time in starts.items()):
+        if node in nodes:
+            found.append(time)
+            nodes = set()
+        nodes.add(node)
+    return found
 
 
 def requeue_causes(job: JobHistory) -> list[str]:
@@ -103,7 +112,7 @@ def lost_gpu_seconds(job: JobHistory, run: Run) -> float:
             if fact.kind in {"job_started", "attempt_started"}:
                 begun.setdefault(fact.attempt, fact.time)
         safe += [*begun.values(), *(f.time for f in span.facts if f.kind == "checkpoint_durable")]
-    return (run.end - max(time for time in safe if time <= run.end)) * job.gpus(run)
+    return job.time_of(run).between(max(time for time in safe if time <= run.end), run.end)
 
 
 def states_of(job: JobHistory) -> dict[str, float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.limits import PREEMPTION_GRACE_SECONDS, QUEUE_WAIT_TARGETS
 
-from .gpu_time import recoveries, scaled_reports, span_gpus
+from .gpu_time import gpus_by, held_by, recoveries, scaled_reports
 from .job_history import JobHistory
 from .runs import Span
 from .tallies import (
@@ -124,7 +124,7 @@ def _preemption_rows(job: JobHistory) -> _Found:
         times = checkpoints_until(job, run.end)
         if preempted and len(times) > 1:
             interval = (max(times) - min(times)) / (len(times) - 1)
-            allowed = (interval + PREEMPTION_GRACE_SECONDS) * job.gpus(run)
+            allowed = (interval + PREEMPTION_GRACE_SECONDS) * job.time_of(run).gpus
             yield run.end, "preemption_loss", float(lost_gpu_seconds(job, run) <= allowed), 1.0
 
 
@@ -138,10 +138,9 @@ def _goodput_rows(job: JobHistory) -> _Found:
 
 
 def _span_growths(job: JobHistory, span: Span) -> Iterator[tuple[float, str, float]]:
-    gpus = span_gpus(span, job.words)
     highest: dict[tuple[int, str], float] = {}
     counted = 0.0
-    for fact, seconds in scaled_reports(span, gpus):
+    for fact, seconds in scaled_reports(span, job.words):
         growths_by_state = {}
         for state, value in seconds.items():
             key = (fact.attempt, state)
@@ -149,10 +148,11 @@ def _span_growths(job: JobHistory, span: Span) -> Iterator[tuple[float, str, flo
             highest[key] = max(value, highest.get(key, 0.0))
         total = sum(growths_by_state.values())
         early = min(_CLAIM_SECONDS, span.quiet_seconds)
-        most = ((fact.time - span.begin) * _CLAIM_RATIO + early) * gpus - counted
+        gpus = gpus_by(span, fact, job.words)
+        most = held_by(span, fact, job.words) * _CLAIM_RATIO + early * gpus - counted
         share = min(1.0, max(0.0, most) / total) if total else 0.0
         counted += total * share
         for state, growth in growths_by_state.items():
             yield fact.time, state, growth * share
-    for begin, end in recoveries(span):
-        yield end, "recovery", (end - begin) * gpus
+    for end, lost in recoveries(span, job.words):
+        yield end, "recovery", lost

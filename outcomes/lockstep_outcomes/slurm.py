@@ -110,8 +110,8 @@ _ASKED = re.compile(
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
 COLUMNS = (
-    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End",
-    "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
+    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Eligible", "Start",
+    "End", "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
     "DerivedExitCode", "JobName",
 )  # fmt: skip
 """What ``sacct`` is asked for; a table with other columns is read too."""
@@ -128,20 +128,31 @@ class NoAccountingError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmRun:
-    """A run of a job that went back to the queue; None where the accounting says nothing.
+    """A row of a job: a run, or what it was until its size changed; None where nothing is said.
 
     Attributes:
+        eligible: from when on Slurm could have started it.
         gpus_source: column that tells the number of GPUs; empty where none does.
+        models: number of GPUs by model, where several are mixed.
     """
 
     state: str
     submit: float | None
+    eligible: float | None
     start: float | None
     end: float | None
     nodes: int | None
     gpus: int | None
     gpu_model: str | None
     gpus_source: str
+    models: tuple[tuple[str, int], ...] = ()
+
+    def goes_on_in(self, later: "SlurmRun") -> bool:
+        """Whether a later row is of the same run: a resize, which may not be closed yet."""
+        if self.start is None:
+            return False
+        is_closed = self.end is not None and self.state not in OPEN_STATES
+        return not is_closed or (later.start is not None and later.start < (self.end or 0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +166,7 @@ class SlurmJob(SlurmRun):
         start: seconds since 1970, as ``submit`` and ``end``; None where it never had a node.
         end: None while it waits or runs.
         step_exit_code, step_signal: of the step which ended worst.
-        earlier: runs before a requeue, where the table has their rows.
+        earlier: rows before the newest one, of runs before a requeue and of other sizes.
     """
 
     job_id: str
@@ -172,6 +183,17 @@ class SlurmJob(SlurmRun):
     step_exit_code: int | None = None
     step_signal: int | None = None
     earlier: tuple[SlurmRun, ...] = ()
+
+    @property
+    def runs(self) -> list[list[SlurmRun]]:
+        """Rows of each run in order; those of one run are its sizes."""
+        found: list[list[SlurmRun]] = []
+        for row in (*self.earlier, self):
+            if found and found[-1][-1].goes_on_in(row):
+                found[-1].append(row)
+            else:
+                found.append([row])
+        return found
 
 
 def ask_sacct(
@@ -332,6 +354,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, int]) -> Sl
     return SlurmRun(
         state=state_of(_first(row, "State") or "")[0],
         submit=_time(_first(row, "Submit"), zone),
+        eligible=_time(_first(row, "Eligible"), zone),
         # What was cancelled in the queue again has a start and no node.
         start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
         end=_time(_first(row, "End"), zone),
@@ -339,6 +362,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, int]) -> Sl
         gpus=gpus,
         gpu_model=model or None,
         gpus_source=source,
+        models=_models(row),
     )
 
 
@@ -365,6 +389,13 @@ def _gpus(row: dict[str, str], partitions: Mapping[str, int]) -> tuple[int | Non
         if per is not None:
             return int(match["number"]) * per, match["model"] or "", "SubmitLine"
     return None, "", ""
+
+
+def _models(row: dict[str, str]) -> tuple[tuple[str, int], ...]:
+    """Number of GPUs by model where a row has several; nothing else is told apart."""
+    found = _GPUS.findall(_first(row, "AllocTRES", "ReqTRES") or "")
+    models = tuple((model, int(number)) for model, number in found if model)
+    return models if len(models) > 1 else ()
 
 
 def tasks_of(job: SlurmJob) -> Iterator[SlurmJob]:

@@ -85,7 +85,7 @@ def follow_slurm(
     with bad_input(OSError):
         send = _patient(poster(url, token_file))
         selection = Selection(partitions=frozenset(partitions), has_cpu_jobs=cpu_jobs)
-        feed = SlurmFeed(state or _default_state(cluster), since_seconds, selection, warn)
+        feed = SlurmFeed(state or _default_state(cluster), since_seconds, selection, warn, cluster)
         _check_partitions(partitions)
         completed = 0
         while completed != rounds:

@@ -36,7 +36,12 @@ Document = dict[str, Any]
 
 
 def read_documents(
-    source: Source, files: Iterable[Path], *, zone: tzinfo, warn: Callable[[str], None]
+    source: Source,
+    files: Iterable[Path],
+    cluster: str,
+    *,
+    zone: tzinfo,
+    warn: Callable[[str], None],
 ) -> Iterator[Document]:
     """The events of files of a source, as documents for a delivery; sacct's times are in ``zone``.
 
@@ -50,7 +55,8 @@ def read_documents(
         try:
             with path.open("rb") as file:
                 is_table = source == "sacct"
-                events = read_sacct(file, zone=zone, warn=warn) if is_table else read_mlperf(path)
+                table = read_sacct(file, cluster, zone=zone, warn=warn) if is_table else None
+                events = read_mlperf(path, cluster) if table is None else table
                 for event in events:
                     yield event.document()
         except (ValueError, OSError) as error:
@@ -122,7 +128,7 @@ def import_events(
 ) -> None:
     """Import files of past events; what is stored already counts once."""
     with bad_input():
-        documents = read_documents(source, files, zone=zone, warn=warn)
+        documents = read_documents(source, files, cluster, zone=zone, warn=warn)
         if url is not None:
             counts, reasons = deliver(documents, cluster, poster(url, token_file))
         else:

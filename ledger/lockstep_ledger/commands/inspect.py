@@ -184,5 +184,5 @@ def _print_amendments(amendments: list[dict[str, Any]]) -> None:
 
 
 def _print_disagreements(disagreements: list[list[Any]]) -> None:
-    for source, name, value in disagreements:
-        click.echo(printable(f"the {source} says {name}={value}, which does not hold"))
+    for source, name, value, held in disagreements:
+        click.echo(printable(f"the {source} says {name}={value}; {held} holds"))

@@ -4,9 +4,10 @@ import functools
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ _OUT_OF_MEMORY = 125
 
 def read_sacct(
     lines: Iterable[bytes | str],
+    cluster: str,
     *,
     zone: tzinfo = UTC,
     warn: Callable[[str], None] = lambda _: None,
@@ -38,6 +40,7 @@ def read_sacct(
 
     Args:
         lines: output of sacct with a header, steps and requeues included or not.
+        cluster: as the ledger names it.
         zone: in which sacct printed its times.
         warn: gets a sentence for each row that is left out.
 
@@ -46,7 +49,7 @@ def read_sacct(
     """
     for job in jobs(rows(lines, warn=warn), zone):
         for each in tasks_of(job):
-            yield from events_of_job(each)
+            yield from events_of_job(each, cluster)
 
 
 def description_of(job: SlurmJob) -> dict[str, object]:
@@ -59,59 +62,104 @@ def description_of(job: SlurmJob) -> dict[str, object]:
         "queue": None if "," in (job.partition or "") else job.partition,
         "project": job.account,
         "job_class": job.qos,
-        "gpu_model": job.gpu_model,
         "time_limit_seconds": job.time_limit_seconds,
         "aliases": [f"slurm:{job.cluster}:{job.job_id}"] if job.cluster else None,
         "source": "slurm",
     }
 
 
-def events_of_job(job: SlurmJob) -> Iterator[Event]:
-    """Submission, starts, requeues and end of a job, as far as its rows tell them."""
-    events = JobEvents(source="slurm", job_id=job.job_id)
+def events_of_job(job: SlurmJob, cluster: str) -> Iterator[Event]:
+    """Submission, starts, sizes, requeues and end of a job, as far as its rows tell them."""
+    events = JobEvents(source="slurm", job_id=job.job_id, cluster=_slurm_of(job, cluster))
     described = description_of(job)
-    size = _size_of(job)
     # Slurm writes a requeue's time over that of the submission, in the newest row of a job.
-    submits = [time for time in (*(run.submit for run in job.earlier), job.submit) if time]
-    starts = [time for time in (*(run.start for run in job.earlier), job.start) if time]
+    submits = [row.submit for row in (*job.earlier, job) if row.submit]
+    starts = [row.start for row in (*job.earlier, job) if row.start]
+    runs = job.runs
     if submits:
         submitted = min([*submits, *starts])
-        yield events.event("job_submitted", submitted, f"submit {submitted:.0f}", described | size)
-    for number, run in enumerate(job.earlier):
-        if run.start is not None:
-            start = described | _size_of(run)
-            yield events.event("job_started", run.start, run.start, start, number)
-        if run.end is not None:
-            yield from _requeued(events, run.start, run.end, run.state, number)
-    number = len(job.earlier)
-    if job.start is not None:
-        yield events.event("job_started", job.start, job.start, described | size, number)
-    if job.end is None:
+        size = described | _size_of(runs[-1][0])
+        yield events.event("job_submitted", submitted, f"submit {submitted:.0f}", size)
+    for number, sizes in enumerate(runs):
+        first, last = sizes[0], sizes[-1]
+        if first.start is not None:
+            start = described | _size_of(first) | _eligible(first)
+            yield events.event("job_started", first.start, first.start, start, number)
+            yield from _resized(events, sizes, number)
+            yield from _parts(events, sizes, number)
+        has_left = last is not job or job.state in _WENT_BACK
+        if last.end is not None and has_left:
+            yield from _requeued(events, first.start, last.end, last.state, number)
+    if job.end is None or job.state in _WENT_BACK:
         return
-    if job.state in _WENT_BACK:
-        yield from _requeued(events, job.start, job.end, job.state, number)
-        return
-    # A script may end well after a step that did not.
-    exit_code = (job.state == "COMPLETED" and job.step_exit_code) or job.exit_code
-    fields = _judge(_evidence(job)) | {"exit_code": exit_code}
+    first = runs[-1][0]
+    # A script may end well after a step that did not; a signal is a negative status.
+    step_status = -job.step_signal if job.step_signal else job.step_exit_code
+    fields = _judge(_evidence(job)) | {
+        "exit_code": (job.state == "COMPLETED" and step_status) or job.exit_code
+    }
     if job.cancelled_by is not None:
         fields["reason"] = f"It was cancelled by user {job.cancelled_by}."
+    end = max(job.end, first.start or 0.0)
+    if end > job.end:
+        fields["disagrees"] = {"ended": job.end}
     # Without a start the submission tells ends in the queue apart.
-    begin = job.submit if job.start is None else job.start
-    yield events.event("job_finished", job.end, begin, fields, number)
+    begin = job.submit if first.start is None else first.start
+    yield events.event("job_finished", end, begin, fields, len(runs) - 1)
 
 
-def later_word(job: SlurmJob, time: float) -> Event:
+def later_word(job: SlurmJob, cluster: str, time: float) -> Event:
     """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
-    events = JobEvents(source="slurm", job_id=job.job_id)
-    described = description_of(job) | _size_of(job)
+    events = JobEvents(source="slurm", job_id=job.job_id, cluster=_slurm_of(job, cluster))
+    described = description_of(job)
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
 
 
-def _size_of(run: SlurmRun) -> dict[str, object]:
-    """Nodes and GPUs of a run; a number that nobody states is none, and not 0."""
-    source = run.gpus_source or None
-    return {"num_nodes": run.nodes, "num_gpus": run.gpus, "gpus_source": source}
+def _slurm_of(job: SlurmJob, cluster: str) -> str:
+    """The ledger's cluster, and Slurm's, of which there may be two with the same numbers."""
+    return f"{cluster} {job.cluster or ''}"
+
+
+def _size_of(row: SlurmRun) -> dict[str, object]:
+    """Nodes and GPUs of a row; a number that nobody states is none, and not 0."""
+    source = row.gpus_source or None
+    return {"num_nodes": row.nodes, "num_gpus": row.gpus, "gpu_model": row.gpu_model,
+            "gpus_source": source}  # fmt: skip
+
+
+def _eligible(row: SlurmRun) -> dict[str, float]:
+    """From when on Slurm could have started a run, where that is not its submission."""
+    if row.eligible is None or row.start is None or row.eligible == row.submit:
+        return {}
+    return {"eligible_time": min(row.eligible, row.start)}
+
+
+def _resized(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Iterator[Event]:
+    """The sizes of a run after its first; of rows that overlap the newer one holds."""
+    for before, row in pairwise(sizes):
+        # A job that has given all its nodes away has no GPUs, whatever it had asked for.
+        size: dict[str, object] = _size_of(row) if row.start else {"num_nodes": 0, "num_gpus": 0}
+        time = row.start or before.end
+        if time is None or size == _size_of(before):
+            continue
+        if before.state == "RESIZING" and before.end is not None and before.end > time:
+            size |= {"disagrees": {"num_gpus": before.gpus}}
+        yield events.event("job_submitted", time, f"size {time:.0f} {size}", size, number)
+
+
+def _parts(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Iterator[Event]:
+    """The GPUs of each model, where a run has several at once."""
+    held: dict[str, int] = {}
+    for row in sizes if any(row.models for row in sizes) else ():
+        models = dict(row.models) or {row.gpu_model or "": row.gpus or 0}
+        begin = row.start or 0.0
+        for model in sorted(held.keys() | models.keys()) if begin else ():
+            count = models.get(model, 0)
+            if count != held.get(model):
+                part = {"part": model or "gpu", "gpu_model": model or None, "num_gpus": count}
+                identity = f"{model} {begin}"
+                yield events.event("resources_allocated", begin, identity, part, number)
+        held = models
 
 
 @functools.lru_cache(maxsize=1000)
@@ -142,8 +190,7 @@ def _evidence(job: SlurmJob) -> Evidence:
 
 
 # slurmctld tells slurmdbd later what it could not, with times that lie before the last poll.
-_OVERLAP_SECONDS = 3600.0
-_FIRST_SECONDS = 86_400.0
+_OVERLAP_SECONDS = _FIRST_SECONDS = 86_400.0
 # sacct leaves out what becomes eligible after the period: jobs with --begin.
 _AHEAD_SECONDS = 366 * 86_400.0
 _CLOCK_SECONDS = 2.0
@@ -214,6 +261,7 @@ class SlurmFeed:
         since_seconds: from when on jobs are told, again too; None goes on as the file says, and
             begins a day ago without it.
         warn: gets a sentence for each thing that is left out.
+        cluster: as the ledger names it.
 
     Attributes:
         num_rows: jobs that the last poll has read.
@@ -227,8 +275,11 @@ class SlurmFeed:
         since_seconds: float | None,
         selection: Selection,
         warn: Callable[[str], None],
+        cluster: str,
     ) -> None:
         self._path, self._selection, self.warn = state, selection, warn
+        self._cluster = cluster
+        self._read: dict[str, int] = {}
         self._state = self._load()
         if since_seconds is not None:
             self._state.until = min(self._state.until, since_seconds)
@@ -278,16 +329,22 @@ class SlurmFeed:
             for name, entry in self._state.jobs.items()
             if entry.end is None or entry.end > horizon
         }
+        self._read = {name: row for name, row in self._read.items() if name in self._state.jobs}
         write_atomically(self._path, msgspec.json.encode(self._state), mode=0o600)
 
     def _news(self, job: SlurmJob, now_seconds: float) -> Iterator[Event]:
+        row_before, self._read[job.job_id] = self._read.get(job.job_id), hash(job)
+        if row_before == hash(job):
+            return
         entry = self._state.jobs.setdefault(job.job_id, KnownJob())
         word = stable_id(*sorted(description_of(job).items()))[:16]
         is_new_word, entry.word = entry.word not in {"", word}, word
-        news = [event for event in events_of_job(job) if event.id[:16] not in entry.sent]
+        news = [
+            event for event in events_of_job(job, self._cluster) if event.id[:16] not in entry.sent
+        ]
         # A start says it anyway.
         if is_new_word and not any(event.kind == "job_started" for event in news):
-            news.append(later_word(job, min(now_seconds, job.end or now_seconds)))
+            news.append(later_word(job, self._cluster, min(now_seconds, job.end or now_seconds)))
         entry.sent |= {event.id[:16] for event in news}
         entry.end, entry.is_missing = job.end, False
         yield from sorted(news, key=lambda event: event.time)

@@ -23,11 +23,13 @@ class JobEvents:
     Args:
         source: slurm, kubernetes or mlperf; a part of the ids.
         job_id: name of the job in the ledger.
+        cluster: that it runs in; a part of the ids, for two clusters may use the same numbers.
         node: source of the event; the scheduler when left out.
     """
 
     source: str
     job_id: str
+    cluster: str
     node: str = SCHEDULER_NODE
 
     def event(
@@ -52,7 +54,7 @@ class JobEvents:
             job_id=self.job_id,
             attempt=attempt,
             time=time,
-            id=stable_id(self.source, None, self.job_id, self.node, kind, identity),
+            id=stable_id(self.source, self.cluster, self.job_id, self.node, kind, identity),
             node=self.node,
             fields={name: value for name, value in (fields or {}).items() if value is not None},
         )
@@ -61,7 +63,7 @@ class JobEvents:
 _MAX_JOB_ID = 120
 
 
-def read_mlperf(path: Path) -> Iterator[Event]:
+def read_mlperf(path: Path, cluster: str) -> Iterator[Event]:
     """Events of the run that a log, or a folder of logs, records; any job's log is read.
 
     Raises:
@@ -75,7 +77,8 @@ def read_mlperf(path: Path) -> Iterator[Event]:
         raise ValueError(f"{path} holds no line with a time, by which the job would be placed")
     name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
     # Start and end from one source: two logs of a name are two jobs only if their times differ.
-    events = JobEvents(source="mlperf", job_id=name[-_MAX_JOB_ID:].lstrip("_.-"))
+    job_id = name[-_MAX_JOB_ID:].lstrip("_.-")
+    events = JobEvents(source="mlperf", job_id=job_id, cluster=cluster)
     shape = {"world_size": log.world_size, "num_gpus": log.world_size, "source": "mlperf"}
     yield events.event("job_started", begin, begin, shape)
     if log.training_start is not None or incident.outcome not in {"failed", "unknown"}:

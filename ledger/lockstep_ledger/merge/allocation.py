@@ -19,13 +19,13 @@ class Interval(NamedTuple):
     gpus: float
     model: str = ""
 
-    def cut(self, until: float) -> float:
+    def end_by(self, until: float) -> float:
         """Its end, or a moment before it."""
         return until if self.end is None else min(self.end, until)
 
     def seconds(self, since: float, until: float) -> float:
         """GPU-seconds of it in a period."""
-        return max(0.0, self.cut(until) - max(self.begin, since)) * self.gpus
+        return max(0.0, self.end_by(until) - max(self.begin, since)) * self.gpus
 
 
 def gpu_seconds(
@@ -86,7 +86,7 @@ def steps_of(intervals: Iterable[Interval]) -> Steps:
     edges: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for each in intervals:
         micros = round(each.gpus * MICRO)
-        for time, sign in ((each.begin, 1), (each.cut(math.inf), -1)):
+        for time, sign in ((each.begin, 1), (each.end_by(math.inf), -1)):
             if time < math.inf:
                 second = math.floor(time)
                 later = round(each.gpus * MICRO * (time - second))

@@ -1,10 +1,9 @@
 """The record of a job: a function of its facts and spans, whatever order its events came in."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, steps_of
-from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.gpu_time import allocate, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
@@ -79,6 +78,7 @@ class Derivation:
             self._run_record(index, is_over=is_over or index < len(runs) - 1)
             for index in range(len(runs))
         ]
+        record.disagreements = self._disagreements()
         self._sum(record)
         self._describe_machines(record)
         record.settle_at = None if is_finished else settle_at
@@ -132,13 +132,20 @@ class Derivation:
         record.submitted = min(submitted, default=None)
         started = [run.begin for run in self.runs if run.has_start]
         record.started = started[0] if started else None
-        own = facts.submitted[0]
-        if own is not None and self._own_start is not None:
-            record.queue_wait_seconds = max(0.0, self._own_start - own)
-        elif record.submitted is not None and record.started is not None:
-            record.queue_wait_seconds = max(0.0, record.started - record.submitted)
-        record.disagreements = self._disagreements()
+        self._wait(record)
         self._count(record)
+
+    def _wait(self, record: Record) -> None:
+        """Fills in how long it waited, from when it could start, and was held before."""
+        submitted, started = self._facts.submitted[0], self._own_start
+        if submitted is None or started is None:
+            submitted, started = record.submitted, record.started
+        if submitted is None or started is None:
+            return
+        word = self._facts.scheduler_value("eligible_time", started)
+        eligible = max(submitted, min(started, submitted if word is None else word))
+        record.held_seconds = eligible - submitted
+        record.queue_wait_seconds = max(0.0, started - eligible)
 
     def _count(self, record: Record) -> None:
         """Fills in what counts once, and when the job was heard of."""
@@ -249,11 +256,11 @@ class Derivation:
             )
         return self._verdicts[index]
 
-    def _disagreements(self) -> list[tuple[str, str, Any]]:
+    def _disagreements(self) -> list[Disagreement]:
         """Words of launchers and outcomes that do not hold, and statuses that no success has."""
         facts = self._facts
         found = {
-            ("launcher", name, value)
+            ("launcher", name, value, facts.value(name))
             for name in COMPARED
             if facts.scheduler.get(name)
             for _, value in facts.launchers.get(name, ())
@@ -262,8 +269,17 @@ class Derivation:
         for index, run in enumerate(self.runs):
             verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None
             if verdict is not None and verdict.loser:
-                found.add((verdict.loser, "outcome", verdict.lost))
+                found.add((verdict.loser, "outcome", verdict.lost, verdict.outcome))
             ending = None if run.scheduler is None else run.scheduler.ending
             if ending is not None and ending.outcome == "succeeded" and ending.exit_code:
-                found.add(("scheduler", "exit_code", ending.exit_code))
-        return sorted(found, key=str)
+                found.add(("scheduler", "exit_code", ending.exit_code, 0))
+            found.update(_more_than_granted(run))
+        return sorted({*found, *map(tuple, facts.contradictions)}, key=str)
+
+
+def _more_than_granted(run: Run) -> Iterator[Disagreement]:
+    """GPUs that launchers state beyond those that a scheduler granted, at the end of a run."""
+    if run.granted is not None and run.has_end:
+        used, granted = (gpus_at_end(i, SLACK_SECONDS) for i in (run.used, run.granted))
+        if used > granted:
+            yield "launcher", "gpus", used, granted

@@ -17,6 +17,8 @@ from lockstep_ledger.merge.precedence import (
 )
 from lockstep_records.events.event import Event
 
+Disagreement = tuple[str, str, Any, Any]
+"""Source, field, the value that does not hold, and the one that does."""
 Claim = tuple[Order, Any]
 _STATING = frozenset({"job_submitted", "job_started"})
 _WHOLE = frozenset({"num_nodes", "world_size"})
@@ -52,6 +54,7 @@ class JobFacts(msgspec.Struct):
         owner: user id of the first who sent events of it from a node; None where nobody has.
         scheduler: its claims by field, the newest last; those of a run are all there.
         launchers: different claims by field, each with its first event.
+        contradictions: source, field, value that does not hold, and the one that does.
         submitted: earliest submission by the scheduler and by others.
         requeued: newest requeue.
         requeue_waits: newest requeue by the scheduler without a start or end after it.
@@ -70,6 +73,7 @@ class JobFacts(msgspec.Struct):
     owner: int | None = None
     scheduler: dict[str, list[Claim]] = {}
     launchers: dict[str, list[Claim]] = {}
+    contradictions: list[Disagreement] = []
     submitted: list[float | None] = msgspec.field(default_factory=lambda: [None, None])
     requeued: float | None = None
     requeue_waits: float | None = None
@@ -94,6 +98,7 @@ class JobFacts(msgspec.Struct):
             self.owner = event.owner
         if event.kind in _STATING:
             self._describe(event)
+        self._contradict(event)
         if event.kind == "job_requeued":
             self.requeued = max(self.requeued or 0.0, event.time)
         elif event.kind == "job_preempted":
@@ -150,6 +155,15 @@ class JobFacts(msgspec.Struct):
             stated = order_of(event) if stated is None else min(stated, order_of(event))
         self.ids[event.job_id] = (min(first, sequence), stated)
 
+    def _contradict(self, event: Event) -> None:
+        """Keeps what a source says otherwise of a field of an event."""
+        stated = event.fields.get("disagrees")
+        for name, value in stated.items() if isinstance(stated, dict) else ():
+            source = "launcher" if event.node else "scheduler"
+            held = event.time if name == "ended" else event.fields.get(name)
+            found = {*map(tuple, self.contradictions), (source, name, _plain(value), _plain(held))}
+            self.contradictions = sorted(found, key=str)[:_MAX_VALUES]
+
     def _describe(self, event: Event) -> None:
         is_scheduler = event.source == SCHEDULER
         uid = event.count("uid")
@@ -184,3 +198,8 @@ def _value_at(stated: list[tuple[float, Any]], time: float) -> Any:
     """The newest value by a time; the first one holds before it too, and None where none is."""
     values = [value for since, value in stated if since <= time] or [v for _, v in stated[:1]]
     return values[-1] if values else None
+
+
+def _plain(value: Any) -> Any:
+    """A value that is none itself, or its text."""
+    return value if value is None or isinstance(value, bool | int | float) else str(value)[:200]

@@ -33,6 +33,7 @@ _RANKS = {kind: rank for rank, kind in enumerate(_FIRST_KINDS)} | {
 TEXTS = ("name", "user", "queue", "project", "job_class", "gpu_model", "currency")
 NUMBERS = (
     "num_nodes", "num_gpus", "world_size", "price_per_gpu_hour", "deadline_time", "declared_tokens",
+    "eligible_time",
 )  # fmt: skip
 """What ``job_submitted`` and ``job_started`` state of the whole job."""
 RUN_FIELDS = frozenset({"num_nodes", "num_gpus", "gpu_model", "eligible_time"})

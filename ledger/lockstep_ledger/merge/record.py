@@ -57,7 +57,8 @@ class Record(msgspec.Struct):
         run_begin: of the newest run.
         machines, machine_gpus: nodes of the newest run, and their GPUs.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
-        disagreements: source, field and value of words that do not hold.
+        disagreements: source, field and value of words that do not hold, and the value that does.
+        held_seconds: before its first start, in which its owner did not let it start.
     """
 
     cluster: str
@@ -90,6 +91,7 @@ class Record(msgspec.Struct):
     ended: float | None = None
     updated: float = 0.0
     queue_wait_seconds: float | None = None
+    held_seconds: float = 0.0
     run_number: int = 0
     run_begin: float | None = None
     machines: int = 0
@@ -109,7 +111,7 @@ class Record(msgspec.Struct):
     goodput: dict[str, float] = {}
     settle_at: float | None = None
     silent_nodes: list[str] = []
-    disagreements: list[tuple[str, str, Any]] = []
+    disagreements: list[tuple[str, str, Any, Any]] = []
     runs: list[RunRecord] = []
 
     @property

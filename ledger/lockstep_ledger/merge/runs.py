@@ -167,13 +167,12 @@ def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
         )
         if is_new or not runs:
             since = max(span.begin - TOGETHER_SECONDS, _end_of(earlier) if earlier else 0.0)
-            together = [
-                each for each in _outlasts(span, runs[-1] if runs else ()) if each.begin >= since
-            ]
-            for each in together:
+            alive = _outlasts(span, runs[-1] if runs else ())
+            peers = [each for each in alive if each.begin >= since]
+            for each in peers:
                 runs[-1].remove(each)
-            runs.append(together)
-            newest = {each.node: each for each in together}
+            runs.append(peers)
+            newest = {each.node: each for each in peers}
         runs[-1].append(span)
         newest[span.node] = span
     return [Run(spans=spans) for spans in runs]

@@ -192,6 +192,7 @@ def _sweep(source: Source, ordered: list[Event], frame: Frame) -> tuple[Source, 
 def _close(span: Span, event: Event) -> None:
     reason, ranks = event.fields.get("reason"), event.fields.get("cause_ranks")
     rank = ranks[0] if isinstance(ranks, list) and ranks else None
+    status = event.fields.get("exit_code")
     span.end, span.end_received = event.time, event.received_seconds
     span.ending = End(
         order=order_of(event),
@@ -202,7 +203,7 @@ def _close(span: Span, event: Event) -> None:
         cause_node=event.text("cause_node") or event.node or None,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == PAGES_SOURCE,
-        exit_code=event.count("exit_code"),
+        exit_code=status if type(status) is int else None,
     )
 
 

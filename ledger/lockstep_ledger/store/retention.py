@@ -24,7 +24,7 @@ from lockstep_ledger.store.tables import (
     spans,
 )
 
-_ROWS, _REST_SECONDS, _TRIPLE = 500, 3600.0, 3
+_ROWS, _REST_SECONDS, _FOUR = 500, 3600.0, 4
 _STARTS = frozenset({"job_started", "attempt_started"})
 _KEPT = _STARTS | {
     "job_submitted", "resources_allocated", "resources_released", "attempt_ended", "job_finished",
@@ -209,8 +209,9 @@ def _blank_names(text: str) -> str:
         if isinstance(name, str) and name in _PERSONAL and isinstance(value, str | list):
             return type(value)()
         if isinstance(value, list):
-            # A disagreement is a source, a field and a value.
-            names = ["", "", value[1]] if len(value) == _TRIPLE else [""] * len(value)
+            # A disagreement is a source, a field and two values.
+            names = [""] * len(value)
+            names[2:] = value[1:2] * 2 if len(value) == _FOUR else names[2:]
             return [blank(item, name) for item, name in zip(value, names, strict=True)]
         if isinstance(value, dict):
             return {key: blank(item, key) for key, item in value.items()}

@@ -104,6 +104,7 @@ def _seconds(name: str, meaning: str) -> EventField:
     return EventField(name, "number", meaning, least=-_MAX_SECONDS, most=_MAX_SECONDS)
 
 
+_DISAGREES = _F("disagrees", "object", "fields of which the source says another value as well")
 _DESCRIPTION = (
     _F("name", "text", "name that people gave the job"),
     _F("user", "text", "who submitted it"),
@@ -124,11 +125,19 @@ _DESCRIPTION = (
         least=0,
         most=LAST_TIME,
     ),
+    _F(
+        "eligible_time",
+        "number",
+        "from when on the scheduler could have started it; its owner held it before",
+        least=0,
+        most=LAST_TIME,
+    ),
     _count("declared_tokens", "tokens that it is to be trained on"),
     _F("price_per_gpu_hour", "number", "price of one GPU for one hour", least=0, most=_MAX_PRICE),
     _F("currency", "text", "ISO 4217 code of the price"),
     _F("source", "text", "what the event was taken from: lockstep, slurm, kubernetes, mlperf"),
     _F("aliases", "texts", "other ids of the job: slurm:NAME:ID, kubernetes:UID, torchrun:ID"),
+    _DISAGREES,
 )
 _END = (
     _F(
@@ -146,6 +155,7 @@ _END = (
     _F("signal", "text", "signal that ended the rank to blame"),
     _ranks("followers", "ranks that failed because another one had"),
     _count("tokens", "tokens trained on"),
+    _DISAGREES,
 )
 
 EVENT_KINDS: tuple[EventKind, ...] = (

@@ -5,12 +5,14 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockstep_ledger.importers.sacct import events_of_job, read_sacct
+from lockstep_ledger.importers import sacct
+from lockstep_ledger.importers.sacct import events_of_job
 from lockstep_ledger.importers.scheduler_events import read_mlperf
 from lockstep_outcomes.joblogs.read import read_log
 from lockstep_outcomes.slurm import COLUMNS, NoAccountingError, ask_sacct, ended_state
@@ -18,6 +20,7 @@ from lockstep_records.events.event import Event, check_event
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOW = 1_900_000_000.0
+read_sacct = partial(sacct.read_sacct, cluster="east")
 
 
 def checked(events: Iterable[Event]) -> list[Event]:
@@ -163,7 +166,7 @@ END
 
 
 def events_of_period() -> list[Event]:
-    return [event for job in ask_sacct(("--jobs", "7")) for event in events_of_job(job)]
+    return [event for job in ask_sacct(("--jobs", "7")) for event in events_of_job(job, "east")]
 
 
 @pytest.fixture(name="program")
@@ -280,7 +283,7 @@ def log(folder: str, name: str) -> Path:
 
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_an_incident_of_mlperf_is_imported_with_its_truth(name: str) -> None:
-    events = checked(read_mlperf(log("mlperf-incidents", name)))
+    events = checked(read_mlperf(log("mlperf-incidents", name), "east"))
     end = fields_of(events, "job_finished")
     truth = (end["outcome"], end.get("failure_class"), tuple(end["cause_ranks"]))
     assert truth == INCIDENTS[name], end["reason"]
@@ -303,7 +306,7 @@ STEPS = {
 def test_a_run_of_mlperf_is_imported_with_its_times(name: str) -> None:
     ranks, startup_seconds, run_seconds, num_steps, median = STEPS[name]
     path = log("mlperf-steps", name)
-    events = checked(read_mlperf(path))
+    events = checked(read_mlperf(path, "east"))
     assert fields_of(events, "job_finished")["outcome"] == "succeeded"
     totals = fields_of(events, "goodput")
     world_size = totals["num_ranks"]
@@ -327,4 +330,4 @@ def test_a_log_without_a_time_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("hello\n")
     with pytest.raises(ValueError, match="no line with a time"):
-        list(read_mlperf(path))
+        list(read_mlperf(path, "east"))

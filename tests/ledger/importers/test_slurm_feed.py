@@ -41,7 +41,7 @@ class Slurm:
 
     def feed(self, selection: Selection | None = None) -> SlurmFeed:
         chosen, path = selection or Selection(), self.folder / "state.json"
-        return SlurmFeed(path, NOW - 3600.0, chosen, self.sentences.append)
+        return SlurmFeed(path, NOW - 3600.0, chosen, self.sentences.append, "east")
 
     def calls(self) -> str:
         return (self.folder / "sacct.calls").read_text()
@@ -83,8 +83,8 @@ def test_a_poll_sends_what_is_new_and_a_feed_that_starts_again_too(slurm: Slurm)
     assert (end.kind, end.time, end.fields["outcome"]) == ("job_finished", NOW + 7, "succeeded")
 
 
-def test_a_period_begins_an_hour_before_the_last_poll_in_utc(slurm: Slurm) -> None:
-    list(SlurmFeed(slurm.folder / "state.json", 7200.0, Selection(), print).poll(0.0))
+def test_a_period_begins_a_day_before_the_last_poll_in_utc(slurm: Slurm) -> None:
+    list(SlurmFeed(slurm.folder / "state.json", 90_000.0, Selection(), print, "east").poll(0.0))
     assert "--starttime=1970-01-01T01:00:00 --endtime=1971-01-02T00:00:00" in slurm.calls()
 
 
@@ -181,5 +181,5 @@ def test_a_feed_remembers_no_job_that_ended_long_ago(slurm: Slurm) -> None:
     feed = slurm.feed()
     poll(feed)
     slurm.write("period")
-    poll(feed, NOW + 86_400)
+    poll(feed, NOW + 3 * 86_400)
     assert json.loads((slurm.folder / "state.json").read_text())["jobs"] == {}

@@ -40,6 +40,7 @@ class GpuTime:
 
     states: Mapping[str, float]
     intervals: Sequence[Interval]
+    used: Sequence[Interval]
 
     @property
     def total(self) -> float:
@@ -52,9 +53,19 @@ class GpuTime:
 
     @property
     def gpus(self) -> float:
-        """GPUs of those that end last, within the slack of clocks."""
-        last = max((each.end for each in self.intervals), default=0.0)
-        return sum(each.gpus for each in self.intervals if each.end >= last - 5.0)
+        """GPUs of those that end last."""
+        return _at_end(self.intervals)
+
+    @property
+    def gpus_used(self) -> float:
+        """The same of launchers alone."""
+        return _at_end(self.used)
+
+
+def _at_end(intervals: Sequence[Interval]) -> float:
+    """GPUs of those that end last, within the slack of clocks."""
+    last = max((each.end for each in intervals), default=0.0)
+    return sum(each.gpus for each in intervals if each.end >= last - 5.0)
 
 
 def parts_of(words: Sequence[Fact]) -> list[Part]:
@@ -100,7 +111,8 @@ def times_of_runs(
         if granted is not None and is_over:
             total = sum(each.seconds(each.begin, each.end) for each in granted)
             states = _fit(states, total, UNUSED if run.spans else "unknown")
-        times.append(GpuTime(states=states, intervals=used if granted is None else granted))
+        held = used if granted is None else granted
+        times.append(GpuTime(states=states, intervals=held, used=used))
     return times
 
 
@@ -109,8 +121,10 @@ def _steps(begin: float, end: float, stated: Sequence[tuple[float, float]]) -> l
     cuts = sorted({begin, end, *(time for time, _ in stated if begin < time < end)})
     found = []
     for since, until in pairwise(cuts):
-        known = [gpus for time, gpus in stated if time <= since]
-        found.append(Interval(begin=since, end=until, gpus=known[-1] if known else stated[0][1]))
+        by_then = [gpus for time, gpus in stated if time <= since]
+        found.append(
+            Interval(begin=since, end=until, gpus=by_then[-1] if by_then else stated[0][1])
+        )
     return found
 
 
@@ -118,9 +132,9 @@ def _stated(facts: Iterable[Fact]) -> list[tuple[float, float]]:
     """When a node states its own GPUs, by the best source that does."""
     for kind in ("attempt_started", "goodput"):
         own = [(f.time, f.number("num_gpus")) for f in facts if f.kind == kind]
-        known = [(time, gpus) for time, gpus in own if gpus is not None]
-        if known:
-            return known
+        numbers = [(time, gpus) for time, gpus in own if gpus is not None]
+        if numbers:
+            return numbers
     return []
 
 
@@ -141,8 +155,8 @@ def _assumed(span: Span, words: Words) -> float:
 
 def held_by(span: Span, until: Fact, words: Words) -> float:
     """GPU-seconds that a node can have had in a span when it says something."""
-    known = [fact for fact in span.facts if fact.key <= until.key]
-    stated = _stated(known) or [(span.begin, _assumed(span, words))]
+    so_far = [fact for fact in span.facts if fact.key <= until.key]
+    stated = _stated(so_far) or [(span.begin, _assumed(span, words))]
     end = max(span.begin, until.time)
     return sum(each.seconds(span.begin, end) for each in _steps(span.begin, end, stated))
 
@@ -226,8 +240,8 @@ def _granted(
     span = run.scheduler
     if span is None or not span.has_start:
         return None
-    known = (span.end, span.bound, run.end if is_over else None)
-    end = next((time for time in known if time is not None), float("inf"))
+    words_of_end = (span.end, span.bound, run.end if is_over else None)
+    end = next((time for time in words_of_end if time is not None), float("inf"))
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
         ends = [end if part.end is None else part.end for part in own]

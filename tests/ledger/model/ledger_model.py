@@ -197,7 +197,12 @@ def _disagreements(job: JobHistory) -> set[tuple[str, str, Any]]:
         for end in ends
         if end is not None and end.text("outcome") == "succeeded" and end.number("exit_code")
     }
-    return job.words.disagreements() | lost | statuses
+    more = {
+        ("launcher", "gpus", time.gpus_used)
+        for run, time in zip(job.runs, job.gpu_times, strict=True)
+        if run.has_end and time.gpus_used > time.gpus
+    }
+    return job.words.disagreements() | lost | statuses | more
 
 
 def _run_record(job: JobHistory, index: int) -> dict[str, Any]:

@@ -159,6 +159,11 @@ class Run:
         return min(begins)
 
     @property
+    def has_end(self) -> bool:
+        """Whether anybody stated an end that holds."""
+        return self.scheduler_end is not None or any(s.end is not None for s in self.last_spans)
+
+    @property
     def scheduler_end(self) -> float | None:
         """When the scheduler took or got back its resources; None where it does not say."""
         return None if self.scheduler is None else self.scheduler.end

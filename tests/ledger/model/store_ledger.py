@@ -162,7 +162,7 @@ def _record(record: dict[str, Any], state: job_states.JobState) -> dict[str, Any
         "checkpoints": {name: counts[name] for name in ("ok", "failed", "invalid")},
         "states": record["goodput"],
         "cost": record["costs"],
-        "disagreements": sorted((list(each) for each in record["disagreements"]), key=str),
+        "disagreements": sorted((each[:3] for each in record["disagreements"]), key=str),
         "runs": [
             {
                 "begin": run["begin"], "end": run["end"], "has_start": run["has_start"],

@@ -35,6 +35,22 @@ def gpu_seconds(
     return math.fsum(each.seconds(since, until) for each in intervals)
 
 
+def shared_gpu_seconds(granted: Iterable[Interval], used: Iterable[Interval]) -> float:
+    """GPU-seconds that are used of those that are granted."""
+    edges = sorted(
+        (time, side, sign * each.gpus)
+        for side, intervals in enumerate((granted, used))
+        for each in intervals
+        for time, sign in ((each.begin, 1.0), (each.end_by(math.inf), -1.0))
+    )
+    held, total = [0.0, 0.0], 0.0
+    for (time, side, change), (following, *_) in pairwise([*edges, (math.inf, 0, 0.0)]):
+        held[side] += change
+        if following < math.inf:
+            total += (following - time) * min(held)
+    return total
+
+
 def gpus_at_end(intervals: Sequence[Interval], slack_seconds: float) -> float:
     """GPUs that are held last, those given back just before the last ones among them."""
     last = max((math.inf if i.end is None else i.end for i in intervals), default=0.0)

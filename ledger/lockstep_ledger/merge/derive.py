@@ -182,7 +182,7 @@ class Derivation:
             lost_gpu_seconds=self._lost(run) if run.is_preempted or has_failed else 0.0,
             states=states,
             allocation=steps_of(run.allocation),
-            used_gpu_seconds=gpu_seconds(run.used) if run.spans and is_over else None,
+            used_gpu_seconds=run.used_gpu_seconds if run.spans and is_over else None,
         )
 
     def _requeued_after(self, index: int) -> str:

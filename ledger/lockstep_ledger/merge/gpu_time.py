@@ -1,5 +1,6 @@
 """GPU time of runs: what was granted beside what was used, and what was done with it by state."""
 
+import math
 from collections.abc import Mapping
 
 from lockstep_catalogue.vocabulary import GoodputState
@@ -45,7 +46,8 @@ def states_of(micros: Mapping[str, int], run: Run, *, is_over: bool) -> States:
     states = {state: number / MICRO for state, number in micros.items() if number}
     if run.granted is None or not is_over:
         return states
-    return _fit(states, gpu_seconds(run.granted), UNUSED if run.spans else "unknown")
+    rest = UNUSED if run.spans else "unknown"
+    return _fit(states, gpu_seconds(run.granted, until=run.end if run.is_held else math.inf), rest)
 
 
 def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
@@ -58,7 +60,7 @@ def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
         end = None if is_open else _end_of(span, run.scheduler_end)
         of_node = stated or span.gpu_model or model
         run.used += span.intervals(end, facts.gpus_of_node, of_node)
-    granted = _granted(run, facts, run.end if is_over else None)
+    granted = _granted(run, facts)
     run.granted = None if granted is None else list(share_models(granted, run.used))
     held = run.used if run.granted is None else run.granted
     run.allocation = [each if each.model else each._replace(model=model) for each in held]
@@ -88,18 +90,18 @@ def _fit(states: States, total: float, rest: str) -> States:
     return states
 
 
-def _granted(run: Run, facts: JobFacts, over: float | None) -> list[Interval] | None:
-    """What the scheduler granted a run, which may be over; None where it does not state it."""
+def _granted(run: Run, facts: JobFacts) -> list[Interval] | None:
+    """What the scheduler granted a run; None where it does not state it."""
     span = run.scheduler
     if span is None or not span.has_start:
         return None
-    end = next((time for time in (span.end, span.bound, over) if time is not None), None)
+    end = span.bound if span.end is None else span.end
     if run.parts:
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
         found: list[Interval] = []
         for part in run.parts:
-            ends = (part.end, part.bound, end)
-            until = next((time for time in ends if time is not None), None)
+            ends = [time for time in (part.bound, end) if time is not None]
+            until = min(ends, default=None) if part.end is None else part.end
             model = part.gpu_model or models.get(part.machine, "")
             found += part.intervals(until, 0.0, model)
         return found

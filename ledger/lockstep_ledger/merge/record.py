@@ -136,9 +136,10 @@ def price(record: Record, pricing: Pricing) -> None:
     """Fills in what the GPU time of all runs costs; of one that goes on what is reported so far."""
     record.costs, record.rate_card = {}, pricing.digest
     for run in record.runs:
-        parts = list(pieces(run.allocation, run.end_time if run.end is None else math.inf))
+        is_open = any(steps[-1][1] for steps in run.allocation.values())
+        parts = list(pieces(run.allocation, run.end_time if is_open else math.inf))
         held = sum((end - begin) * gpus for _, begin, end, gpus in parts)
-        share = 1.0 if run.end is not None else sum(run.states.values()) / held if held else 0.0
+        share = sum(run.states.values()) / held if held else 0.0
         costs: dict[str, float] = {}
         for model, begin, end, gpus in parts:
             seconds = (end - begin) * gpus * share

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from lockstep_ledger.merge.allocation import Interval
+from lockstep_ledger.merge.allocation import Interval, gpu_seconds, shared_gpu_seconds
 from lockstep_ledger.merge.facts import JobFacts, Preemption
 from lockstep_ledger.merge.spans import Span
 
@@ -55,9 +55,22 @@ class Run:
         self.held[key], self.words[key] = micros, span.num_words
 
     @property
+    def used_gpu_seconds(self) -> float:
+        """GPU-seconds of launchers, of what was granted where a scheduler states it."""
+        if self.granted is None:
+            return gpu_seconds(self.used)
+        return shared_gpu_seconds(self.granted, self.used)
+
+    @property
     def scheduler_end(self) -> float | None:
         """When the scheduler took or got back its resources; None where it does not say."""
         return None if self.scheduler is None else self.scheduler.end
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the scheduler has not taken back what it granted."""
+        span = self.scheduler
+        return span is not None and span.end is None and span.bound is None
 
     @property
     def silent(self) -> list[str]:
@@ -125,7 +138,7 @@ def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Sp
     granted = [Run(scheduler=span) for span in scheduler if span.has_start]
     orphans: list[Span] = []
     for span in sorted(nodes, key=_order):
-        owner = _granted_run(span.begin, granted)
+        owner = _granted_run(span, granted)
         (orphans if owner is None else owner.spans).append(span)
     for span in (each for each in parts if each.has_start and granted):
         # Words of one scheduler need no slack among each other.
@@ -145,13 +158,15 @@ def find_run(runs: Sequence[Run], time: float) -> Run:
     return next((run for run in reversed(runs) if run.begin <= time), runs[0])
 
 
-def _granted_run(begin: float, runs: Sequence[Run]) -> Run | None:
-    """The scheduler's run in whose zone something begins."""
-    for run in reversed(runs):
-        span = run.scheduler
-        if span is not None and begin >= span.begin - SLACK_SECONDS:
-            return run if span.end is None or begin <= span.end + SLACK_SECONDS else None
-    return None
+def _granted_run(span: Span, runs: Sequence[Run]) -> Run | None:
+    """The scheduler's run in whose zone a span begins, else the first one that it reaches into."""
+    own = [(each.begin, each.end, run) for run in runs if (each := run.scheduler) is not None]
+    since = [each for each in own if span.begin >= each[0] - SLACK_SECONDS]
+    for _, end, run in since[-1:]:
+        if end is None or span.begin <= end + SLACK_SECONDS:
+            return run
+    last = span.heard if span.end is None else span.end
+    return next((run for begin, _, run in own[len(since) :] if begin < last), None)
 
 
 def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
@@ -191,8 +206,8 @@ def _outlasts(span: Span, run: Sequence[Span]) -> Iterator[Span]:
 
 
 def _end_of(span: Span) -> float:
-    """When a node was last in a span, as far as anybody knows."""
-    return span.heard if span.end is None else span.end
+    """When a node was last in a span, as far as anybody knows; one that just began goes on."""
+    return max(span.heard, span.begin + TOGETHER_SECONDS) if span.end is None else span.end
 
 
 def _attach(end: Span, runs: Sequence[Run]) -> bool:

@@ -27,10 +27,11 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of a job that the scheduler granted; ``end`` is None where it took none back."""
+    """A part of a job that the scheduler granted: up to its end, else at most to its next word."""
 
     begin: float
     end: float | None
+    bound: float
     gpus: float
 
 
@@ -64,8 +65,9 @@ class GpuTime:
 
 def _at_end(intervals: Sequence[Interval]) -> float:
     """GPUs of those that end last, within the slack of clocks."""
-    last = max((each.end for each in intervals), default=0.0)
-    return sum(each.gpus for each in intervals if each.end >= last - 5.0)
+    own = [each for each in intervals if each.end > each.begin]
+    last = max((each.end for each in own), default=0.0)
+    return sum(each.gpus for each in own if each.end >= last - 5.0)
 
 
 def parts_of(words: Sequence[Fact]) -> list[Part]:
@@ -77,7 +79,8 @@ def parts_of(words: Sequence[Fact]) -> list[Part]:
     return [
         Part(
             begin=fact.time,
-            end=None if following is None else following.time,
+            end=following.time if following and following.kind == "resources_released" else None,
+            bound=float("inf") if following is None else following.time,
             gpus=fact.number("num_gpus") or 0.0,
         )
         for facts in by_part.values()
@@ -107,9 +110,12 @@ def times_of_runs(
             used += _used(span, float("inf"), words) if is_open else own
             for state, seconds in _states(span, own, is_over, words).items():
                 states[state] += seconds
-        granted = _granted(run, runs, words, parts, is_over)
+        granted = _granted(run, runs, words, parts)
         if granted is not None and is_over:
-            total = sum(each.seconds(each.begin, each.end) for each in granted)
+            stated = run.scheduler
+            is_held = stated is not None and stated.end is None and stated.bound is None
+            until = run.end if is_held else float("inf")
+            total = sum(each.seconds(each.begin, until) for each in granted)
             states = _fit(states, total, UNUSED if run.spans else "unknown")
         held = used if granted is None else granted
         times.append(GpuTime(states=states, intervals=held, used=used))
@@ -234,17 +240,17 @@ def _fit(states: Mapping[str, float], total: float, rest: str) -> dict[str, floa
 
 
 def _granted(
-    run: Run, runs: Sequence[Run], words: Words, parts: Sequence[Part], is_over: bool
+    run: Run, runs: Sequence[Run], words: Words, parts: Sequence[Part]
 ) -> list[Interval] | None:
     """What the scheduler granted a run; None where it does not state it."""
     span = run.scheduler
     if span is None or not span.has_start:
         return None
-    words_of_end = (span.end, span.bound, run.end if is_over else None)
+    words_of_end = (span.end, span.bound)
     end = next((time for time in words_of_end if time is not None), float("inf"))
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
-        ends = [end if part.end is None else part.end for part in own]
+        ends = [min(end, part.bound) if part.end is None else part.end for part in own]
         return [
             Interval(begin=part.begin, end=until, gpus=part.gpus)
             for part, until in zip(own, ends, strict=True)

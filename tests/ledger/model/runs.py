@@ -217,13 +217,16 @@ def runs_of(
 
 
 def _scheduler_run(span: Span, runs: Sequence[Run]) -> Run | None:
-    """The scheduler's run in whose zone a span begins."""
-    for run in reversed(runs):
-        assert run.scheduler is not None
-        if span.begin >= run.scheduler.begin - SLACK_SECONDS:
-            end = run.scheduler.end
-            return run if end is None or span.begin <= end + SLACK_SECONDS else None
-    return None
+    """The scheduler's run in whose zone a span begins, else the first that the span reaches."""
+    stated = [(run.scheduler, run) for run in runs if run.scheduler is not None]
+    begun = [pair for pair in stated if span.begin >= pair[0].begin - SLACK_SECONDS]
+    if begun:
+        own, run = begun[-1]
+        if own.end is None or span.begin <= own.end + SLACK_SECONDS:
+            return run
+    last = span.last_heard if span.end is None else span.end
+    reached = [run for own, run in stated if own.begin - SLACK_SECONDS > span.begin]
+    return next((r for r in reached if r.scheduler and r.scheduler.begin < last), None)
 
 
 TOGETHER_SECONDS = 60.0
@@ -258,7 +261,8 @@ def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
 
 
 def _last_sign(span: Span) -> float:
-    return span.last_heard if span.end is None else span.end
+    just_begun = span.begin + TOGETHER_SECONDS
+    return max(span.last_heard, just_begun) if span.end is None else span.end
 
 
 def _attach(end: Span, runs: Sequence[Run]) -> bool:

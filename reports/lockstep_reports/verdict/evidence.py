@@ -26,6 +26,7 @@ from lockstep_reports.wording import duration, list_ranks, percent, plural
 _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
+_LIKELY_SHARE = 0.7  # of the likeliest phase that hides waits
 
 
 def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str, ...]:
@@ -157,17 +158,19 @@ def _explain_missing_waits(steps: Steps, scores: Scores) -> str | None:
 
 
 def _name_hiding_phase(account: Account) -> str:
-    """The phase that is longer on the ranks that have less other work to do, as waits are."""
-    values = {**{name: account.own[name] for name in MAY_WAIT}, "no phase": account.unknown}
+    """The phase that is shorter on the ranks that have more other work to do, as waits are.
+
+    Of two ranks either may wait for the other's work, and of noise alone too: both are named.
+    """
+    values = {name: account.own[name] for name in MAY_WAIT}
+    values["other"] = values["other"] + account.unknown
     busy = account.own_work + account.unknown
     hidden = {}
     for name, seconds in values.items():
         own, rest = (v - nan_stats.median(v, axis=0) for v in (seconds, busy - seconds))
-        hidden[name] = -float(np.nansum(own * rest))
-    phase = max(hidden, key=lambda name: hidden[name])
-    if not hidden[phase] > 0:
-        phase = max(values, key=lambda name: float(np.nansum(values[name])))
-    return "the work outside the marked phases" if phase in {"other", "no phase"} else phase
+        hidden[name] = float(np.nansum(np.maximum(-own, 0) * np.maximum(rest, 0)))
+    likely = [name for name in hidden if hidden[name] >= _LIKELY_SHARE * max(hidden.values())]
+    return " or ".join(likely).replace("other", "the work outside the marked phases")
 
 
 def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:

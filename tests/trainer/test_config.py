@@ -118,8 +118,3 @@ def test_an_invalid_file_is_refused_with_its_key(tmp_path: Path, text: str, sent
     with pytest.raises(click.UsageError) as refused:
         parse(["--config", str(file)])
     assert sentence in refused.value.format_message()
-
-
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(click.UsageError, match=r"no\.toml' does not exist"):
-        parse(["--config", "no.toml"])

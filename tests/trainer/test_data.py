@@ -97,19 +97,6 @@ def test_no_two_ranks_see_the_same_window_in_a_step_and_epochs_differ() -> None:
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 1000, 4097])
-def test_a_shuffle_is_a_permutation(size: int) -> None:
-    assert sorted(shuffled(np.arange(size), size, seed=1, epoch=2)) == list(range(size))
-
-
-def test_a_shuffle_of_some_indices_equals_that_of_all() -> None:
-    subset = np.array([999, 3, 500])
-    assert np.array_equal(
-        shuffled(subset, 1000, seed=1, epoch=0),
-        shuffled(np.arange(1000), 1000, seed=1, epoch=0)[subset],
-    )
-
-
 def test_a_shuffle_moves_every_index_to_every_position_equally_often() -> None:
     counts = np.zeros((12, 12))
     for epoch in range(3000):

@@ -56,7 +56,7 @@ def verdict_of(result: SimulationResult) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("slow_phase", "phase"),
-    [("loader", "data"), ("backward", "backward"), ("optimizer", "optimizer")],
+    [("loader", "data"), ("backward", "backward")],
 )
 def test_the_report_names_the_slow_rank_among_hundreds_and_its_phase(
     root: Path, slow_phase: str, phase: str

@@ -3,37 +3,23 @@
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+_STATISTICS = ("bytes", "packets", "errors", "dropped")
 _SWITCH = "pci0000:{bus}/0000:{bus}:01.0/0000:{up}:00.0"
-_MLX5_COUNTERS = (
-    "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
-    "port_rcv_switch_relay_errors port_xmit_discards port_xmit_constraint_errors "
-    "port_rcv_constraint_errors local_link_integrity_errors excessive_buffer_overrun_errors "
-    "VL15_dropped port_xmit_wait unicast_rcv_packets unicast_xmit_packets multicast_rcv_packets "
-    "multicast_xmit_packets"
-)
-_MLX5_HARDWARE = (
-    "np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled rp_cnp_ignored out_of_sequence "
-    "packet_seq_err local_ack_timeout_err implied_nak_seq_err duplicate_request rnr_nak_retry_err "
-    "req_transport_retries_exceeded req_rnr_retries_exceeded req_cqe_error resp_cqe_error "
-    "req_cqe_flush_error resp_cqe_flush_error req_remote_access_errors resp_remote_access_errors "
-    "req_remote_invalid_request resp_local_length_error out_of_buffer roce_adp_retrans "
-    "roce_adp_retrans_to roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans "
-    "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect rx_icrc_encapsulated "
-    "lifespan"
-)
-_AER = {
-    "correctable": ("RxErr 0\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\n", "COR"),
-    "nonfatal": ("Undefined 0\nDLP 0\nCmpltTO 0\nUnsupReq 0\n", "NONFATAL"),
-    "fatal": ("Undefined 0\nDLP 0\nSDES 0\nMalfTLP 0\n", "FATAL"),
-}
+# Files of a port, of either end of a PCIe 5 link, and of a network interface.
+_ADAPTER = json.loads((FIXTURES / "node" / "adapter.json").read_text(encoding="utf-8"))
 
 
 def unpack(listing: Path, folder: Path) -> Path:
     """Writes the files of a listing: a JSON object of contents by path, ``-> X`` for a link."""
-    contents: dict[str, str] = json.loads(listing.read_text(encoding="utf-8"))
+    return write_all(folder, json.loads(listing.read_text(encoding="utf-8")))
+
+
+def write_all(folder: Path, contents: Mapping[str, str | int]) -> Path:
+    """Writes files below a folder by their paths."""
     for path, content in contents.items():
         write(folder / path.lstrip("/"), content)
     return folder
@@ -82,48 +68,23 @@ class Tree:
         for name, content in (("hca_type", "MT4129"), ("fw_ver", "28.39.1002"), ("board_id", "X")):
             write(adapter / name, content)
         write(adapter / "device", f"-> ../../../{home.name}")
-        self._write_port(adapter / "ports" / "1", layer, interface)
+        of_port = {"link_layer": layer, "gid_attrs/ndevs/0": interface}
+        write_all(adapter / "ports" / "1", _ADAPTER["port"] | of_port)
         self._write_interface(home / "net" / interface, index, layer)
         for kind, name in (("infiniband", device), ("net", interface)):
             target = home.relative_to(self.sysfs) / kind / name
             write(self.sysfs / "class" / kind / name, f"-> ../../{target}")
 
-    def _write_port(self, port: Path, layer: str, interface: str) -> None:
-        files: dict[str, str | int] = {
-            "state": "4: ACTIVE",
-            "phys_state": "5: LinkUp",
-            "rate": "400 Gb/sec (4X NDR)",
-            "link_layer": layer,
-            "gid_attrs/ndevs/0": interface,
-            "counters/port_rcv_data": 4631917,
-            "counters/port_xmit_data": 3733440,
-            "counters/port_rcv_packets": 18527,
-            "counters/port_xmit_packets": 14933,
-            **{f"counters/{name}": 0 for name in _MLX5_COUNTERS.split()},
-            **{f"hw_counters/{name}": 0 for name in _MLX5_HARDWARE.split()},
-        }
-        for path, content in files.items():
-            write(port / path, content)
-
     def _write_interface(self, folder: Path, index: int, layer: str) -> None:
-        statistics = {
-            f"statistics/{direction}_{statistic}": 1000 * index
-            for direction in ("rx", "tx")
-            for statistic in ("bytes", "packets", "errors", "dropped")
-        }
-        files: dict[str, str | int] = {
-            "type": 32 if layer == "InfiniBand" else 1,
-            "operstate": "up",
-            "speed": 400_000,
-            "dev_port": 0,
-            "carrier_changes": 2,
-            "carrier_up_count": 1,
-            "carrier_down_count": 1,
-            "device": f"-> ../../../{folder.parents[1].name}",
-            **statistics,
-        }
-        for path, content in files.items():
-            write(folder / path, content)
+        write_all(
+            folder,
+            _ADAPTER["interface"]
+            | {f"statistics/{d}_{what}": 1000 * index for d in ("rx", "tx") for what in _STATISTICS}
+            | {
+                "type": 32 if layer == "InfiniBand" else 1,
+                "device": f"-> ../../../{folder.parents[1].name}",
+            },
+        )
         if layer == "Ethernet":
             shutil.copy(FIXTURES / "node" / "ethtool-mlx5.txt", folder / "ethtool_statistics")
 
@@ -134,14 +95,8 @@ class Tree:
         below = f"0000:{0xC0 + pair:02x}:{int(address[5:7], 16) % 32:02x}.0"
         home = self.sysfs / "devices" / switch / below / address
         for folder in (home, home.parent):
-            for which in ("current", "max"):
-                write(folder / f"{which}_link_speed", "32.0 GT/s PCIe")
-                write(folder / f"{which}_link_width", 16)
-            for severity, (kinds, total) in _AER.items():
-                write(folder / f"aer_dev_{severity}", f"{kinds}TOTAL_ERR_{total} 0")
-        write(home / "class", code)
-        write(home / "vendor", vendor)
-        write(home / "numa_node", pair // 2)
+            write_all(folder, _ADAPTER["pci"])
+        write_all(home, {"class": code, "vendor": vendor, "numa_node": pair // 2})
         target = os.path.relpath(home, self.sysfs / "bus" / "pci" / "devices")
         write(self.sysfs / "bus" / "pci" / "devices" / address, f"-> {target}")
         return home

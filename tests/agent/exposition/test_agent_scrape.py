@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
-from lockstep_agent.exposition.text import Exposition, render
+from lockstep_agent.collector import AnyReading, Guard, Reading, Tier
+from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.judge import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.program import renderer_of
@@ -20,7 +20,6 @@ from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import (
     Endpoint,
-    Kind,
     Metric,
     agent,
     fabric,
@@ -135,18 +134,6 @@ def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
     assert complaints(sampled(options).openmetrics.decode()) == []
 
 
-def test_both_formats_have_the_same_samples_and_neither_has_created_series(
-    options: Options,
-) -> None:
-    exposition = sampled(options)
-    for body, _ in (exposition.choose(""), exposition.choose("application/openmetrics-text")):
-        assert b"_created" not in body
-    plain = {line for line in exposition.text.splitlines() if not line.startswith(b"#")}
-    rich = {line for line in exposition.openmetrics.splitlines() if not line.startswith(b"#")}
-    assert plain == rich
-    assert exposition.openmetrics.endswith(b"# EOF\n")
-
-
 def test_a_broken_collector_costs_only_itself(options: Options) -> None:
     broken, runtime = Broken(), CollectorRuntime(options)
     worker = CollectorWorker("broken", (broken,))
@@ -188,14 +175,3 @@ def test_a_reading_that_does_not_fit_its_metric_is_refused(
 ) -> None:
     with pytest.raises((AssertionError, ValueError)):
         Reading(metric, labels, 1)
-
-
-def test_a_histogram_is_served_cumulative_with_its_sum_and_count() -> None:
-    metric = next(metric for metric in AGENT_METRICS if metric.kind is Kind.HISTOGRAM)
-    counts = (1,) * (len(metric.buckets) + 1)
-    reading = HistogramReading(metric, ("east", "job", "node"), counts, 12.5)
-    lines = render([reading], 0).text.decode().splitlines()
-    values = {line.partition("{")[0]: line.split()[-1] for line in lines}
-    bucket, total, count = metric.sample_names
-    assert values[bucket] == values[count] == f"{len(counts)}.0"
-    assert values[total] == "12.5"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.jobs.job_host import tcp_counts
 from lockstep_agent.collectors.jobs.newest_steps import NewestSteps, waits_of_step
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.readings import fingerprint_readings, out_of_memory_readings
@@ -164,9 +163,3 @@ def test_parts_of_the_model_are_compared_apart_and_without_replicas_not_at_all(r
     assert {key[1] for key in parts} == {"pp=0", "pp=1"}
     shard = LivePage(root, rank=2, mesh=(("fsdp", 2),))
     assert fingerprints([fingerprint(shard, 100, 5)]) == {}
-
-
-def test_segments_of_tcp_are_read_by_name() -> None:
-    snmp = "Ip: A B\nIp: 1 2\nTcp: MaxConn OutSegs RetransSegs\nTcp: -1 700 8\nUdp: X\nUdp: 1\n"
-    assert tcp_counts(snmp) == {"OutSegs": 700, "RetransSegs": 8}
-    assert tcp_counts("Tcp: A\n") == tcp_counts(None) == {}

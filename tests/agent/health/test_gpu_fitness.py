@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from lockstep_agent.doctor import gpu_fitness
 from lockstep_agent.doctor.command import doctor
-from lockstep_records.files.node_figure import Figure, format_rate, published_of
 
 from ..fake_node import FakeNode, h100
 
@@ -147,26 +146,3 @@ def test_options_that_do_not_go_together_are_refused(options: list[str], named: 
     result = CliRunner().invoke(doctor, options)
     assert result.exit_code == 2
     assert named in result.output
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (6.64e14, "flops_per_second", "664 TFLOP/s"),
-        (2.96e12, "bytes_per_second", "2.96 TB/s"),
-        (5.5e10, "bytes_per_second", "55 GB/s"),
-        (12.0, "bytes_per_second", "12 B/s"),
-    ],
-)
-def test_rates_are_written_as_people_do(value: float, unit: str, text: str) -> None:
-    assert format_rate(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("model", "flops"),
-    [(H100, 9.89e14), ("NVIDIA H100 NVL", 8.35e14), ("NVIDIA H200", 9.89e14), ("Other", None)],
-)
-def test_each_model_has_its_own_published_peak(model: str, flops: float | None) -> None:
-    published = published_of(model)
-    assert (None if published is None else published.flops) == flops
-    assert Figure(**figure("gemm", 1.0)).device == H100

@@ -1,9 +1,6 @@
 """Hangs of ranks that Lockstep did not start, judged from their pages; bus bandwidth."""
 
 import json
-import os
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,7 +11,6 @@ from lockstep_agent.collectors.jobs.bus import Bus
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
-from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import Metric, incidents, training
@@ -85,25 +81,6 @@ def test_while_steps_continue_zero_ranks_hang(root: Path) -> None:
     assert HangFixture(root).values() == {(training.HUNG_RANKS, NODE): 0}
 
 
-def test_a_hang_is_judged_against_the_jobs_own_steps(root: Path) -> None:
-    page = LivePage(root, ahead_seconds=AHEAD_SECONDS)
-    for number in range(3):
-        page.row(number, seconds=30.0)
-        page.step(number)
-    page.phase("sync", ago_seconds=500)
-    hangs = HangFixture(root)
-    assert hangs.hung() == 0
-    hangs.later_seconds = 120
-    assert hangs.hung() == 1
-
-
-@pytest.mark.parametrize(("phase", "hung"), [("checkpoint", 0), ("init", 0), ("forward", 1)])
-def test_a_phase_that_may_take_longer_is_given_more_time(root: Path, phase: str, hung: int) -> None:
-    [page] = stepping(root, ranks=1)
-    page.phase(phase, ago_seconds=600)
-    assert HangFixture(root).hung() == hung
-
-
 def test_others_wait_for_a_rank_whose_process_has_ended_and_it_does_not_hang(root: Path) -> None:
     pages = stepping(root)
     for page in pages:
@@ -112,22 +89,6 @@ def test_others_wait_for_a_rank_whose_process_has_ended_and_it_does_not_hang(roo
     values = HangFixture(root).values()
     assert values[training.HUNG_RANKS, NODE] == 2
     assert values_of(values, training.HANG_MISSING) == {("2", "gone", "process_not_running"): 1}
-
-
-def test_a_stopped_rank_is_missing_though_its_phase_is_that_of_the_others(root: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as rank:
-        pages = stepping(root)
-        for page in pages:
-            page.phase("sync", ago_seconds=200)
-        pages[1].replace_identity(pid=rank.pid)
-        rank.send_signal(signal.SIGSTOP)
-        os.waitpid(rank.pid, os.WUNTRACED)
-        hangs = HangFixture(root)
-        assert values_of(hangs.values(), training.HANG_MISSING) == {
-            ("1", "sync", "process_not_running"): 1
-        }
-        assert hangs.values()[training.HUNG_RANKS, NODE] == 3
-        rank.kill()
 
 
 def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:
@@ -227,13 +188,6 @@ def test_hangs_are_served_with_the_incidents_of_the_logs(root: Path, options: Op
         incidents.GPU_XID_INCIDENTS.name,
     }
     assert all(set(event) == set(recent[0]) for event in recent)
-
-
-@pytest.mark.parametrize(
-    ("lists", "joined"), [([b"[]", b"[]"], []), ([b"[1, 2]", b"[]", b"[3]"], [1, 2, 3])]
-)
-def test_lists_are_joined(lists: list[bytes], joined: list[int]) -> None:
-    assert json.loads(join_json_lists(lists)) == joined
 
 
 def bus_rate(bus: Bus) -> float | None:

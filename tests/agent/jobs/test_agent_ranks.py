@@ -176,7 +176,7 @@ def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path
     assert (training.LAST_PROGRESS, (*JOB, "2")) not in values
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_counter_ever_falls_whatever_happens_to_the_pages(root: Path, seed: int) -> None:
     draw, ranks = random.Random(seed), RanksFixture(root)
     pages: list[LivePage] = []
@@ -222,13 +222,6 @@ def test_a_page_that_was_created_anew_starts_from_its_own_values(root: Path) -> 
     page.path.unlink()
     LivePage(root).step(40)
     assert ranks.values()[training.STEP, NODE] == 40
-
-
-def test_a_restarted_agent_serves_the_same_totals(root: Path) -> None:
-    for attempt in range(2):
-        for rank in range(3):
-            LivePage(root, rank=rank, attempt=attempt).step(attempt)
-    assert counters(RanksFixture(root).values()) == counters(RanksFixture(root).values())
 
 
 def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) -> None:

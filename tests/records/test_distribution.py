@@ -20,9 +20,3 @@ def test_without_an_installed_distribution_the_version_is_unknown(
 ) -> None:
     monkeypatch.setattr(distribution, "DISTRIBUTION", "no-such-distribution")
     assert distribution.installed_version() == "unknown"
-
-
-def test_a_missing_extra_is_installed_from_the_checkout() -> None:
-    assert distribution.install_hint("agent,alerts") == (
-        "run pip install '.[agent,alerts]' in the checkout"
-    )

@@ -3,7 +3,6 @@
 import os
 import random
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,17 +133,6 @@ def test_a_page_that_vanishes_under_its_reader_is_refused(page: Path) -> None:
     page.unlink()
     with pytest.raises(PageError, match="No such file") as caught:
         read_rows(read)
-    assert caught.value.reason == "io"
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
-def test_what_is_no_file_is_refused_and_blocks_no_reader(
-    memory: Path, make: Callable[[Path], None]
-) -> None:
-    path = memory / "rank-00000.page"
-    make(path)
-    with pytest.raises(PageError, match=r"rank-00000\.page") as caught:
-        read_page(path)
     assert caught.value.reason == "io"
 
 

@@ -177,12 +177,6 @@ def test_the_heartbeat_holds_phase_and_time_without_a_commit(memory: Path, phase
     assert page.progress_wall_seconds == pytest.approx(time.time(), abs=5)
 
 
-def test_the_ring_keeps_the_newest_rows_when_it_wraps(memory: Path) -> None:
-    page = read_page(written_page(memory, steps=41, rows=16))
-    assert [row["number"] for row in read_rows(page)] == list(range(25, 41))
-    assert page.state["steps"] == 41
-
-
 def test_the_numbers_of_rows_begin_again_and_no_row_is_lost(memory: Path) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 16)
     writer.words[SLOT.word("steps")] = ROW_NUMBERS - 3

@@ -61,8 +61,6 @@ def test_help_lists_every_command_with_its_sentence_and_loads_no_component() -> 
     [
         ("nosuch",),
         ("--nosuch",),
-        ("doctor", "--nosuch"),
-        ("doctor", "--duration", "nan"),
         ("demo", "--out", __file__),
     ],
 )

@@ -18,7 +18,6 @@ from lockstep_dashboards.snapshot.page import (
     PageOptions,
     board_page,
     page_content,
-    page_height,
 )
 from lockstep_dashboards.snapshot.views import Drawing, draw
 
@@ -171,15 +170,6 @@ def test_a_column_that_no_row_fills_is_left_out_and_a_table_without_rows_says_so
     headings = [x["text"] for x in firing(NoPlaces()).content["headings"]]
     assert headings == ["alertname", "severity", "since"]
     assert firing(FakePrometheus()).content == {"text": "nothing fires"}
-
-
-def test_the_height_of_a_page_covers_its_grid() -> None:
-    found = answer(BOARDS["executive.json"])
-    rows = sum(
-        max((x["position"].y + x["position"].height for x in section["panels"]), default=0)
-        for section in page_content(found, OPTIONS)["sections"]
-    )
-    assert page_height(found) > 38 * rows
 
 
 def test_the_address_on_the_page_has_no_password() -> None:

@@ -31,8 +31,3 @@ def test_a_block_of_the_page_runs_and_its_steps_are_recorded(
     assert page.phase == "done"
     assert page.state["steps"] in {1, 3}
     assert page.state["internal_errors"] == 0
-
-
-@pytest.mark.parametrize("target", re.findall(r"\]\(([^)]+)\)", PAGE.read_text(encoding="utf-8")))
-def test_the_links_of_the_page_lead_to_files(target: str) -> None:
-    assert (PAGE.parent / target).is_file()

@@ -97,24 +97,6 @@ def test_a_row_gets_the_devices_times_once_the_device_has_passed_it(fixture: Dev
     assert row["last_arrival_ns"] == pytest.approx(row["first_arrival_ns"], abs=10)
 
 
-def test_totals_hold_each_row_once_by_the_clock_that_it_has(fixture: DeviceFixture) -> None:
-    for _ in range(5):
-        fixture.step()
-    totals = fixture.totals()
-    assert (totals["steps"], totals["settled_steps"], totals["device_steps"]) == (5, 3, 3)
-    assert totals["phase_seconds"]["backward"] == pytest.approx(3 * 0.008)
-    assert totals["collective_seconds"]["all_reduce"] == pytest.approx(3 * 0.002)
-    assert totals["collectives"]["all_reduce"] == 5
-    assert totals["step_seconds_sum"] == pytest.approx(3 * 0.016)
-    fixture.recorder.settle()
-    totals, rows = fixture.totals(), fixture.rows()
-    assert totals["settled_steps"] == totals["steps"] == sum(totals["step_buckets"].values())
-    assert totals["device_dropped"] == 1
-    for name in STEP_PHASES:
-        of_rows = sum(row["phase_seconds"][name] for row in rows)
-        assert totals["phase_seconds"][name] == pytest.approx(of_rows, abs=1e-6)
-
-
 def test_rows_that_the_device_never_passed_keep_the_hosts_times_and_say_so(
     fixture: DeviceFixture,
 ) -> None:

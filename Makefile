@@ -90,8 +90,8 @@ test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process test
 	$(call PYTEST,not release and not timing and not cluster and not e2e,$(PARALLEL))
 	$(call PYTEST,timing and not release)
 
-test-quick: $(READY) ## Run the tests that need no server and one process
-	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release and not promtool and not timing and not cluster"
+test-quick: $(READY) ## Run in a minute the files of tests that take two seconds and need no server and one process
+	$(BIN)/python -m pytest --quick $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release and not promtool and not timing and not cluster"
 
 test-release: $(READY) $(SERVERS) ## Run what takes an hour or two: large matrices, all intervals, thousands of histories; before a release
 	$(call PYTEST,release and not timing,$(PARALLEL))

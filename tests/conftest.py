@@ -28,6 +28,7 @@ PROGRAMS = {
 }
 # Seconds by file of tests, as `make durations` records them; those under a second are left out.
 DURATIONS = Path(__file__).parent / "durations.json"
+QUICK_SECONDS = 2.0  # of a file of tests that `make test-quick` runs
 # In CI everything that tests need is installed: a test that is skipped there is one of these.
 SKIPS_ALLOWED_IN_CI = (
     "needs a GPU",  # CI has none
@@ -46,7 +47,12 @@ START_ATTEMPTS = 3
 DEFAULT_TIMEOUT_CONFIG.connect = DEFAULT_TIMEOUT_CONFIG.read = READY_SECONDS
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = f"leave out files whose tests take over {QUICK_SECONDS:g} s, by durations.json"
+    parser.addoption("--quick", action="store_true", help=help_text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {
         marker: [name for name in names if shutil.which(name) is None]
         for marker, names in PROGRAMS.items()
@@ -57,7 +63,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))
     # Several workers end at about the same time when what is left at the end is short.
     seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+
+    def seconds_of(item: pytest.Item) -> float:
+        return float(seconds.get(item.nodeid.partition("::")[0], 0.0))
+
+    items.sort(key=lambda item: -seconds_of(item))
+    if config.getoption("--quick"):
+        items[:] = [item for item in items if seconds_of(item) <= QUICK_SECONDS]
 
 
 def record_durations(terminalreporter: pytest.TerminalReporter, path: Path) -> None:

@@ -21,6 +21,8 @@ _RESTORES = {
     "restore_failed": (counted.RESUMES, "failed"),
 }
 _MIN_CHECKPOINTS = 2
+_EXACT = 2.0**20
+"""Parts of a second in which windows count: what is taken back leaves nothing of a rounding."""
 
 
 class Booked(msgspec.Struct):
@@ -171,7 +173,10 @@ class Effects:
         for time, slo, good, total in rows:
             key = (time, group[0], group[-1], slo)
             good_before, total_before = self._slo.get(key, (0.0, 0.0))
-            self._slo[key] = (good_before + sign * good, total_before + sign * total)
+            self._slo[key] = (
+                good_before + sign * _exact(good),
+                total_before + sign * _exact(total),
+            )
 
     @property
     def slo_rows(self) -> list[tuple[str, str, WindowRow]]:
@@ -181,6 +186,10 @@ class Effects:
             for (time, cluster, job_class, slo), counts in self._slo.items()
             if any(counts)
         ]
+
+
+def _exact(seconds: float) -> float:
+    return round(seconds * _EXACT) / _EXACT
 
 
 Mark = tuple[str, int, int]

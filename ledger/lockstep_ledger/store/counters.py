@@ -55,6 +55,7 @@ class Counters:
         self._clusters = clusters
         self._rows: dict[Series, CounterRow] = {}
         self._groups: set[Labels] = set()
+        self._configured: set[Labels] = set()
         self._names: tuple[set[str], ...] = tuple(set() for _ in GROUP)
         self._highest = self._highest_saved = 0
         self._lock = threading.Lock()
@@ -87,6 +88,7 @@ class Counters:
     def declare(self, groups: Iterable[Labels], now_seconds: float) -> None:
         """Lets every combination of these groups be there at 0."""
         for group in groups:
+            self._configured.add(group)
             self._declare(group, now_seconds)
 
     def save(self, connection: Connection) -> None:
@@ -150,7 +152,7 @@ class Counters:
         if group in self._groups:
             return group
         group = tuple(self._name(position, name) for position, name in enumerate(group))
-        is_full = len(self._groups) >= MAX_GROUPS
+        is_full = len(self._groups - self._configured) >= MAX_GROUPS
         # A cluster that is not configured takes no names from those that are.
         if group[0] == OTHER or (is_full and group not in self._groups):
             return (group[0], OTHER, OTHER, OTHER)

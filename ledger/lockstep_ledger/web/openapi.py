@@ -174,16 +174,16 @@ def _content(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _query(name: str, meaning: str, choices: tuple[str, ...] | None = None) -> dict[str, Any]:
-    schema = msgspec.json.schema(Literal[choices] if choices else str)
+def _query(name: str, meaning: str, choices: tuple[str, ...] | type = str) -> dict[str, Any]:
+    schema = msgspec.json.schema(choices if isinstance(choices, type) else Literal[choices])
     return {"name": name, "in": "query", "description": meaning, "schema": schema}
 
 
-_FILTERS = [_query(name, f"only jobs of this {name}", CHOICES.get(name)) for name in FILTERS]
+_FILTERS = [_query(name, f"only jobs of this {name}", CHOICES.get(name, str)) for name in FILTERS]
 _PAGING = [
-    _query("limit", f"number of entries, 1 to {MAX_PAGE}"),
-    _query("after", "next of the page before"),
-    _query("since", "only jobs with an event at this time or later, seconds since 1970"),
+    _query("limit", f"number of entries, 1 to {MAX_PAGE}", int),
+    _query("after", "next of the page before", int),
+    _query("since", "only jobs with an event at this time or later, seconds since 1970", int),
 ]
 _FORMAT = _query("format", "csv for a table", ("json", "csv"))
 _MONTHLY = [_query("month", "such as 2026-10; the one that runs when left out"), _FORMAT]

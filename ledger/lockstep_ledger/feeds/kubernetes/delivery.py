@@ -40,6 +40,7 @@ class Remembered:
         runs: of its pods, as they were delivered, by name.
         described: time of the newest description.
         updated: time of its newest event.
+        has_succeeded: whether it is over: its name again is another job.
     """
 
     project: str = ""
@@ -51,6 +52,7 @@ class Remembered:
     runs: dict[str, PodRun] = field(default_factory=dict)
     described: float = 0.0
     updated: float = 0.0
+    has_succeeded: bool = False
 
 
 class LedgerClient:
@@ -132,7 +134,10 @@ class LedgerClient:
 
 def _read_job(document: dict[str, Any]) -> Remembered:
     """The feed's own words in a job's timeline."""
-    found = Remembered(project=text_of(document.get("project")))
+    found = Remembered(
+        project=text_of(document.get("project")),
+        has_succeeded=document.get("outcome") == "succeeded",
+    )
     ends: set[str] = set()
     for event in list_of(document.get("timeline")):
         fields, time = part_of(event, "fields"), float(event.get("time") or 0.0)

@@ -5,7 +5,9 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -173,7 +175,16 @@ class Feed:
         if label and _JOB_ID.fullmatch(label) and self._namespace_of(label, job) == job.namespace:
             job.job_id, job.has_label = label, True
         elif not job.job_id:
-            job.job_id = own_id(job)
+            job.job_id = next(filter(partial(self._may_have, job), names_of(job)))
+
+    def _may_have(self, job: Job, name: str) -> bool:
+        """Whether a name is a job's: what succeeded is over, any other goes on in its next run."""
+        others = [e for e in self.state.jobs.values() if e.job_id == name and e.uid != job.uid]
+        if any(each.ending is not None and each.ending.word == "Completed" for each in others):
+            return False
+        found = self.ledger.find(name)
+        is_other = found is not None and found.is_ours and found.uid != job.uid
+        return not (is_other and found is not None and found.has_succeeded)
 
     def _namespace_of(self, label: str, job: Job) -> str:
         if len(self._labels) > _MOST_LABELS:
@@ -263,6 +274,13 @@ def own_id(job: Job) -> str:
     kind = "vcjob" if job.kind == "jobs.batch.volcano.sh" else kind
     name = f"{job.namespace}/{kind}/{job.name}"
     return name if len(name) <= _MAX_ID else f"{name[: _MAX_ID - 9]}@{job.uid[:8]}"
+
+
+def names_of(job: Job) -> Iterator[str]:
+    """Its own id, and what follows where that was used before."""
+    name = own_id(job)
+    yield name
+    yield from (f"{name[: _MAX_ID - 9]}@{number}" for number in count(2))
 
 
 def _restore(job: Job, found: Remembered, last_seen: float) -> None:

@@ -1,0 +1,89 @@
+"""Jobs that change size, model, price and month while they run cost what is billed by hand."""
+
+from collections import defaultdict
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep_ledger.billing.bills import Bills
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.writer import StoreWriter
+from lockstep_outcomes.prices.price import Pricing
+from lockstep_outcomes.prices.rate_card import Rate, RateCard
+
+from ..stories import Story, checked
+
+MONTHS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("two_months.yaml").read_text(encoding="utf-8")
+)
+CARD = RateCard(
+    rates=tuple(
+        Rate(begin=begin, gpu_model=model, price_per_gpu_hour=price, currency="EUR")
+        for begin, model, price in MONTHS["rates"]
+    )
+)
+ENDS = {"completed": "succeeded", "requeued": "preempted"}
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(f"2026-{text}").replace(tzinfo=UTC).timestamp()
+
+
+def story_of(job: dict[str, Any], now: float) -> Story:
+    """What was said by a moment: parts of a scheduler, starts of launchers."""
+    story = Story(job_id=job["job"])
+    declared = job.get("declares", {})
+
+    def say(time: float, kind: str, node: str | None = None, attempt: int = 0, **f: Any) -> None:
+        story.now = time
+        if time <= now:
+            story.add(kind, node, attempt, **f)
+
+    begun: dict[int, float] = {}
+    for source, run, node, gpus, model, begin, end, state in job["said"]:
+        since, until, is_last = at(begin), at(end), state in ENDS
+        if source == "launcher":
+            if run not in begun and not begun:
+                say(since, "job_started", node, gpu_model=model)
+            say(since, "attempt_started", node, run, num_gpus=gpus)
+            begun[run] = since
+            say(until, "job_finished" if is_last else "attempt_ended", node, run,
+                outcome="succeeded" if is_last else "failed")  # fmt: skip
+            continue
+        if run not in begun:
+            begun[run] = since
+            say(since, "job_started", None, run, **declared)
+        part = {"part": f"{node} {since}", "num_gpus": gpus, "gpu_model": model}
+        say(since, "resources_allocated", None, run, **part)
+        say(until, "resources_released", None, run, part=part["part"])
+        if is_last:
+            say(until, "job_finished", None, run, outcome=ENDS[state])
+        if state == "requeued":
+            say(until, "job_requeued", None, run)
+    return story
+
+
+@pytest.mark.parametrize("name", MONTHS["moments"])
+def test_every_line_is_right_while_jobs_run_and_after_their_end(name: str) -> None:
+    now = at(MONTHS["moments"][name])
+    pricing = Pricing(CARD, UTC)
+    engine = open_store("sqlite:///:memory:")
+    writer = StoreWriter(engine, clock=lambda: now, pricing=pricing)
+    for job in MONTHS["jobs"]:
+        if events := story_of(job, now).events:
+            writer.write([Submission(checked(Story(events=events, now=now), now))])
+    with engine.connect() as connection:
+        bills = Bills(connection, pricing, now)
+        lines = bills.lines(date(2026, 10, 1), date(2026, 11, 30))
+    found: dict[str, list[list[Any]]] = defaultdict(list)
+    for line in lines:
+        row = [line.month, line.job.gpu_model, line.price, pytest.approx(line.amount)]
+        found[line.job.job_id].append(row)
+    expected = {job["job"]: job["bills"][name] for job in MONTHS["jobs"] if job["bills"][name]}
+    assert {job: sorted(rows, key=str) for job, rows in found.items()} == {
+        job: sorted(rows, key=str) for job, rows in expected.items()
+    }

@@ -206,7 +206,7 @@ def _bus_id(number: int) -> str:
 
 
 def _make_xid_labels(names: set[str]) -> dict[str, str]:
-    xid = XID_TABLE[_SICK_XID]
+    xid = XID_TABLE[str(_SICK_XID)]
     labels = {
         "xid": str(_SICK_XID),
         "xid_class": xid.kind,

@@ -1,6 +1,6 @@
 """Verdicts of the agent, the table of Xids, and metrics of the kernel log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lockstep_catalogue.labels import DEVICE, GPU_LABELS, MIG, PCI_BUS_ID, VERDICT
 from lockstep_catalogue.metric import Label, Metric, Stability
@@ -87,12 +87,13 @@ class Xid:
     """One number.
 
     Attributes:
+        number: or the name of a failure to which the driver gives none.
         kind: a value of the label ``xid_class``.
         severity: a value of the label ``xid_severity``.
         remedy: a value of the label ``remedy``.
     """
 
-    number: int
+    number: int | str
     name: str
     kind: str
     severity: str
@@ -118,7 +119,8 @@ XIDS = (
     Xid(44, "graphics engine fault during context switch", "information", "error", "restart_job"),
     Xid(45, "preemptive cleanup after earlier errors", "information", "notice", "follow_companion"),
     Xid(46, "GPU stopped processing", "hardware", "fatal", "reset_gpu"),
-    Xid(48, "double-bit memory error", "memory", "fatal", "reset_gpu"),
+    # Alone it may be contained, which follows from the Xids 94 and 95 beside it.
+    Xid(48, "double-bit memory error", "memory", "error", "reset_gpu"),
     Xid(54, "auxiliary power is not connected", "bus", "fatal", "check_hardware"),
     Xid(62, "internal micro-controller halt", "hardware", "fatal", "reset_gpu"),
     Xid(63, "row remapping or page retirement recorded", "memory", "notice", "none"),
@@ -179,14 +181,30 @@ XIDS = (
     Xid(173, "fatal C2C error", "nvlink", "fatal", "reset_gpu"),
     Xid(175, "memory subsystem fault", "memory", "fatal", "restart_node"),
     Xid(176, "PCIe fault, corrected", "bus", "notice", "check_hardware"),
+    Xid("needs_reset", "the driver refuses work until a reset", "firmware", "fatal", "reset_gpu"),
+    Xid("rm_init_failed", "the driver cannot start the GPU", "firmware", "fatal", "reset_gpu"),
+    Xid("firmware", "the firmware does not answer", "firmware", "fatal", "reset_gpu"),
+    Xid("fallen_off", "GPU has fallen off the bus", "bus", "fatal", "restart_node"),
+    Xid("memory_error", "uncorrectable memory error", "memory", "fatal", "reset_gpu"),
 )
-XID_TABLE = {xid.number: xid for xid in XIDS}
-PRECREATED_XIDS = (48, 64, 74, 79, 95, 119, 140)
+NONFATAL = "-nonfatal"
+XID_TABLE = {str(xid.number): xid for xid in XIDS} | {
+    f"{xid.number}{NONFATAL}": replace(
+        xid, name=f"{xid.name}, nonfatal", severity="notice", remedy="none"
+    )
+    for xid in XIDS
+}
+"""By the value of the label ``xid``: what its message calls nonfatal goes on."""
+PRECREATED_XIDS = (64, 74, 79, 95, 119, 140)
 """Fatal and common: exported as 0 for every GPU, so that the first incident is an increase."""
 
 # Metrics of the kernel log: faults of GPUs, switches, ports and the node, each incident once.
 
-XID = Label(name="xid", help="number of the fault by the driver of the GPU")
+XID = Label(
+    name="xid",
+    help="number of the fault by the driver of the GPU, with -nonfatal where its message says so; "
+    "else needs_reset, rm_init_failed, firmware, fallen_off or memory_error",
+)
 XID_CLASS = Label(
     name="xid_class",
     help="part that the fault concerns",
@@ -218,7 +236,15 @@ SXID_FATAL = Label(
 NIC_INCIDENT = Label(
     name="nic_incident",
     help="kind of incident that the port's driver reports",
-    values=("link_down", "health", "command_failed", "queue_error", "timeout", "temperature"),
+    values=(
+        "link_down",
+        "health",
+        "command_failed",
+        "queue_error",
+        "timeout",
+        "temperature",
+        "cable",
+    ),
 )
 HOST_INCIDENT = Label(
     name="host_incident",
@@ -234,6 +260,7 @@ HOST_INCIDENT = Label(
         "memory_corrected",
         "memory_uncorrected",
         "pcie_corrected",
+        "pcie_nonfatal",
         "pcie_uncorrected",
         "file_server_silent",
         "fabric_manager",
@@ -286,6 +313,12 @@ LOG_LOST = Metric(
     labels=(LOG,),
     help="Messages that the log dropped before the agent could read them.",
     source="sequence numbers of /dev/kmsg",
+)
+LOG_UNKNOWN = Metric(
+    name="lockstep_agent_log_lines_unknown_total",
+    labels=(LOG,),
+    help="Lines of the log with a stamp that the agent does not know, since its start.",
+    source="the log",
 )
 LOG_READ = Metric(
     name="lockstep_agent_log_messages_total",

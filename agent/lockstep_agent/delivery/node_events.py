@@ -223,12 +223,12 @@ def _event(
 
 def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     """The sign of an incident; None for one that ends no job."""
-    if not incident["counted"]:
+    if not incident["counted"] or incident["labels"].get("xid", "").endswith(metrics.NONFATAL):
         return None
     name, labels, text = incident["metric"], incident["labels"], incident["text"][:400]
     if name == metrics.GPU_XID_INCIDENTS.name:
         address, _, number = labels.values()
-        xid = XID_TABLE.get(int(number))
+        xid = XID_TABLE.get(number)
         words = f"Xid{number} {xid.name if xid else 'of the driver'}"
         named = _pid_of(incident) if xid is not None and xid.of_a_process else None
         return _Sign(name="xid", detail=words, address=address, pid=named)

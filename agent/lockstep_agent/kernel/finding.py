@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 
 from lockstep_catalogue import Metric
 from lockstep_catalogue import incidents as metrics
-from lockstep_catalogue.incidents import XID_TABLE
+from lockstep_catalogue.incidents import NONFATAL, XID_TABLE
 from lockstep_records.text.printable import printable
 
 # Xid lines have no function digit, SXid lines have one
 ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
-_BUS_LOSS = "79"
-# One memory error is reported by several of these: the error, its containment, the remapped row,
-# and the cleanup of each process that it ends.
+# One memory error is reported by several of these: the error, its containment, the remapped row.
 _MEMORY_EVENT = frozenset({"48", "63", "64", "94", "95", "171", "172"})
-_CLEANUP = frozenset({"43", "45"})
+# Of whatever ended a program or asks for a reset these follow.
+_FOLLOWING = frozenset({"43", "45", "154"})
 
 Match = re.Match[str]
 
@@ -27,10 +26,9 @@ class Finding:
     Attributes:
         key: messages with the same key belong to the same incident.
         quiet_seconds: silence after which the next such message is a new incident.
-        cause: kind, address and number of an incident that causes this one; while it is ongoing,
-            this one is not counted.
-        event: numbers of the Xids that report the same event of a GPU: while an incident of any of
-            them is ongoing, this one is not counted.
+        echo_of: begins of the keys of incidents, an empty part being any: while one of them is
+            ongoing, this one is not counted. Of the messages of one reading it is judged last.
+        event: numbers of the Xids that report the same event of a GPU, or ``*`` for any.
         facts: named parts of the message that are not among the labels.
     """
 
@@ -38,7 +36,7 @@ class Finding:
     labels: tuple[str, ...]
     key: tuple[str, ...]
     quiet_seconds: float
-    cause: tuple[str, ...] | None = None
+    echo_of: tuple[tuple[str, ...], ...] = ()
     event: frozenset[str] = frozenset()
     facts: dict[str, str] = field(default_factory=dict)
 
@@ -53,6 +51,7 @@ class Pattern:
         quiet_seconds: see Finding.
         expression: regular expression whose named groups become facts.
         key_groups: groups whose values make two messages one incident.
+        echo_of: see Finding; a part in braces is the group of that name.
     """
 
     build_finding: Callable[["Pattern", Match], Finding]
@@ -60,6 +59,7 @@ class Pattern:
     quiet_seconds: float
     expression: str
     key_groups: tuple[str, ...] = ()
+    echo_of: tuple[tuple[str, ...], ...] = ()
 
 
 def pci_address(text: str) -> str:
@@ -70,34 +70,49 @@ def pci_address(text: str) -> str:
 
 
 def _facts(match: Match) -> dict[str, str]:
-    return {name: printable(value) for name, value in match.groupdict().items() if value}
+    found = {name: printable(value) for name, value in match.groupdict().items() if value}
+    return {**found, "pci": pci_address(found["pci"])} if "pci" in found else found
+
+
+def _echoes(pattern: Pattern, facts: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(facts.get(part[1:-1], "unknown") if part.startswith("{") else part for part in key)
+        for key in pattern.echo_of
+    )
 
 
 def event_of(number: str) -> frozenset[str]:
     """Numbers of the Xids that may report the same event as this one; empty for most numbers."""
-    return _MEMORY_EVENT if number in _MEMORY_EVENT | _CLEANUP else frozenset()
+    if number in _FOLLOWING:
+        return frozenset({"*"})
+    return _MEMORY_EVENT if number in _MEMORY_EVENT else frozenset()
+
+
+def is_same_event(number: str, event: frozenset[str]) -> bool:
+    """Whether an Xid is among those of an event."""
+    return number in event or ("*" in event and number not in _FOLLOWING)
 
 
 def build_xid(pattern: Pattern, match: Match) -> Finding:
-    """The finding of an Xid, of a GPU or of one instance of a split GPU."""
+    """The finding of an Xid, of a GPU or of one instance of a split GPU, or of a failure by name.
+
+    What the message calls nonfatal counts as nonfatal, whatever its number is elsewhere.
+    """
     facts = _facts(match)
-    # a GPU that fell off the bus is reported in another line too, without the number
-    address, number = pci_address(facts.pop("pci")), str(int(facts.pop("xid", _BUS_LOSS)))
+    address = facts.pop("pci", None) or facts.pop("index", "unknown")
+    number = facts.pop("xid", pattern.value)
+    number = str(int(number)) if number.isdecimal() else number
+    number += NONFATAL if facts.pop("nonfatal", "") else ""
     instance_ids = (facts.pop("gi", ""), facts.pop("ci", ""))
     labels = (address, "/".join(part for part in instance_ids if part), number)
-    xid = XID_TABLE.get(int(number))
+    xid = XID_TABLE.get(number)
     event = event_of(number)
     is_per_process = xid is not None and xid.of_a_process and not event
     pid = facts.get("pid", "") if is_per_process else ""
-    cause = facts.pop("cause", None)
+    key = ("xid", *labels, pid)
+    echo_of = _echoes(pattern, {"pci": address})
     return Finding(
-        metrics.GPU_XID_INCIDENTS,
-        labels,
-        ("xid", *labels, pid),
-        pattern.quiet_seconds,
-        cause=("xid", address, cause) if cause else None,
-        event=event,
-        facts=facts,
+        metrics.GPU_XID_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, event, facts
     )
 
 
@@ -105,7 +120,7 @@ def build_sxid(pattern: Pattern, match: Match) -> Finding:
     """The finding of a fault of an NVSwitch."""
     facts = _facts(match)
     fatal = "fatal" if facts.pop("fatal").lower() == "fatal" else "non_fatal"
-    labels = (pci_address(facts.pop("pci")), str(int(facts.pop("sxid"))), fatal)
+    labels = (facts.pop("pci"), str(int(facts.pop("sxid"))), fatal)
     key = ("sxid", *labels, facts.get("link", ""))
     return Finding(metrics.NVSWITCH_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
 
@@ -114,14 +129,14 @@ def build_nic(pattern: Pattern, match: Match) -> Finding:
     """The finding of a message of a network driver."""
     facts = _facts(match)
     device = facts.get("port") or facts.pop("port2", None) or facts.get("pci") or "unknown"
-    key = ("nic", device, pattern.value)
-    labels = (device, pattern.value)
-    return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
+    key = ("nic", facts.get("pci", ""), pattern.value, device)
+    labels, echo_of = (device, pattern.value), _echoes(pattern, facts)
+    return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, facts=facts)
 
 
 def build_host(pattern: Pattern, match: Match) -> Finding:
     """The finding of a message about the node."""
     facts = _facts(match)
     key = ("host", pattern.value, *(facts.get(name, "") for name in pattern.key_groups))
-    labels = (pattern.value,)
-    return Finding(metrics.HOST_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
+    labels, echo_of = (pattern.value,), _echoes(pattern, facts)
+    return Finding(metrics.HOST_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, facts=facts)

@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_agent.kernel.finding import Finding, event_of
+from lockstep_agent.kernel.finding import Finding, event_of, is_same_event
 from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRICS_NAMED, Metric
-from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
+from lockstep_catalogue.incidents import (
+    GPU_XID_INCIDENTS,
+    HOST_INCIDENT,
+    HOST_INCIDENTS,
+    NONFATAL,
+)
 
 # a log can hold any number of addresses: without a bound a damaged one would fill the memory
 _MAX_COUNTERS = 1000
@@ -16,6 +21,7 @@ _MAX_OPEN = 5000
 _MAX_RECENT = 200
 _LONGEST_QUIET_SECONDS = 300.0
 _LOG_DELAY_SECONDS = 60.0  # longest delay of a log's message behind the driver's event
+_ECHO_SECONDS = 5.0
 NVML_EVENTS = "nvml"
 
 Counter = tuple[str, tuple[str, ...]]
@@ -70,12 +76,11 @@ class Incidents:
             self._extend(number, message)
             return
         self._trim(message.seconds)
-        is_counted_elsewhere = self._has_open_cause(
-            log, finding, message
-        ) or self._has_counted_event(log, finding, message)
-        if not is_counted_elsewhere:
-            count.number += 1
-        self._record(log, finding, message, is_counted=not is_counted_elsewhere)
+        is_new = not (
+            self._is_echo(log, finding, message) or self._has_counted_event(log, finding, message)
+        )
+        count.number += is_new
+        self._record(log, finding, message, is_counted=is_new)
 
     def forget_open(self) -> None:
         """Ends every incident, for a node that was started anew, and its log with it."""
@@ -123,7 +128,7 @@ class Incidents:
         return any(
             name == GPU_XID_INCIDENTS.name
             and labels[0] == address
-            and labels[2] in numbers
+            and labels[2].removesuffix(NONFATAL) in numbers
             and abs((count.last_wall_seconds or 0.0) - wall_seconds) <= _LONGEST_QUIET_SECONDS
             for (name, labels), count in self.counts.items()
         )
@@ -133,18 +138,21 @@ class Incidents:
         ongoing = self._open.get((log, *finding.key))
         return ongoing is not None and _is_within(seconds, ongoing, finding.quiet_seconds)
 
-    def _has_open_cause(self, log: str, finding: Finding, message: Message) -> bool:
-        """Whether the incident that caused this one, or reports the same event, is ongoing."""
-        numbers, address = finding.event, finding.labels[0]
-        if finding.cause is not None:
-            _, address, number = finding.cause
-            numbers = frozenset({*numbers, number})
+    def _is_echo(self, log: str, finding: Finding, message: Message) -> bool:
+        """Whether an incident is ongoing that tells of the same event."""
         own = (log, *finding.key)
         return any(
-            key[:3] == (log, "xid", address)
-            and key[4] in numbers
-            and key != own
-            and _is_within(message.seconds, ongoing, finding.quiet_seconds)
+            key != own
+            and key[0] == log
+            and _is_within(message.seconds, ongoing, max(finding.quiet_seconds, _ECHO_SECONDS))
+            and (
+                any(_begins(key[1:], begin) for begin in finding.echo_of)
+                or (
+                    bool(finding.event)
+                    and key[1:3] == ("xid", finding.labels[0])
+                    and is_same_event(key[4], finding.event)
+                )
+            )
             for key, ongoing in self._open.items()
         )
 
@@ -152,9 +160,9 @@ class Incidents:
         """Whether the driver's event of the same Xid came first and was counted."""
         if finding.metric is not GPU_XID_INCIDENTS or log == NVML_EVENTS:
             return False
-        address, _, number = finding.labels
+        address, plain = finding.labels[0], finding.labels[2].removesuffix(NONFATAL)
         for key, (wall_seconds, _) in self._open.items():
-            is_same_xid = key[:3] == (NVML_EVENTS, "xid", address) and key[4] == number
+            is_same_xid = key[:3] == (NVML_EVENTS, "xid", address) and key[4] == plain
             if is_same_xid and abs(message.wall_seconds - wall_seconds) <= _LOG_DELAY_SECONDS:
                 # an event names no process: it represents one of several processes' incidents
                 del self._open[key]
@@ -200,3 +208,7 @@ class Incidents:
 def _is_within(seconds: float, ongoing: tuple[float, int], quiet_seconds: float) -> bool:
     """Whether a time is within the quiet time of an incident's last message."""
     return abs(seconds - ongoing[0]) <= quiet_seconds
+
+
+def _begins(key: tuple[str, ...], begin: tuple[str, ...]) -> bool:
+    return len(key) >= len(begin) and all(b in {"", k} for k, b in zip(key, begin, strict=False))

@@ -16,39 +16,85 @@ _PORT = (
     r"|mlx4_en: (?P<port2>[a-z][\w@.-]{1,30})): ?.{0,200}?"
 )
 _AER = rf"(?:pcieport {finding.ADDRESS}: )?AER: (?:Multiple )?"
+_FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{finding.ADDRESS})"
+_BUS = rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
+_BY_GPU = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
+Keys = tuple[tuple[str, ...], ...]
+# A device that is lost is an error of its link, and both ends of a link report one error.
+_OF_LINK = {
+    severity: (("xid", "{pci}"), ("nic", "{pci}"), *(("host", each) for each in worse))
+    for severity, worse in {
+        "uncorrected": ("pcie_uncorrected",),
+        "nonfatal": ("pcie_nonfatal", "pcie_uncorrected"),
+        "corrected": ("pcie_corrected", "pcie_nonfatal", "pcie_uncorrected"),
+    }.items()
+}
 
 
 def _host(
-    incident: str, quiet_seconds: float, *expressions: str, key: tuple[str, ...] = ()
+    incident: str,
+    quiet_seconds: float,
+    *expressions: str,
+    key: tuple[str, ...] = (),
+    echo_of: Keys = (),
 ) -> Iterator[finding.Pattern]:
     """Lines of an incident of the node; ``key`` names the groups that make two of them one."""
-    for expression in expressions:
-        yield finding.Pattern(finding.build_host, incident, quiet_seconds, expression, key)
+    for text in expressions:
+        yield finding.Pattern(finding.build_host, incident, quiet_seconds, text, key, echo_of)
 
 
-def _nic(incident: str, quiet_seconds: float, *expressions: str) -> Iterator[finding.Pattern]:
+def _nic(
+    incident: str, quiet_seconds: float, *expressions: str, echo_of: Keys = ()
+) -> Iterator[finding.Pattern]:
     """Lines of an incident of a network adapter."""
-    for expression in expressions:
-        yield finding.Pattern(finding.build_nic, incident, quiet_seconds, expression)
+    for text in expressions:
+        yield finding.Pattern(finding.build_nic, incident, quiet_seconds, text, (), echo_of)
+
+
+def _gpu(name: str, *expressions: str, echo_of: Keys = ()) -> Iterator[finding.Pattern]:
+    """Lines of a failure of a GPU to which the driver gives no number."""
+    for text in expressions:
+        yield finding.Pattern(finding.build_xid, name, 300, text, (), echo_of)
 
 
 _KERNEL = (
+    # a recovery action that is wanted no more ends a fault
     finding.Pattern(
         finding.build_xid,
         "",
         300,
         # the instance of a split GPU stands inside the brackets, where other agents miss it
         rf"NVRM: Xid \((?:PCI:)?(?P<pci>{finding.ADDRESS})(?: GPU-I:(?P<gi>\d{{1,3}}))?"
-        r"(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?P<xid>\d{1,4})\b"
+        r"(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?!154\b.{0,200}?to 0x0 \(None\))(?P<xid>\d{1,4})\b"
         r"(?:, pid='?(?P<pid>\d{1,10}|<unknown>)'?)?(?:, name=(?P<process>[^,]{1,64}))?"
-        r"(?:.{0,200}?caused by previous Xid (?P<cause>\d{1,4}))?",
+        r"(?:.{0,80}?\b(?P<nonfatal>[Nn]on-?[Ff]atal)\b)?",
     ),
-    finding.Pattern(
-        finding.build_xid,
-        "",
-        300,
+    *_gpu(
+        "fallen_off",
         rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>{finding.ADDRESS})\b"
         r".{0,200}?fallen off the bus",
+        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?lost from bus",
+        echo_of=(("xid", "{pci}", "", "79"),),
+    ),
+    *_gpu(
+        "rm_init_failed",
+        rf"NVRM: GPU (?P<pci>{finding.ADDRESS}): (?:rm_init_adapter|RmInitAdapter) failed",
+        rf"habanalabs (?P<pci>{finding.ADDRESS}): Failed to initialize (?P<device>hl\d{{1,3}})",
+    ),
+    *_gpu(
+        "firmware",
+        _BY_GPU + r".{0,80}?(?:GSP RM heartbeat timed out|[Hh]eartbeat timed out)",
+        echo_of=(("xid", "", "", "119"), ("xid", "", "", "120")),
+    ),
+    *_gpu(
+        "needs_reset",
+        _BY_GPU + r".{0,600}?(?:NV_ERR_RESET_REQUIRED|[Rr]eset required|status=0x0{0,6}62\b)",
+        echo_of=(("xid",),),
+    ),
+    *_gpu(
+        "memory_error",
+        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?[1-9]\d{{0,9}} (?:new )?uncorrectable "
+        r"hardware errors detected",
     ),
     # an SXid is followed by lines of data with the same number, which must not count
     finding.Pattern(
@@ -59,7 +105,17 @@ _KERNEL = (
         r"(?P<sxid>\d{1,6}), (?P<fatal>Fatal|Non-fatal)(?:, Link (?P<link>\d{1,3}))?",
     ),
     *_nic("temperature", 300, _PORT + r"[Hh]igh [Tt]emperature"),
-    *_nic("link_down", 1, _PORT + r"Link (?:is )?[Dd]own"),
+    *_nic("cable", 5, _PORT + r"Cable (?:unplugged|error)"),
+    *_nic(
+        "link_down",
+        1,
+        _PORT + r"Link (?:is )?[Dd]own",
+        echo_of=(
+            ("nic", "{pci}", "cable"),
+            ("nic", "{pci}", "temperature"),
+            ("nic", "{pci}", "health"),
+        ),
+    ),
     *_nic(
         "health",
         300,
@@ -76,15 +132,21 @@ _KERNEL = (
     *_nic(
         "command_failed",
         60,
-        _PORT + r"(?:(?:cmd|hwrm).{0,200}?(?:failed|timeout)|wait_func.{0,200}?timeout"
-        r"|[Aa]dmin .{0,200}?timeout)",
+        # what the adapter refuses as unsupported does not count
+        _PORT + r"(?:(?:cmd|hwrm).{0,200}?(?:failed|timeout)(?!, status bad operation)"
+        r"|wait_func.{0,200}?timeout|[Aa]dmin .{0,200}?timeout)",
+    ),
+    *_nic(
+        "timeout",
+        60,
+        _PORT + r"(?:TX timeout|tx_timeout|NETDEV WATCHDOG|[Kk]eep alive watchdog timeout"
+        r"|[Mm]issing Tx comp)",
     ),
     *_nic(
         "timeout",
         60,
         r"NETDEV WATCHDOG: (?P<port>[\w@.-]{1,30}) \([\w-]{1,30}\):? .{0,60}?timed out",
-        _PORT + r"(?:TX timeout|tx_timeout|NETDEV WATCHDOG|[Kk]eep alive watchdog timeout"
-        r"|[Mm]issing Tx comp)",
+        echo_of=(("nic", "", "timeout", "{port}"),),
     ),
     *_host(
         "soft_lockup",
@@ -133,42 +195,55 @@ _KERNEL = (
     ),
     *_host(
         "memory_corrected",
-        1,
-        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} CE .{1,100}? on (?P<dimm>\S{1,100})",
+        300,
+        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} CE (?:.{1,100}? )?on (?P<dimm>\S{1,100})",
+        r"APEI corrected memory error(?: on (?P<dimm>.{1,100}))?",
         key=("controller", "dimm"),
     ),
     *_host(
         "memory_uncorrected",
-        1,
-        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} UE .{1,100}? on (?P<dimm>\S{1,100})",
-        key=("controller", "dimm"),
-    ),
-    *_host(
-        "memory_uncorrected",
-        1,
+        60,
+        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} UE (?:.{1,100}? )?on (?P<dimm>\S{1,100})",
+        r"APEI (?:recoverable|fatal) memory error(?: on (?P<dimm>.{1,100}))?",
         r"Memory failure: (?P<page>0x[0-9a-f]{1,16}): ",
-        key=("page",),
     ),
+    # "Machine check events logged" comes with corrected errors too; the status has a bit for others
     *_host(
         "machine_check",
-        5,
-        r"mce: \[Hardware Error\]: |(?:\[Hardware Error\]: )?Machine check events logged",
+        60,
+        r"mce: \[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?: Exception)?: \d{1,3}"
+        r" Bank (?P<bank>\d{1,3}): [2367abef][0-9a-f]{15}",
+        r"(?:mce: )?\[Hardware Error\]: (?:Uncorrected error|Machine check: |CPU:\d{1,5} .{0,40}"
+        r"_STATUS\[[^\]]{0,20}\|UE\|)",
+        r"Kernel panic - not syncing: Fatal (?:local )?machine check",
+        r"APEI fatal (?!memory)\w+",
+        echo_of=(("host", "memory_uncorrected"),),
     ),
     *_host(
         "pcie_corrected",
-        1,
-        rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Correct",
-        _AER + rf"Correct(?:ed|able) error (?:message )?received"
-        rf"(?: from|:) (?P<pci>{finding.ADDRESS})",
+        5,
+        _AER + r"Correct(?:ed|able) " + _FROM,
+        r"APEI corrected PCIe",
         key=("pci",),
+        echo_of=(("host", "pcie_corrected", "unknown"),),
+    ),
+    *_host("pcie_corrected", 5, _BUS + r"Correct", key=("pci",), echo_of=_OF_LINK["corrected"]),
+    *_host(
+        "pcie_nonfatal",
+        5,
+        _AER + r"Uncorrect(?:ed|able) \(Non-?[Ff]atal\) " + _FROM,
+        _BUS + r"Uncorrect(?:ed|able) \(Non-?[Ff]atal",
+        key=("pci",),
+        echo_of=_OF_LINK["nonfatal"],
     ),
     *_host(
         "pcie_uncorrected",
-        1,
-        rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Uncorrect",
-        _AER + rf"Uncorrect(?:ed|able) \(.{{1,20}}\) error (?:message )?received"
-        rf"(?: from|:) (?P<pci>{finding.ADDRESS})",
+        5,
+        _AER + r"Uncorrect(?:ed|able) \(.{1,20}\) " + _FROM,
+        _BUS + r"Uncorrect",
+        r"APEI fatal PCIe",
         key=("pci",),
+        echo_of=_OF_LINK["uncorrected"],
     ),
     *_host(
         "file_server_silent",
@@ -188,6 +263,32 @@ TABLES = {
     log: tuple((pattern, re.compile(pattern.expression)) for pattern in patterns)
     for log, patterns in (("kernel", _KERNEL), ("fabric_manager", _FABRIC_MANAGER))
 }
+
+
+class FirmwareRecord:
+    """What the firmware tells of an error in several lines of one number, as one message."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, str] = {}
+
+    def feed(self, text: str) -> str:
+        """The message, or the record of which it is the line that names what is hit."""
+        match = _FIRMWARE_LINE.match(text)
+        if match is None:
+            return text
+        number, name, value = match.groups()
+        if number != self._parts.get("number"):
+            self._parts = {"number": number}
+        self._parts[name] = value
+        if name != "section_type" or "event severity" not in self._parts:
+            return text
+        unit = self._parts.get("fru_text", "")
+        return f"APEI {self._parts['event severity']} {value}" + (f" on {unit}" if unit else "")
+
+
+_FIRMWARE_LINE = re.compile(
+    r"(\{\d{1,10}\})\[Hardware Error\]: +(event severity|fru_text|section_type): (.{1,200})"
+)
 
 
 def match_message(log: str, text: str) -> finding.Finding | None:

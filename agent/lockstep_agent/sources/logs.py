@@ -1,11 +1,12 @@
 """Logs as messages: the kernel's ring buffer, and files as dmesg and syslog write them."""
 
 import errno
+import json
 import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,20 +15,38 @@ from typing import Protocol
 _RECORD = re.compile(
     r"(?P<priority>\d{1,10}),(?P<sequence>\d{1,18}),(?P<micros>\d{1,18}),[^;]*;(?P<text>.*)"
 )
-_SINCE_BOOT = re.compile(
-    r"\[ *(?P<seconds>\d{1,10}\.\d{1,9})\] ?(?:\[ *[TC]\d{1,10}\] ?)?(?P<text>.*)"
+# What may stand before a message, stripped one after the other, each once.
+_MONTH_DAY = r"(?P<month>[A-Z][a-z]{2}) {0,2}(?P<day>\d{1,2})"
+_PREFIXES = tuple(
+    (re.compile(expression), is_stamp)
+    for expression, is_stamp in (
+        (r"\[pod/[^\]]{1,300}\] ", False),
+        (r"<(?P<pri>\d{1,3})>(?:1 )?", False),
+        # ``dmesg --decode`` and Talos write facility and level
+        (r"(?:[\w.:-]{1,255}: )?(?P<facility>[a-z0-9]{2,9}) *: ?[a-z]{2,7} *: ", False),
+        (r"\[?(?P<iso>\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)?)\]?:? ", True),
+        (rf"(?:(?P<year>\d{{4}}) )?{_MONTH_DAY} (?P<clock>\d\d:\d\d:\d\d)(?:\.\d{{1,9}})? ", True),
+        # ``dmesg -T`` writes the year last, the fabric manager between day and time
+        (
+            (
+                rf"\[(?:\w{{3}} )?{_MONTH_DAY} (?:(?P<year>\d{{4}}) )?(?P<clock>\d\d:\d\d:\d\d)"
+                r"(?: (?P<year_last>\d{4}))?\] ?"
+            ),
+            True,
+        ),
+        # ``dmesg -H`` writes a minute, and then how much later each message came
+        (rf"\[{_MONTH_DAY} (?P<clock>\d\d:\d\d)\] ?", True),
+        (r"\[ *\+(?P<later>\d{1,8}\.\d{1,9})\] ?", True),
+        (r"(?P<epoch>\d{10}\.\d{1,9}) ", True),
+        (r"(?P<priority>\d{1,10}),\d{1,18},(?P<micros>\d{1,18}),[^;]*;", True),
+        (r"[\w.-]{1,255} kernel(?:: | - - - )", False),
+        (r"\[ *(?P<seconds>\d{1,10}\.\d{1,9})\] ?(?:\[ *[TC]\d{1,10}\] ?)?", True),
+        (r"[\w.-]{1,255} kernel: ", False),
+        (r"message repeated \d{1,9} times: \[ ", False),
+    )
 )
-_DATED = re.compile(
-    r"\[(?:\w{3} )?(?P<month>\w{3}) +(?P<day>\d{1,2}) (?:(?P<year>\d{4}) )?"
-    r"(?P<clock>\d\d:\d\d:\d\d)(?: (?P<year_last>\d{4}))?\] ?(?P<text>.*)"
-)
-_SYSLOG = re.compile(
-    r"(?:(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?:\.\d{1,9})?"
-    r"|(?P<iso>\d{4}-\S{1,40})) \S{1,255} kernel: (?P<text>.*)"
-)
-# ``dmesg --time-format iso``; ``--decode`` writes facility and level before it.
-_LEVELLED = re.compile(r"(?P<facility>[a-z0-9]{2,9}) *:[a-z]{2,7} *: (?P<text>.*)")
-_ISO = re.compile(r"(?P<iso>\d{4}-\d\d-\d\dT\S{8,30}) (?P<text>.*)")
+# journalctl -o json
+_JSON_KERNEL = re.compile(r'"SYSLOG_IDENTIFIER" ?: ?"kernel"|"_TRANSPORT" ?: ?"kernel"')
 _ISO_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
 _DAY_SECONDS = 86_400.0
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -63,10 +82,12 @@ class Log(Protocol):
     Attributes:
         position: how far the log was read.
         lost: messages since the start that were overwritten before they were read.
+        unknown: lines since the start that have no stamp of a kind that is known.
     """
 
     position: Position
     lost: int
+    unknown: int
 
     def read(self) -> Iterator[Message]:
         """The messages since the last call, at most 5,000.
@@ -102,7 +123,7 @@ class Ring:
     ) -> None:
         self._path, self._read_record = path, read_record
         self._descriptor: int | None = None
-        self.position, self.lost = dict(position), 0
+        self.position, self.lost, self.unknown = dict(position), 0, 0
 
     def read(self) -> Iterator[Message]:
         """The records after the last one read."""
@@ -146,7 +167,8 @@ class LogFile:
 
     def __init__(self, path: Path, position: Position) -> None:
         self._path = path
-        self.position, self.lost = dict(position), 0
+        self._before: Message | None = None
+        self.position, self.lost, self.unknown = dict(position), 0, 0
 
     def read(self) -> Iterator[Message]:
         """The complete lines after the last one read; a line without its end waits."""
@@ -168,40 +190,85 @@ class LogFile:
             self.position = {"inode": status.st_ino, "offset": offset}
             # 32 KiB hold any line that is not made to be long.
             text = line[:_MAX_LINE_BYTES].decode(errors="replace").rstrip("\r\n")
-            if (message := parse_line(text, now)) is not None:
+            message, is_known = read_line(text, now, self._before)
+            self._before = message or self._before
+            # Lines that go on with the one before have no stamp of their own.
+            self.unknown += not is_known and bool(text) and not text[0].isspace()
+            if message is not None:
                 yield message
 
 
 def parse_line(line: str, now_seconds: float) -> Message | None:
-    """A line of a log as a message; None for one that a process wrote into the kernel's log.
+    """A line of a log as a message; None for one that a process wrote into the kernel's log."""
+    return read_line(line, now_seconds)[0]
+
+
+def read_line(
+    line: str, now_seconds: float, before: Message | None = None
+) -> tuple[Message | None, bool]:
+    """A line of a log as a message, and whether its stamp is known.
 
     Args:
-        line: a record of the kernel's ring, or a line of dmesg, syslog or the fabric manager.
+        line: a record of the kernel's ring, or a line of dmesg, journalctl, syslog, the fabric
+            manager, or a container's log of one of these.
         now_seconds: wall clock, for lines without a time.
+        before: the message before it, for a stamp that tells how much later it came.
     """
-    if match := _RECORD.match(line):
-        if int(match["priority"]) >= _USER_PRIORITY:
-            return None
-        return Message(_truncate(match["text"]), int(match["micros"]) / 1e6, now_seconds)
-    wall_seconds = None
-    if match := _LEVELLED.match(line):
-        if match["facility"] != "kern":
-            return None
-        line = match["text"]
-    if match := _SYSLOG.match(line):
-        line, iso = match["text"], match["iso"]
-        wall_seconds = _iso_seconds(iso) if iso else _undated_seconds(match, now_seconds)
-    elif match := _ISO.match(line):
-        line, wall_seconds = match["text"], _iso_seconds(match["iso"])
-    if match := _SINCE_BOOT.match(line):
-        moment = now_seconds if wall_seconds is None else wall_seconds
-        return Message(_truncate(match["text"]), float(match["seconds"]), moment)
-    match = _DATED.match(line)
-    seconds = _wall_seconds(match) if match else None
-    if match and seconds is not None:
-        return Message(_truncate(match["text"]), seconds, seconds)
+    if line.startswith("{"):
+        return _read_json(line, now_seconds)
+    found: dict[str, str] = {}
+    end, is_known = 0, False
+    for prefix, is_stamp in _PREFIXES:
+        if match := prefix.match(line, end):
+            found |= {name: value for name, value in match.groupdict().items() if value}
+            end, is_known = match.end(), is_known or is_stamp
+    is_foreign = (
+        int(found.get("pri", 0)) >= _USER_PRIORITY or found.get("facility", "kern") != "kern"
+    )
+    if is_foreign or int(found.get("priority", 0)) >= _USER_PRIORITY:
+        return None, True
+    wall_seconds = _wall_seconds(found, now_seconds)
+    if "later" in found and before is not None:
+        wall_seconds = before.wall_seconds + float(found["later"])
     moment = now_seconds if wall_seconds is None else wall_seconds
-    return Message(_truncate(line), moment, moment)
+    # Some lines of a log have both clocks, and some the wall's alone.
+    seconds = moment if before is None else before.seconds + moment - before.wall_seconds
+    seconds = float(found["seconds"]) if "seconds" in found else seconds
+    seconds = int(found["micros"]) / 1e6 if "micros" in found else seconds
+    return Message(_truncate(line[end:]), seconds, moment), is_known
+
+
+def _read_json(line: str, now_seconds: float) -> tuple[Message | None, bool]:
+    """A line of ``journalctl -o json``."""
+    try:
+        entry = json.loads(line)
+        text, micros = str(entry["MESSAGE"]), int(entry["__REALTIME_TIMESTAMP"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Message(_truncate(line), now_seconds, now_seconds), False
+    if not _JSON_KERNEL.search(line):
+        return None, True
+    return Message(_truncate(text), micros / 1e6, micros / 1e6), True
+
+
+def _wall_seconds(found: Mapping[str, str], now_seconds: float) -> float | None:
+    """The wall clock of a stamp's parts; None where they name no moment."""
+    if "iso" in found:
+        return _iso_seconds(found["iso"])
+    if "epoch" in found:
+        return float(found["epoch"])
+    try:
+        hour, minute, second = (*map(int, found["clock"].split(":")), 0)[:3]
+        month, day = _MONTHS.index(found["month"]) + 1, int(found["day"])
+        stated = found.get("year") or found.get("year_last")
+        this_year = datetime.fromtimestamp(now_seconds).year  # noqa: DTZ006  # logs have local time
+        # Without a year it is the latest one that is not in the future.
+        for year in (int(stated),) if stated else (this_year, this_year - 1):
+            local = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001  # as above
+            if stated or local.timestamp() <= now_seconds + _DAY_SECONDS:
+                return local.timestamp()
+    except (KeyError, ValueError, TypeError, OverflowError, OSError):
+        return None
+    return None
 
 
 def _iso_seconds(text: str) -> float | None:
@@ -211,34 +278,6 @@ def _iso_seconds(text: str) -> float | None:
     try:
         return datetime.fromisoformat(spelled).timestamp()
     except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _undated_seconds(match: re.Match[str], now_seconds: float) -> float | None:
-    """Seconds of syslog's stamp, which has no year: the latest one that is not in the future."""
-    try:
-        hour, minute, second = map(int, match["clock"].split(":"))
-        month, day = _MONTHS.index(match["month"]) + 1, int(match["day"])
-        this_year = datetime.fromtimestamp(now_seconds).year  # noqa: DTZ006  # logs have local time
-        for year in (this_year, this_year - 1):
-            local = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001  # as above
-            if local.timestamp() <= now_seconds + _DAY_SECONDS:
-                return local.timestamp()
-    except (ValueError, TypeError, OverflowError, OSError):
-        return None
-    return None
-
-
-def _wall_seconds(match: re.Match[str]) -> float | None:
-    """The local time of a dated line; None for an impossible date."""
-    hour, minute, second = map(int, match["clock"].split(":"))
-    # ``dmesg -T`` writes the year last, the fabric manager between day and time
-    year = match["year"] or match["year_last"]
-    try:
-        month = _MONTHS.index(match["month"]) + 1
-        local = datetime(int(year), month, int(match["day"]), hour, minute, second)  # noqa: DTZ001  # logs have local time
-        return local.timestamp()
-    except (ValueError, TypeError, OverflowError, OSError):
         return None
 
 

@@ -64,6 +64,7 @@ def test_every_kind_of_incident_is_recognized_and_counted_once(tmp_path: Path) -
     assert counted(log, incidents.GPU_XID_INCIDENTS) == {
         ("0000:9b:00.0", "", "79"): 1,
         ("0000:9b:00.0", "", "154"): 0,
+        ("0000:9b:00.0", "", "fallen_off"): 0,
         ("0000:4e:00.0", "01/00", "13"): 2,
     }
     host_counts = counted(log, incidents.HOST_INCIDENTS)

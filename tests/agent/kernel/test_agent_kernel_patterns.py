@@ -15,7 +15,7 @@ from lockstep_agent.sources.logs import parse_line
         ("NVRM: Xid (PCI:0001:9B:00): 31, pid='<unknown>', name=<unknown>, Ch 1", "0001:9b:00.0"),
         ("NVRM: Xid (0000:03:00): 8, Channel 00000001", "0000:03:00.0"),
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=1, name=a, Contained", "05"),
-        ("NVRM: The NVIDIA GPU 0000:af:00.0 has fallen off the bus", "79"),
+        ("NVRM: The NVIDIA GPU 0000:af:00.0 has fallen off the bus", "fallen_off"),
     ],
 )
 def test_xids_are_read_in_all_forms_that_drivers_write(text: str, label: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.kernel.finding import Finding
 from lockstep_agent.kernel.incidents import NVML_EVENTS, Incidents
-from lockstep_agent.kernel.patterns import match_message
+from lockstep_agent.kernel.patterns import FirmwareRecord, match_message
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.logs import Log, Message, open_log
 from lockstep_agent.sources.nvml.device import XidEvent
@@ -23,6 +23,7 @@ from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID
 _QUIET_SECONDS = 300.0
 _LOG_TIMEOUT_SECONDS = 2.0  # for the log to report the same Xid
 _MAX_WAITING = 1000
+_FEW_LINES = 5
 _log = logging.getLogger(__name__)
 _LIST_SECONDS = 10.0
 
@@ -109,6 +110,8 @@ class KernelLog:
         self._num_lost = dict.fromkeys(paths, 0)
         self._boot_id = read_text(boot) or ""
         self._unreadable: set[str] = set()
+        self._strange: set[str] = set()
+        self._firmware = FirmwareRecord()
         self._logs: dict[str, Log] = self._restore(state.load())
         self._gpu_list = Due(_LIST_SECONDS)
         self._gpus: tuple[str, ...] = ()
@@ -150,6 +153,7 @@ class KernelLog:
             if name in self._logs:
                 num_lost = self._num_lost[name] + self._logs[name].lost
                 yield Reading(metrics.LOG_LOST, (name,), num_lost)
+                yield Reading(metrics.LOG_UNKNOWN, (name,), self._logs[name].unknown)
 
     def _xid_readings(self) -> Iterator[Reading]:
         counts = dict(self._incidents.counts_of(metrics.GPU_XID_INCIDENTS))
@@ -159,23 +163,29 @@ class KernelLog:
                 yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
         # at 0 from the start: increase() misses the first event of a series that begins with it
         for address in self._gpus:
-            for number in PRECREATED_XIDS:
-                labels = (address, "", str(number))
+            for each in PRECREATED_XIDS:
+                labels = (address, "", str(each))
                 if labels not in counts:
                     yield Reading(metrics.GPU_XID_INCIDENTS, labels, 0)
-        for number in sorted({int(labels[2]) for labels in counts}):
+        for number in sorted({labels[2] for labels in counts}):
             if xid := XID_TABLE.get(number):
-                info = (str(number), xid.kind, xid.severity, xid.remedy)
+                info = (number, xid.kind, xid.severity, xid.remedy)
                 yield Reading(metrics.GPU_XID_INFO, info, 1)
 
     def _ingest(self, name: str, log: Log) -> None:
         """Counts the new messages of a log; logs once that it cannot be read."""
+        general: list[tuple[Finding, Message]] = []
         try:
             for message in log.read():
                 self._num_read[name] += 1
-                finding = match_message(name, message.text)
-                if finding:
+                finding = match_message(name, self._firmware.feed(message.text))
+                if finding and (finding.echo_of or finding.event):
+                    general.append((finding, message))
+                elif finding:
                     self._incidents.add(name, finding, message)
+            # The specific line counts, in whichever order the kernel wrote them.
+            for each in general:
+                self._incidents.add(name, *each)
         except OSError as error:
             # only nodes with NVSwitches have a fabric manager
             is_optional = name == "fabric_manager" and isinstance(error, FileNotFoundError)
@@ -184,6 +194,17 @@ class KernelLog:
             self._unreadable.add(name)
         else:
             self._unreadable.discard(name)
+            self._note_unknown(name, log)
+
+    def _note_unknown(self, name: str, log: Log) -> None:
+        """Logs once that less than a tenth of a source is understood."""
+        num_lines = self._num_read[name]
+        if log.unknown > max(_FEW_LINES, 0.9 * num_lines) and name not in self._strange:
+            self._strange.add(name)
+            _log.warning(
+                "log=%s path=%s lines=%d unknown=%d state=not understood, so that its silence says"
+                " nothing", name, self._paths[name], num_lines, log.unknown,
+            )  # fmt: skip
 
     def _restore(self, state: dict[str, Any]) -> dict[str, Log]:
         positions: dict[str, dict[str, int]] = {}

@@ -51,7 +51,7 @@ def alerts() -> None:
     "--deployment",
     "deployment_file",
     type=click.Path(path_type=Path),
-    help="Who is notified and when; default: the webhooks of lockstep stack.",
+    help="Who is notified, when and from which thresholds on; default: webhooks of lockstep stack.",
 )
 @target_options
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
@@ -73,7 +73,7 @@ def generate(
     target = read_target(**of_target)
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     deployment = read_deployment(deployment_file) if deployment_file else None
-    read = read_spec(spec or spec_path(), interval)
+    read = read_spec(spec or spec_path(), interval, deployment_file)
     refuse_too_costly(read)
     files = render_for(target, render(read, delivery, deployment))
     if only_compare:

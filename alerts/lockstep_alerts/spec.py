@@ -16,7 +16,7 @@ from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.overlay import EXTENDS, extended
+from lockstep_alerts.reading.overlay import EXTENDS, SECTIONS, extended
 from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
@@ -68,8 +68,15 @@ class Spec:
         return tuple(alert for alert in self.alerts if alert.area is area)
 
 
-def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
+def read_spec(
+    path: Path, scrape_interval: Duration | None = None, deployment: Path | None = None
+) -> Spec:
     """The spec of a file; a scrape interval that is given replaces the file's.
+
+    Args:
+        path: the spec, or what differs from the shipped one.
+        scrape_interval: replaces the file's.
+        deployment: a deployment file, whose limits, size, objectives and alerts replace the spec's.
 
     Raises:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.
@@ -79,6 +86,8 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
         base = load(spec_path())
         assert isinstance(base, Fields)
         document, path = extended(path, document, base), spec_path()
+    if deployment and isinstance(own := load(deployment), Fields) and isinstance(document, Fields):
+        document = extended(deployment, own, document, SECTIONS)
     if not isinstance(document, Fields) or set(document) != set(_KEYS):
         raise SpecError(
             f"{path}: must hold the keys {', '.join(_KEYS[:-1])} and {_KEYS[-1]}, and nothing else"
@@ -192,8 +201,5 @@ def _refuse_floors(entry: Entry, spec: Spec) -> None:
         remedy = f"is more than all size.ranks, {ranks:g}, can lose in an hour; write less"
         raise limits.entry("losses").refuse("cluster_gpus", remedy)
     for alert, condition in zip(entry.entries("alerts"), spec.condition_alerts, strict=True):
-        for field in condition.condition.GPU_FLOORS:
-            if getattr(condition.condition, field) > ranks:
-                raise alert.refuse(
-                    field, f"no job loses so much at size.ranks {ranks:g}; write less"
-                )
+        for field, reason in condition.condition.impossible(ranks):
+            raise alert.refuse(field, f"{condition.name}: {reason}")

@@ -74,6 +74,11 @@ STANDING = Recorded(
     help="Time since the last progress of the median rank by its node's clock, where it is longer "
     "than a scrape and three mean steps: who is late then says nothing about who is slow.",
 )
+NET_ATTEMPT = Recorded(
+    name="cluster_job_id:lockstep_train_attempt:net",
+    labels=_JOB,
+    help="Newest attempt of a job that came further than all before it; later ones only repeat.",
+)
 UNOBSERVED = Recorded(
     name="cluster_job_id_phase:lockstep_train_unobserved:ratio",
     labels=(*_JOB, labels.PHASE),
@@ -196,10 +201,10 @@ AT_RISK = Recorded(
     "attempt began: work that is lost if it ends now.",
 )
 USUAL_AT_RISK = Recorded(
-    name="cluster_job_id:lockstep_train_usual_at_risk_gpu_seconds:mean",
+    name="cluster_job_id:lockstep_train_usual_at_risk_gpu_seconds:max",
     labels=_JOB,
-    help="Productive GPU-seconds between two durable checkpoints of a job in this attempt, the "
-    "newest counting half; absent before the second.",
+    help="The most productive GPU-seconds that a durable checkpoint of this attempt has saved; "
+    "below zero while only one has, whose interval may have been cut short.",
 )
 SLICE_LIMIT = Recorded(
     name="slo:lockstep_train_slice:min_ratio",

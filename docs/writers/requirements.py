@@ -173,7 +173,6 @@ _HELD = (
     "the agent holds this sign before it is a verdict: clocks 60 s, links 30 s, so that a change "
     "of load makes no page; a GPU that is lost or logs a fatal Xid is TrainNodeFault"
 )
-_FLAPS = "a flap of half a minute costs no work; a job that stands for it is JobNotProgressing"
 FAILURES = (
     Failure(
         id="F1",
@@ -205,7 +204,7 @@ FAILURES = (
             fabric.RDMA_LOSSES,
         ),
         deadlines={"TrainPortFault": 60, "TrainPacketsLost": 60, "ClusterLosing": 60},
-        misses={"TrainPortFault": _FLAPS},
+        misses={},
     ),
     Failure(
         id="F4",

@@ -210,12 +210,16 @@ class AllocatedIdle(Condition):
     Attributes:
         window: for which the GPUs were idle.
         below_ratio: mean utilization of the job's GPUs.
+        least_gpus: that are held: those of a notebook are its owner's.
     """
 
     DETECTED_AFTER = "window"
 
+    GPU_FLOORS = ("least_gpus",)
+
     window: Window
     below_ratio: Ratio
+    least_gpus: Annotated[int, whole_number(1, 1_000_000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Mean utilization of the GPUs that a job has held for the whole window."""
@@ -225,7 +229,9 @@ class AllocatedIdle(Condition):
         since = f"({owner} and {owner} offset {self.window})"
         held = by("group", since, *JOB_LABELS, NODE, UUID)
         share = f"{busy} * {GPU_JOIN} group_right () {held}"
-        return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
+        enough = f"{JOB_JOIN} ({by('count', held, *JOB_LABELS)} >= {self.least_gpus})"
+        idle = f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
+        return f"{idle} and {enough}\nunless {select_jobs_without_pages()}"
 
 
 class DeadlineAtRisk(Condition):
@@ -257,38 +263,47 @@ class DeadlineAtRisk(Condition):
 
 
 _RECORDED_SECONDS = 60  # slices of jobs are evaluated once a minute
+_KEPT = "1d"
 
 
 class WorkAtRisk(Condition):
     """Jobs whose productive work since the newest durable checkpoint is more than they can lose.
 
     Attributes:
-        times_usual: of what is usual between two checkpoints of the job in its attempt.
-        least_gpu_hours: that are never too much, of jobs that write often.
+        times_usual, least_hours: of the most that a checkpoint of the attempt has saved, and of
+            the whole job, both of which it has to exceed.
+        times_before, hours_before: the same of an attempt that has not written two, against what
+            its first one or those of earlier attempts have saved.
         budget_hours, budget_gpu_hours: of the whole job and of its GPUs together, too much for
-            any job that has no usual work between two checkpoints yet.
+            any job that has never written one.
     """
 
     DETECTED_AFTER = _RECORDED_SECONDS
 
     times_usual: Annotated[float, number(1, 100)]
-    least_gpu_hours: Annotated[float, number(0, 1e6)]
+    least_hours: Annotated[float, number(0, 1e4)]
+    times_before: Annotated[float, number(1, 100)]
+    hours_before: Annotated[float, number(0, 1e4)]
     budget_hours: Annotated[float, number(0, 1e4)]
     budget_gpu_hours: Annotated[float, number(0, 1e9)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """GPU-hours of each job that are at risk."""
-        at_risk, usual = (
-            f"{recent(each, windows, _RECORDED_SECONDS)} / 3600"
-            for each in (recorded.AT_RISK, recorded.USUAL_AT_RISK)
-        )
+        at_risk = f"{recent(recorded.AT_RISK, windows, _RECORDED_SECONDS)} / 3600"
+        usual = f"({recent(recorded.USUAL_AT_RISK, windows, _RECORDED_SECONDS)} > 0)"
+        over = f"_over_time({select(recorded.USUAL_AT_RISK)}[{_KEPT}])"
+        before = f"(max{over} > 0 or -1 * min{over})"
         gpus = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
-        unusual = f"{JOB_JOIN} ({self.times_usual:g} * {usual})"
-        budget = f"{JOB_JOIN} ({self.budget_hours:g} * {gpus})"
+
+        def above(hours: float, times: float, saved: str) -> str:
+            whole = f"{at_risk} > {JOB_JOIN} {hours:g} * {gpus}"
+            return f"{whole} > {JOB_JOIN} {times / 3600:.6g} * {saved}"
+
+        never = f"{at_risk} > {JOB_JOIN} {self.budget_hours:g} * {gpus} > {self.budget_gpu_hours:g}"
         return (
-            f"({at_risk} > {unusual} and {at_risk} > {self.least_gpu_hours:g})\nor\n"
-            f"({at_risk} > {budget} and {at_risk} > {self.budget_gpu_hours:g}"
-            f" unless {JOB_JOIN} {recent(recorded.USUAL_AT_RISK, windows, _RECORDED_SECONDS)})\n"
+            f"({above(self.least_hours, self.times_usual, usual)}\nor\n"
+            f"({above(self.hours_before, self.times_before, before)} unless {JOB_JOIN} {usual})\n"
+            f"or\n({never} unless {JOB_JOIN} {before}))\n"
             f"unless {select_jobs_without_pages()}"
         )
 

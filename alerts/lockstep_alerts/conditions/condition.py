@@ -44,6 +44,12 @@ class Condition:
             return after
         return windows.live_seconds if after == LIVE_WINDOW else getattr(self, after).seconds
 
+    def impossible(self, ranks: float) -> Iterator[tuple[str, str]]:
+        """Fields that cannot work in a cluster of so many ranks, each with the reason."""
+        for field in self.GPU_FLOORS:
+            if getattr(self, field) > ranks:
+                yield field, f"no job loses so much at size.ranks {ranks:g}; write less"
+
     def parts(self) -> "Iterator[Condition]":
         """The conditions that it consists of; of most itself."""
         yield self

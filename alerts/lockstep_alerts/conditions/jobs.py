@@ -1,5 +1,6 @@
 """Conditions on jobs: the two pages about lost work, and who or what holds a job back."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from lockstep_alerts.conditions import joins
@@ -18,21 +19,21 @@ from lockstep_alerts.conditions.joins import (
     select_jobs_without_pages,
     select_training_jobs,
 )
+from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, recorded, training
 from lockstep_catalogue.foreign import ALERT_CAUSE
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
 from lockstep_catalogue.ledger import SLO
-from lockstep_catalogue.promql import by, eq, has, increase, names, none_of, one_of, select
+from lockstep_catalogue.promql import by, eq, has, names, none_of, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
 _GPUS = by("max", select(recorded.JOB_GPUS), *JOB_LABELS)
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
-_STEPS, _LONG_STEPS = 20, 1.5
-_LONGEST_SILENCE_SECONDS = 390  # collectives give up after ten minutes; people need the rest
+_LONG_STEPS = 1.5
 _REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
 _ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
@@ -66,24 +67,35 @@ def _lost_share(window: Duration, windows: ScrapeWindows) -> str:
     return f"(1 - ({gained}) / {JOB_JOIN} ({seen} > 0))"
 
 
-def _restarts_often(window: Duration, least: int) -> str:
-    """Filter for the right side of ``and``: jobs that take steps between many restarts."""
-    stepped = by("sum", increase(training.STEPS, window.text), *JOB_LABELS)
-    return f"{JOB_JOIN} ({restarts(window.text)} >= {least}) and {JOB_JOIN} {stepped} > 0"
+def _idle_restarts(before: str = "") -> str:
+    """Attempts of each job since the one that came further; with a range the most in it."""
+    attempt = select(training.ATTEMPT_NUMBER)
+    newest = by("max", f"max_over_time({attempt}{before})" if before else attempt, *JOB_LABELS)
+    return f"({newest} - {JOB_JOIN} {select(recorded.NET_ATTEMPT)})"
 
 
 class JobNotProgressing(Condition):
     """Jobs without a productive second for their own time-out, whatever the reason.
 
     Attributes:
-        window: in which restarts and steps count.
+        timeout_steps, timeout_most: mean steps and time without one after which a job stands,
+            whichever is first; never less than the agents' own two minutes.
         least_restarts: after which a job that has come no further makes no progress.
     """
 
     DETECTED_AFTER = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
 
-    window: Window
+    timeout_steps: Annotated[float, number(0, 1000)]
+    timeout_most: Annotated[Duration, Entry.duration]
     least_restarts: Annotated[int, whole_number(0, 1000)]
+
+    def impossible(self, ranks: float) -> Iterator[tuple[str, str]]:
+        """A time-out within which a healthy job takes no step."""
+        if self.timeout_steps <= _LONG_STEPS:
+            yield "timeout_steps", f"a step may take {_LONG_STEPS:g} mean ones; write more"
+        if self.timeout_most.seconds < HANG_TIMEOUT_SECONDS:
+            reason = f"agents judge no job before {HANG_TIMEOUT_SECONDS:g}s; write that or more"
+            yield "timeout_most", reason
 
     def expression(self, windows: ScrapeWindows) -> str:
         """GPU-hours that each job loses in an hour: all of its GPUs; 1 where they are unknown."""
@@ -94,10 +106,12 @@ class JobNotProgressing(Condition):
             self._stands(windows),
             self._partly_gone(windows),
             gone,
-            self._circles(windows),
+            self._circles(),
         )
         jobs = by("group", "\nor\n".join(f"({each})" for each in reasons), *JOB_LABELS)
-        return f"({jobs} * {JOB_JOIN} {_GPUS} or {jobs})\nunless {select_jobs_without_pages()}"
+        unknown = f"{select(training.RANKS)} or {select(training.HANG_FIRST)} or {gone}"
+        size = f"({_GPUS} or {by('group', unknown, *JOB_LABELS)})"
+        return f"{jobs} * {JOB_JOIN} {size}\nunless {select_jobs_without_pages()}"
 
     def _hangs(self) -> str:
         """Jobs of which the agents judge that a rank hangs."""
@@ -114,16 +128,18 @@ class JobNotProgressing(Condition):
     def _stands(self, windows: ScrapeWindows) -> str:
         """Jobs that stand although their agents have not judged so.
 
-        Twenty long steps last longer than the time-out of the job's collectives, which would end it
+        Many long steps last longer than the time-out of the job's collectives, which would end it
         before anybody knows; and agents of old judge nothing.
         """
         # The mean step of a job that stands is in no window any more.
         mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_REMEMBERED}])"
-        least = f"clamp({_STEPS} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {_LONGEST_SILENCE_SECONDS})"
+        most = self.timeout_most.seconds
+        least = f"clamp({self.timeout_steps:g} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {most})"
         age = select(recorded.PROGRESS_AGE)
+        forgotten = f"{age} > {most} unless {JOB_JOIN} {mean}"
         return (
-            f"{age} > {JOB_JOIN} ({least})\n"
-            f"  and {age} > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})\n"
+            f"({age} > {JOB_JOIN} ({least}) > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})"
+            f" or {forgotten})\n"
             f"  and {JOB_JOIN} {num_ranks('training')} > 0\n"
             f"  unless {has_paused(windows)}"
         )
@@ -133,10 +149,14 @@ class JobNotProgressing(Condition):
         stands = f"{select(recorded.STANDING)} unless {has_paused(windows)}"
         return f"{recent(recorded.GONE, windows)} and {JOB_JOIN} ({stands})"
 
-    def _circles(self, windows: ScrapeWindows) -> str:
-        """Jobs that are restarted over and over, take steps, and come no further."""
-        often = _restarts_often(self.window, self.least_restarts)
-        return f"{_lost_share(self.window, windows)} >= 1 and {often}"
+    def _circles(self) -> str:
+        """Jobs that are restarted over and over and come no further; of old it is known that."""
+        lately = f"[{self.timeout_most}] offset {self.timeout_most}"
+        stepped = by("max", f"max_over_time({select(training.STEP)}[{_REMEMBERED}])", *JOB_LABELS)
+        return (
+            f"{_idle_restarts()} >= {self.least_restarts}"
+            f" and {JOB_JOIN} {_idle_restarts(lately)} > 0 and {JOB_JOIN} {stepped} > 0"
+        )
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks the others wait for, or which stopped first."""
@@ -185,6 +205,7 @@ class Straggler(_Late):
   and {joins.select_training_jobs()}
   unless {joins.has_several_clocks()}
   unless {joins.has_stood(windows)}
+  unless {joins.select_jobs_without_pages()}
   unless {joins.NODE_JOIN} ({joins.node_is_late(self.above_ratio)})
   unless {joins.explained_by_load()}
 )
@@ -205,6 +226,7 @@ class StragglerNode(_Late):
   and {joins.select_training_jobs()}
   unless {joins.has_several_clocks()}
   unless {joins.has_stood(windows)}
+  unless {joins.select_jobs_without_pages()}
 )
 * {joins.NODE_JOIN} group_left ({PHASE.name})
   {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.NODE_LABELS)}"""
@@ -272,11 +294,9 @@ _STANDS = (
 
 
 def _jobs_with_causes() -> str:
-    """Jobs of which a cause stands, or a cause on one of their nodes."""
-    of_job = by("group", select(foreign.ALERTS, *_STANDS, has(JOB_ID)), *JOB_LABELS)
+    """Jobs of which a cause stands on one of their nodes."""
     nodes = by("group", select(foreign.ALERTS, *_STANDS, has(NODE)), CLUSTER, NODE)
-    on_node = by("group", f"{runs_on()} and {MACHINE_JOIN} {nodes}", *JOB_LABELS)
-    return f"({of_job} or {on_node})"
+    return by("group", f"{runs_on()} and {MACHINE_JOIN} {nodes}", *JOB_LABELS)
 
 
 class JobLosing(Condition):
@@ -317,7 +337,10 @@ class JobLosing(Condition):
         least = min(self.above_ratio, self.large_ratio)
         throughput = select(recorded.SLICE_RATIO, eq(SLO, "throughput"))
         slower = f"1 - {by('max', f'last_over_time({throughput}[2m])', *JOB_LABELS)}"
-        often = _restarts_often(self.window, self.least_restarts)
+        often = (
+            f"{JOB_JOIN} ({restarts(self.window.text)} >= {self.least_restarts}) and"
+            f" {JOB_JOIN} {_idle_restarts()} < {self.least_restarts}"
+        )
         return {
             "rank": Straggler(above_ratio=least).expression(windows),
             "node": StragglerNode(above_ratio=least).expression(windows),

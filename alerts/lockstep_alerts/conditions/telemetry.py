@@ -58,6 +58,14 @@ def _frozen(windows: ScrapeWindows) -> str:
     return f"({stuck} == 0 and {MACHINE_JOIN} {watched})"
 
 
+_WAS = f"last_over_time({_ADDRESSED_AGENTS}[{_KNOWN}])"
+
+
+def _was_at(targets: str) -> str:
+    """Agents at these targets in the last day, by what they said of themselves."""
+    return by("group", f"{_WAS} and {_ADDRESS_JOIN} ({targets})", CLUSTER, NODE)
+
+
 def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     """Agents that should answer and do not, by the cluster and node that they say themselves.
 
@@ -68,9 +76,8 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     target = (CLUSTER, NODE, foreign.TARGET_INSTANCE)
     up = f"max_over_time({select(foreign.UP, _AGENTS)}[{windows.live}])"
     down = f"{by('max', up, *target)} == 0"
-    was = f"last_over_time({_ADDRESSED_AGENTS}[{_KNOWN}])"
-    fallen = by("group", f"{was} and {_ADDRESS_JOIN} ({down})", CLUSTER, NODE)
-    never = f"({down} unless {_ADDRESS_JOIN} {was} unless {_NODE_NAME_JOIN} {_seen(windows.live)})"
+    fallen = _was_at(down)
+    never = f"({down} unless {_ADDRESS_JOIN} {_WAS} unless {_NODE_NAME_JOIN} {_seen(windows.live)})"
     seen = _seen(windows.live)
     inventory = select(foreign.KUBE_NODE, one_of(NODE, *nodes))
     listed = (
@@ -132,17 +139,20 @@ class Blind(Condition):
         lately = by("max", f"max_over_time({ranks}[15m])", CLUSTER)
         works = f"{CLUSTER_JOIN} ({running} > 0 or {lately} > 0 unless {CLUSTER_JOIN} {running})"
         # A node that is gone under its job is lost work, and told as that.
-        gone = f"{MACHINE_JOIN} {recent(recorded.GONE, windows, _EVERY_SECONDS)}"
-        silent = by("count", f"({silent_agents(windows, ('.*',))}) unless {gone}", CLUSTER)
+        gone = recent(recorded.GONE, windows, _EVERY_SECONDS)
+        was_gone = f"last_over_time({select(recorded.GONE)}[{_KNOWN}])"
+        told = f"({gone} or {was_gone} unless {MACHINE_JOIN} {_seen('1h')})"
+        missing = f"({silent_agents(windows, ('.*',))}) unless {MACHINE_JOIN} {told}"
+        silent = by("count", missing, CLUSTER)
         num_agents = by("count", _seen(_KNOWN), CLUSTER)
         most = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {num_agents})"
-        unseen = (
-            f"{_unseen_jobs(running, windows)} >= {CLUSTER_JOIN} ({self.jobs_ratio:g} * {running})"
-        )
+        unseen = f"{_unseen_jobs(running)} >= {CLUSTER_JOIN} ({self.jobs_ratio:g} * {running})"
         stale = LedgerStale(above=self.ledger_after).expression(windows)
+        agents = f"({silent} >= {self.least_agents} > {most}) and {works}"
         reasons = {
-            "agents": f"({silent} >= {self.least_agents} > {most}) and {works}",
-            "jobs": f"({unseen}) > 1",  # of one job its own alerts tell
+            "agents": agents,
+            # Of one job its own alerts tell, and of jobs of silent agents the agents.
+            "jobs": f"({unseen}) > 1 unless {CLUSTER_JOIN} ({agents})",
             "ledger": stale,
             "rules": by("group", _failing_rules(self.rules_after.text), CLUSTER),
         }
@@ -152,21 +162,26 @@ class Blind(Condition):
         )
 
 
-def _unseen_jobs(running: str, windows: ScrapeWindows) -> str:
-    """Running jobs of the ledger that no agent sees and that are not gone with their nodes."""
+def _unseen_jobs(running: str) -> str:
+    """Running jobs of the ledger that no agent sees and that were not told as gone with a node."""
     present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
-    gone = by("group", recent(recorded.GONE, windows, _EVERY_SECONDS), *JOB_LABELS)
+    gone = by("group", f"last_over_time({select(recorded.GONE)}[{_KNOWN}])", *JOB_LABELS)
     reported = by("count", f"{present} > 0 or {gone}", CLUSTER)
     # Without any job in sight the comparison has no series.
     return f"({running} - {CLUSTER_JOIN} ({reported} or 0 * {running}) > 0)"
 
 
+_OURS = Matcher(foreign.RULE_GROUP, "=~", ".*lockstep-[a-z]+")
+_GROUP_COUNTERS = (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
+
+
 def _failing_rules(window: str) -> str:
-    """Groups of rules that failed or were left out at each look of the window."""
+    """Groups of these rules that failed or were left out at each look of the window."""
+    counters = [select(each, _OURS) for each in _GROUP_COUNTERS]
     return " or ".join(
-        f"increase({select(counter)}[{window}]) > 0 and changes({select(counter)}[{window}]) >= "
-        f"0.5 * count_over_time({select(counter)}[{window}])"
-        for counter in (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
+        f"increase({counter}[{window}]) > 0 and changes({counter}[{window}]) >= "
+        f"0.5 * count_over_time({counter}[{window}])"
+        for counter in counters
     )
 
 
@@ -250,12 +265,9 @@ class RulesSlow(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Groups of rules that are late, were skipped, or of which a rule fails."""
         window = spelled(max(300, 4 * windows.scrape_seconds))
-        interval = f"({self.above_ratio:g} * {select(foreign.GROUP_INTERVAL)})"
-        late = f"{select(foreign.GROUP_DURATION)} > {_GROUP_JOIN} {interval}"
-        counted = " or ".join(
-            f"{increase(counter, window)} > 0"
-            for counter in (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
-        )
+        interval = f"({self.above_ratio:g} * {select(foreign.GROUP_INTERVAL, _OURS)})"
+        late = f"{select(foreign.GROUP_DURATION, _OURS)} > {_GROUP_JOIN} {interval}"
+        counted = " or ".join(f"{increase(each, window, _OURS)} > 0" for each in _GROUP_COUNTERS)
         labels = (CLUSTER, foreign.TARGET_INSTANCE, foreign.RULE_GROUP)
         return by("group", f"{late} or {counted}", *labels)
 
@@ -288,11 +300,11 @@ class TelemetryMissing(Condition):
         few = f"{seen} < {JOB_JOIN} ({self.below_ratio:g} * {size})"
         running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
         trains = f"{JOB_JOIN} {num_ranks('training')} > 0"
-        return f"{few} and {trains}\nor\n{_unseen_jobs(running, windows)}"
+        return f"{few} and {trains}\nor\n{_unseen_jobs(running)}"
 
 
-# A rollout starts an agent anew once.
-_CRASHES, _LEAST_CRASHES = "1h", 3
+# A rollout starts an agent anew once; each time its target goes and comes.
+_CRASHES, _LEAST_CHANGES = "1h", 6
 
 
 class AgentImpaired(Condition):
@@ -319,7 +331,7 @@ class AgentImpaired(Condition):
             f"{select(agent.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
             f"{increase(agent.EVENTS, window, one_of(agent.DELIVERY, 'refused', 'dropped'))} > 0",
             f"{increase(agent.ARCHIVED_FILES, window, eq(agent.ARCHIVED, 'failed'))} > 0",
-            f"resets({select(agent.EVENTS)}[{_CRASHES}]) >= {_LEAST_CRASHES}",
+            _was_at(f"changes({select(foreign.UP, _AGENTS)}[{_CRASHES}]) >= {_LEAST_CHANGES}"),
         )
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
 

@@ -3,7 +3,7 @@
 import math
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.joins import JOB_LABELS, select_jobs_without_pages
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules.slices import SLICE_SECONDS
@@ -106,7 +106,7 @@ class SliceWorse(Condition):
         """How good the job is against its best hour."""
         # Without the objective's label: it is the job's alert, and no other job's.
         ratio = by("min", select(SLICE_RATIO, eq(SLO, self.objective.slo)), *JOB_LABELS)
-        return f"{ratio} < {self.min_ratio:g}"
+        return f"{ratio} < {self.min_ratio:g} unless {select_jobs_without_pages()}"
 
 
 # Below so many bad events a budget of a small cluster is spent by chance alone.

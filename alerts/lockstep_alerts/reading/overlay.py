@@ -13,16 +13,28 @@ _NAMES = {"alerts": ("alert", "kind"), "objectives": ("slo", "measure")}
 """Lists of the spec: by what an entry is named, and what a new one has as well."""
 
 
-def extended(path: Path, overlay: Fields, base: Fields) -> Fields:
+SECTIONS = ("size", "limits", "objectives", "alerts")
+"""Sections of the spec that a deployment file may have as well."""
+
+
+def extended(
+    path: Path, overlay: Fields, base: Fields, only: tuple[str, ...] | None = None
+) -> Fields:
     """The base with what the overlay changes; refusals name the overlay's file and line.
+
+    Args:
+        path: of the overlay.
+        overlay: what differs, with ``extends``; or a file of which only some sections differ.
+        base: the whole spec, which is changed.
+        only: those sections.
 
     Raises:
         SpecError: the overlay names a section, an alert or an objective that is not there.
     """
-    if overlay[EXTENDS] != "shipped":
+    if only is None and overlay[EXTENDS] != "shipped":
         raise SpecError(f"{path}:{overlay.lines[EXTENDS]}: {EXTENDS}: write shipped")
     for key, value in overlay.items():
-        if key == EXTENDS:
+        if key == EXTENDS or (only and key not in only):
             continue
         line = f"{path}:{overlay.lines[key]}"
         if key not in base:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
 from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.reading.overlay import SECTIONS
 from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.routing.receivers import USES, Receiver, read_policy, read_receiver
 from lockstep_alerts.routing.time_windows import (
@@ -22,6 +23,7 @@ _PAGE_AGAIN, _TICKET_AGAIN, _GROUP_INTERVAL = map(Duration, ("4h", "12h", "5m"))
 _REQUIRED = ("page", "ticket")
 _OPTIONAL = (
     "owners", "watchdog", "alertmanager", "secrets", "cooldown", "office_hours", "maintenance",
+    *SECTIONS,
 )  # fmt: skip
 
 

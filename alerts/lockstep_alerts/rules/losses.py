@@ -16,6 +16,7 @@ from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, STATE
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
+from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
 _MEMORY, _MEMORY_STEP = "1h", "1m"
 _RESTART_SECONDS = 300
@@ -132,17 +133,46 @@ def _add_risk(rules: Parameters) -> str:
 
 
 def _usual(_: Parameters) -> str:
-    """The mean of what was usual and of what the checkpoint that was just written saved."""
+    """The most that a checkpoint saved; of the first one the sign says that it stands alone.
+
+    A job that is resumed, or seen only now, may be in the middle of an interval.
+    """
     usual = f"last_over_time({select(recorded.USUAL_AT_RISK)}[{_RECENT}])"
     was_at_risk = f"last_over_time({select(recorded.AT_RISK)}[{_RECENT}] offset {_MINUTE}s)"
     saved = f"({was_at_risk} and {JOB_JOIN} {_WRITTEN} unless {JOB_JOIN} {_RESTARTED})"
     still_usual = f"({usual} unless {JOB_JOIN} {_RESTARTED})"
-    return f"(({still_usual} + {JOB_JOIN} {saved}) / 2\nor\n{saved}\nor\n{still_usual})\n{_SEEN}"
+    most = f"{saved} > {JOB_JOIN} abs({still_usual})\nor\nabs({still_usual}) and {JOB_JOIN} {saved}"
+    return f"({most}\nor\n{still_usual}\nor\n-1 * {saved})\n{_SEEN}"
+
+
+_KEPT, _STEPS_KEPT = "1d", "6h"
+
+
+def _net_attempt(_: Parameters) -> str:
+    """The attempt in which a job came further than in all before it, by more than its time-out.
+
+    The farthest step is that of two time-outs ago: an attempt that goes on leaves it behind, one
+    that does again what was done never reaches it, and one that ends a moment later than the last
+    has gained nothing.
+    """
+    attempt, step = (
+        by("max", select(each), *JOB_LABELS) for each in (training.ATTEMPT_NUMBER, training.STEP)
+    )
+    before = f"last_over_time({select(recorded.NET_ATTEMPT)}[{_KEPT}])"
+    past = f"[{_STEPS_KEPT}] offset {round(2 * HANG_TIMEOUT_SECONDS)}s"
+    farthest = by("max", f"max_over_time({select(training.STEP)}{past})", *JOB_LABELS)
+    mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_MEMORY}])"
+    gained = f"({step} - {JOB_JOIN} {farthest}) * {JOB_JOIN} {mean} > {HANG_TIMEOUT_SECONDS:g}"
+    return (
+        f"{attempt} <= {JOB_JOIN} {before}\nor\n{attempt} and {JOB_JOIN} ({gained})\nor\n"
+        f"{before} and {JOB_JOIN} {attempt}\nor\n{attempt}"
+    )
 
 
 EXPRESSIONS: Expressions = {
     recorded.GONE: _gone,
     recorded.JOB_LOSS: _job_loss,
+    recorded.NET_ATTEMPT: _net_attempt,
     recorded.SHARED_LOSS: _shared_loss,
     recorded.CLUSTER_LOSS: _cluster_loss,
     recorded.USUAL_AT_RISK: _usual,

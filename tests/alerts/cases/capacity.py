@@ -146,20 +146,23 @@ def data_starved(condition: DataStarved, timing: Timing) -> list[Case]:
 
 @proves(AllocatedIdle)
 def allocated_idle(condition: AllocatedIdle, timing: Timing) -> list[Case]:
+    every = range(condition.least_gpus)
+
     def gpus(busy_ratio: float) -> list[Samples]:
         course = timing.steady(busy_ratio)
-        return [sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)]
+        return [sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in every]
 
     owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
     lasting = timing.steady(1)
     held = [
-        sample_node(gpu.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner) for i in (0, 1)
+        sample_node(gpu.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner) for i in every
     ]
     idle, works = condition.below_ratio / 2, (1 + condition.below_ratio) / 2
     return [
         Case("its GPUs are idle", [*gpus(idle), *held], JOB),
         Case("its GPUs work", [*gpus(works), *held]),
         Case("nobody holds the idle GPUs", gpus(idle)),
+        Case("a notebook holds them", [*gpus(idle), *held[1:]]),
     ]
 
 
@@ -206,11 +209,18 @@ def work_at_risk(condition: WorkAtRisk, timing: Timing) -> list[Case]:
             series.append(samples(recorded.USUAL_AT_RISK, timing.steady(usual * hour), **JOB))
         return series
 
-    usual = condition.least_gpu_hours
+    usual, first = condition.least_hours * gpus, -condition.hours_before * gpus
     return [
         Case("much more than usual", job(1.1 * condition.times_usual * usual, usual), JOB),
         Case("it has never written", job(budget), JOB),
         Case("less than that", job(0.9 * condition.times_usual * usual, usual)),
+        Case("less than an hour of it", job(0.9 * usual, usual / 10)),
+        Case(
+            "much more than the first interval",
+            job(-1.1 * condition.times_before * first, first),
+            JOB,
+        ),
+        Case("the first interval was short", job(0.9 * condition.hours_before * gpus, first / 100)),
         Case("it has not yet written", job(budget / 2)),
         Case("that much is usual", job(budget, budget)),
     ]

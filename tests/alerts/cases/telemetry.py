@@ -161,7 +161,7 @@ def feed_behind(condition: FeedBehind, timing: Timing) -> list[Case]:
 
 @proves(RulesSlow)
 def rules_slow(condition: RulesSlow, timing: Timing) -> list[Case]:
-    group = {"rule_group": "a.yaml;x"}
+    group = {"rule_group": "a.yaml;lockstep-jobs"}
     fails = timing.grows(0.1)
     slows = timing.steps_up(10 * condition.above_ratio + 1, start=0.1)
     late = samples(foreign.GROUP_DURATION, slows, **group)
@@ -172,6 +172,10 @@ def rules_slow(condition: RulesSlow, timing: Timing) -> list[Case]:
         Case("it is late", [interval, late], group),
         Case("a rule fails", [interval, in_time, failures], group),
         Case("it is in time", [interval, in_time]),
+        Case(
+            "a rule of somebody else fails",
+            [samples(foreign.RULE_FAILURES, fails, rule_group="b.yaml;x")],
+        ),
     ]
 
 

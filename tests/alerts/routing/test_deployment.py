@@ -54,6 +54,30 @@ def config(folder: Path, text: str = WHOLE) -> dict[str, Any]:
     return document
 
 
+def test_thresholds_are_in_the_deployment_file_too(tmp_path: Path) -> None:
+    rules = tmp_path / "out" / "lockstep-jobs.rules.yaml"
+    config(tmp_path, WHOLE + "limits: {page_gpus: 16}\n")
+    assert "} < 16" in rules.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ("timeout_steps: 1", "timeout_steps 1: JobNotProgressing: a step may take"),
+        ("timeout_most: 60s", "timeout_most '60s': JobNotProgressing: agents judge no job"),
+    ],
+)
+def test_a_time_out_below_a_step_is_refused(tmp_path: Path, limits: str, sentence: str) -> None:
+    own = f"alerts:\n  - {{alert: JobNotProgressing, {limits}}}\n"
+    status, output = generate(
+        tmp_path,
+        "page: [{webhook: {url: 'http://a'}}]\nticket: [{webhook: {url: 'http://a'}}]\n" + own,
+    )
+    assert status == 2
+    assert "deployment.yaml:4: " in output
+    assert sentence in output
+
+
 def test_every_kind_of_receiver_reads_its_secret_from_a_file(tmp_path: Path) -> None:
     document = config(tmp_path)
     receivers = {each["name"]: each for each in document["receivers"]}

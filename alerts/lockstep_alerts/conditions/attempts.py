@@ -52,30 +52,6 @@ class CrashLoop(Condition):
         return f"{restarts(self.window.text)} >= {self.least_restarts}"
 
 
-class OutOfMemoryLoop(Condition):
-    """Jobs whose allocations fail again after ``least_restarts`` restarts within ``window``.
-
-    Attributes:
-        window: within which failed allocations and restarts count.
-        least_restarts: with failed allocations, from which on it is a loop.
-    """
-
-    window: Window
-    least_restarts: Annotated[int, whole_number(0, 1000)]
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Failed allocations and kills by the kernel, by job that is restarted over and over."""
-        killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
-        failed = f"{self._grown(training.OUT_OF_MEMORY)} or {self._grown(*killed)}"
-        looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
-        several = f"{by('sum', failed, *JOB_LABELS)} > {self.least_restarts - 0.5}"
-        return f"{several} and {JOB_JOIN} {looping}"
-
-    def _grown(self, metric: Metric, *matchers: Matcher) -> str:
-        # The series of an attempt that dies at once is born above zero.
-        return f"({grown(metric, self.window.text, *matchers, labels=JOB_LABELS)})"
-
-
 class TopologyWrong(Condition):
     """Ranks of one attempt do not agree on the size of the job, or are more or fewer than it."""
 
@@ -188,9 +164,12 @@ class CheckpointFailed(_Counted):
 
 
 class OutOfMemory(_Counted):
-    """An allocation failed on a rank."""
+    """An allocation failed on a rank, or the kernel killed one."""
 
-    COUNTERS = ((training.OUT_OF_MEMORY_RANK, None),)
+    COUNTERS = (
+        (training.OUT_OF_MEMORY_RANK, None),
+        (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill")),
+    )
     LABELS = (*NODE_LABELS, RANK)
 
 

@@ -6,7 +6,7 @@ from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import CLUSTER_JOIN, JOB_JOIN, JOB_LABELS, NODE_LABELS
-from lockstep_alerts.conditions.wide import broken_ports, jobs_at_broken_ports, troubled_sources
+from lockstep_alerts.conditions.wide import broken_ports, jobs_at_ports, troubled_sources
 from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, SOURCE, UUID
@@ -25,7 +25,7 @@ class PortFault(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
-        return jobs_at_broken_ports(windows)
+        return jobs_at_ports(windows, broken_ports())
 
     def evidence(self) -> str:
         """Asks Prometheus which ports of the node are broken, and how."""

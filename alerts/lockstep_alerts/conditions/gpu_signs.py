@@ -2,7 +2,7 @@
 
 from lockstep_catalogue import incidents
 from lockstep_catalogue.labels import CLUSTER, NODE, PCI_BUS_ID, UUID, VERDICT
-from lockstep_catalogue.promql import Matcher, eq, names, one_of, select
+from lockstep_catalogue.promql import Matcher, eq, names, select
 
 JUDGED_EVERY_SECONDS = 10
 """Tier of the agent's collector of verdicts."""
@@ -13,27 +13,11 @@ BUS_JOIN = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
 _XID_JOIN = f"on ({names(CLUSTER, NODE, incidents.XID)})"
 WHOLE_NODE = ("gpu_count_short", "driver_hung")
 """Reasons of a failed node that name no GPU."""
-BROKEN_PARTS = (
-    "uncorrected_ecc",
-    "pcie_below_max",
-    "nvlink_down",
-    "nvlink_slow",
-    "fabric_unhealthy",
-    "thermal",
-    "power_capped",
-    "slowdown",
-)
-"""Reasons of a degraded GPU that cost the job now; a pending reset can wait for its end."""
 
 
 def failed() -> str:
     """GPUs that failed: lost, silent, hung, out of spare rows."""
     return select(incidents.GPU_HEALTH, eq(VERDICT, "failed"))
-
-
-def degraded() -> str:
-    """GPUs that work, with less than they should have."""
-    return select(incidents.GPU_HEALTH, one_of(incidents.GPU_REASON, *BROKEN_PARTS))
 
 
 def fatal_xids(window: str, *matchers: Matcher) -> str:

@@ -31,7 +31,11 @@ from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
-_GPUS = by("max", select(recorded.JOB_GPUS), *JOB_LABELS)
+_GPUS = (
+    f"({by('max', select(recorded.JOB_GPUS), *JOB_LABELS)}"
+    f" or {by('sum', select(training.RANKS), *JOB_LABELS)})"
+)
+"""GPUs of each job, and of one that says nothing of itself its ranks."""
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _LONG_STEPS = 1.5
 _REMEMBERED = "1h"
@@ -109,7 +113,7 @@ class JobNotProgressing(Condition):
             self._circles(),
         )
         jobs = by("group", "\nor\n".join(f"({each})" for each in reasons), *JOB_LABELS)
-        unknown = f"{select(training.RANKS)} or {select(training.HANG_FIRST)} or {gone}"
+        unknown = f"{select(training.HANG_FIRST)} or {gone}"
         size = f"({_GPUS} or {by('group', unknown, *JOB_LABELS)})"
         return f"{jobs} * {JOB_JOIN} {size}\nunless {select_jobs_without_pages()}"
 
@@ -324,12 +328,11 @@ class JobLosing(Condition):
             f'label_replace({text}, "{ALERT_CAUSE.name}", "{name}", "", "")'
             for name, text in self._shares(windows).items()
         )
-        size = f"({_GPUS} or {by('sum', select(training.RANKS), *JOB_LABELS)})"
-        any_job = f"clamp_min({self.above_ratio:g} * {size}, {self.above_gpus:g})"
-        large_job = f"clamp_min({self.large_ratio:g} * {size}, {self.large_gpus:g})"
+        any_job = f"clamp_min({self.above_ratio:g} * {_GPUS}, {self.above_gpus:g})"
+        large_job = f"clamp_min({self.large_ratio:g} * {_GPUS}, {self.large_gpus:g})"
         limit = f"({any_job} < {JOB_JOIN} {large_job} or {large_job})"
         return (
-            f"({shares})\n* {JOB_JOIN} group_left () {size}\n>= {JOB_JOIN} group_left () {limit}\n"
+            f"({shares})\n* {JOB_JOIN} group_left () {_GPUS}\n>= {JOB_JOIN} group_left () {limit}\n"
             f"unless {select_jobs_without_pages()}"
         )
 

@@ -35,21 +35,25 @@ _VOLUME_JOIN = f"on ({names(CLUSTER, NODE, VOLUME)})"
 _STORAGE_WINDOW = "5m"
 
 
-def broken_ports(*matchers: Matcher) -> str:
-    """Ports that are down, flap or have used up their retries."""
-    by_agent = select(fabric.PORT_HEALTH, one_of(PORT_REASON, *_BROKEN), *matchers)
+_UNWELL = one_of(VERDICT, "failed", "degraded")
+_BREAKING = one_of(PORT_REASON, *_BROKEN)
+
+
+def broken_ports(*matchers: Matcher, which: Matcher = _BREAKING) -> str:
+    """Ports that are down, flap or have used up their retries, or others by their verdict."""
+    by_agent = select(fabric.PORT_HEALTH, which, *matchers)
     expected = select(incidents.EXPECTED_PORT_HEALTH, eq(VERDICT, "failed"), *matchers)
     return f"({by_agent} or {expected})"
 
 
-def jobs_at_broken_ports(windows: ScrapeWindows) -> str:
-    """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
+def jobs_at_ports(windows: ScrapeWindows, ports: str) -> str:
+    """Jobs and nodes with such a port: next to the job's GPUs, where affinity is known."""
     owners = select(gpu.PORT_OWNER_INFO, has(JOB_ID))
     lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
-    near = f"{lately} and {_DEVICE_JOIN} {broken_ports()}"
+    near = f"{lately} and {_DEVICE_JOIN} {ports}"
     any_port = (
         f"{ran_on(windows)} unless {MACHINE_JOIN} {select(gpu.PORT_OWNER_INFO)}\n"
-        f"and {MACHINE_JOIN} {broken_ports()}"
+        f"and {MACHINE_JOIN} {ports}"
     )
     return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
 
@@ -77,7 +81,7 @@ def explained_jobs(windows: ScrapeWindows, losses: Losses) -> str:
     gone = f"last_over_time({select(recorded.GONE)}{evaluations})"
     hit = {
         "nodes": f"{gone}\nor\n{jobs_on_failed_nodes(windows, losses.failed_window)}",
-        "fabric": jobs_at_broken_ports(windows),
+        "fabric": jobs_at_ports(windows, broken_ports(which=_UNWELL)),
         "power": by("group", f"{held_gpus(windows)} and {GPU_JOIN} {held_back}", *NODE_LABELS),
     }
     found = [_named(_wide(text, losses.nodes), cause) for cause, text in hit.items()]

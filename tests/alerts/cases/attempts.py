@@ -8,7 +8,6 @@ from lockstep_alerts.conditions.attempts import (
     FailedOnStart,
     LossAnomaly,
     NotFinite,
-    OutOfMemoryLoop,
     ReplicasDiffer,
     TopologyWrong,
     _Counted,
@@ -58,23 +57,6 @@ def crash_loop(condition: CrashLoop, timing: Timing) -> list[Case]:
     ]
 
 
-@proves(OutOfMemoryLoop)
-def out_of_memory_loop(condition: OutOfMemoryLoop, timing: Timing) -> list[Case]:
-    again, once = condition.least_restarts + 1, 1
-
-    def job(num_failed: int, num_restarts: int) -> list[Samples]:
-        return [
-            sample_node(training.OUT_OF_MEMORY, timing.steps_up(num_failed), job_id="j1"),
-            sample_node(training.ATTEMPT_NUMBER, timing.steps_up(num_restarts), job_id="j1"),
-        ]
-
-    return [
-        Case("memory runs out again and again", job(again, again), JOB),
-        Case("memory runs out once", job(once, once)),
-        Case("it restarts for another reason", job(0, again)),
-    ]
-
-
 @proves(TopologyWrong)
 def topology_wrong(condition: TopologyWrong, timing: Timing) -> list[Case]:
     fits = _start(timing, {"n1": (4, 2, 1), "n2": (4, 2, 1)})
@@ -109,18 +91,26 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
     later = condition.window.seconds + timing.fires_by_seconds
     first = condition.COUNTERS[0]
     born = steady(1, timing.fires_within_seconds, condition.window.seconds + timing.onset_seconds)
-    of_rank = {RANK.name: "2"} if RANK in condition.LABELS else {}
-    fires_as = {**(JOB_NODE if NODE in condition.LABELS else JOB), **of_rank}
+    place = JOB_NODE if NODE in condition.LABELS else JOB
+
+    def of_rank(counter: _Counter) -> dict[str, str]:
+        return {RANK.name: "2"} if RANK in counter[0].labels else {}
+
+    fires_as = {**place, **of_rank(first)}
     watched = sample_node(agent.AGENT_INFO, steady(1, later), version="1")
 
     def counted(counter: _Counter, course: Course) -> Samples:
         metric, matcher = counter
         value = {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
-        return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank, **value)
+        return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank(counter), **value)
 
     return [
         *(
-            Case(f"{each[0].name} grows", [counted(each, timing.steps_up())], fires_as)
+            Case(
+                f"{each[0].name} grows",
+                [counted(each, timing.steps_up())],
+                {**place, **of_rank(each)},
+            )
             for each in condition.COUNTERS
         ),
         Case("it stays at zero", [counted(first, timing.steady(0))]),

@@ -4,17 +4,15 @@ from collections.abc import Iterable
 
 from lockstep_alerts.conditions.signs import Signs
 from lockstep_alerts.spec import Spec
-from lockstep_catalogue import agent, fabric, gpu, incidents, training
+from lockstep_catalogue import agent, incidents, training
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
 
 from ..cases.case import Case, find_cases
 from ..cases.objectives import counts
 from ..cases.synthetic import (
-    HEALTHY,
     Course,
     Placement,
-    Regime,
     Samples,
     Stretch,
     Timing,
@@ -66,80 +64,40 @@ def _agents(*nodes: str, until_seconds: int = END_SECONDS) -> list[Samples]:
     return series
 
 
-def _stuck_job(*nodes: str, slow: str) -> list[Samples]:
-    """A job that trains, is held back by a node from the onset on, and hangs soon after."""
-    places = _places(*nodes)
-    late = {
-        rank: {"backward": 0.08} for rank, placement in enumerate(places) if placement.node == slow
-    }
-    slowed = ranks_late(_AFTER_SECONDS, late)
-    moves = Stretch(ONSET_SECONDS + _HANG_SECONDS, 1), Stretch(END_SECONDS, 0)
-    return [
-        *present(END_SECONDS, places=places),
-        *moving(*moves, places=places),
-        *stepping(healthy(ONSET_SECONDS), slowed, places=places),
-        *_hangs(nodes, ONSET_SECONDS),
-    ]
+def _degraded(reason: str, *nodes: str) -> list[Samples]:
+    labels = {"gpu": "0", "uuid": "GPU-0", "verdict": "degraded", "gpu_reason": reason}
+    course = steady(1, END_SECONDS)
+    return [_of_node(incidents.GPU_HEALTH, course, node, **labels) for node in nodes]
 
 
-def _from_onset(value: float = 1, after_seconds: int = 0) -> Course:
-    begin = ONSET_SECONDS + after_seconds
-    return steady(value, END_SECONDS - begin, begin)
+def linked() -> list[Samples]:
+    """A GPU's slow link is a ticket for a long time when its job hangs."""
+    return in_cluster("link", [*_stalled(), *_degraded("nvlink_slow", "n1")])
 
 
-def fabric_failure() -> list[Samples]:
-    """Ports of four nodes go down within three seconds; the six jobs on them slow down and hang."""
-    nodes = ("n1", "n2", "n3", "n4")
-    series = _agents(*nodes)
-    for after, node in enumerate(nodes):
-        down = _from_onset(after_seconds=after)
-        port = {"device": "mlx5_0", "port": "1", "verdict": "failed", "port_reason": "down"}
-        series.append(_of_node(fabric.PORT_HEALTH, down, node, **port))
-    pairs = [(a, b) for index, a in enumerate(nodes) for b in nodes[index + 1 :]]
-    for number, (a, b) in enumerate(pairs, 1):
-        series += in_cluster("c1", _stuck_job(a, b, slow=b), f"j{number}")
-    return in_cluster("fabric", series)
-
-
-def bad_gpu() -> list[Samples]:
-    """GPU 3 of node n2 is lost under a job of two nodes, which slows down and hangs."""
-    owner = {"gpu": "3", "uuid": "GPU-3", "pci_bus_id": "0000:3b:00.0", "mig_uuid": ""}
-    lost = {"gpu": "3", "uuid": "GPU-3", "verdict": "failed", "gpu_reason": "lost"}
-    series = [
-        *_agents("n1", "n2"),
-        *_stuck_job("n1", "n2", slow="n2"),
-        _of_node(gpu.GPU_OWNER_INFO, steady(1, END_SECONDS), "n2", **owner, job_id="j1", rank="2"),
-        _of_node(incidents.GPU_HEALTH, _from_onset(), "n2", **lost),
-    ]
-    return in_cluster("gpu", series)
-
-
-def node_under_five_jobs() -> list[Samples]:
-    """The driver of n1 hangs, and with it five jobs of the node."""
-    hung = {"verdict": "failed", "node_reason": "driver_hung"}
-    series = [*_agents("n1"), _of_node(incidents.NODE_HEALTH, _from_onset(), "n1", **hung)]
-    for number in range(1, 6):
-        stuck = [
-            *present(END_SECONDS),
-            *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0)),
-            *stepping(healthy(ONSET_SECONDS), Regime(1, (HEALTHY,) * 4)),
-            *_hangs(("n1",), ONSET_SECONDS),
-        ]
-        series += in_cluster("c1", stuck, f"j{number}")
-    return in_cluster("node", series)
+def capped() -> list[Samples]:
+    """Power is capped on both nodes of a job, and then a rank is late."""
+    places = _places("n1", "n2")
+    late = ranks_late(_AFTER_SECONDS, {2: {"backward": 0.2}})
+    job = training_job(healthy(ONSET_SECONDS), late, places=places)
+    cap = _degraded("power_capped", "n1", "n2")
+    return in_cluster("cap", [*_agents("n1", "n2"), *job, *cap])
 
 
 def stall() -> list[Samples]:
     """A rank hangs; nothing else is wrong."""
+    return in_cluster("stall", _stalled())
+
+
+def _stalled() -> list[Samples]:
     places = _places("n1", "n2")
-    series = [
+    return [
         *_agents("n1", "n2"),
         *present(END_SECONDS, places=places),
         *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0), places=places),
         *stepping(healthy(ONSET_SECONDS), places=places),
         *_hangs(("n1", "n2"), ONSET_SECONDS),
     ]
-    return in_cluster("stall", series)
 
 
 def flapping() -> list[Samples]:
@@ -175,17 +133,6 @@ def _ended(at_seconds: int) -> list[Samples]:
         samples(training.RANKS, done, instance="n1:9400", cluster="c1", job_id="j1", node="n1",
                 state="done")
     ]  # fmt: skip
-
-
-def many_wrongs() -> list[Samples]:
-    """Of one job a rank is late, the loss is no number, and both lasts."""
-    late = ranks_late(_AFTER_SECONDS, {2: {"data": 0.2}})
-    wrong = growing(Stretch(ONSET_SECONDS, 0), Stretch(_AFTER_SECONDS, 1))
-    series = [
-        *training_job(healthy(ONSET_SECONDS), late),
-        _of_node(training.NONFINITE_STEPS, wrong, "n1", job_id="j1"),
-    ]
-    return in_cluster("wrongs", series)
 
 
 def quiet_weekend() -> list[Samples]:
@@ -251,13 +198,11 @@ def requeue_loop(spec: Spec) -> list[Samples]:
 def every_story(spec: Spec) -> list[Samples]:
     """All of them, each in its own cluster."""
     return [
-        *fabric_failure(),
-        *bad_gpu(),
-        *node_under_five_jobs(),
         *lost_node(),
         *stall(),
         *flapping(),
-        *many_wrongs(),
+        *linked(),
+        *capped(),
         *failure_storm(spec),
         *requeue_loop(spec),
         *ledger_restart(),

@@ -28,6 +28,22 @@ def test_a_stall_is_one_page(theatre: Theatre) -> None:
     assert list(theatre.pages("stall")) == ["j1"]
 
 
+@pytest.mark.parametrize(
+    ("cluster", "page_of", "cause"),
+    [
+        ("link", "JobNotProgressing", "TrainGpuDegraded (verdict) on n1, GPU 0 since"),
+        ("cap", "JobLosing", "in the phase backward on n2"),
+        ("gone", "JobNotProgressing", "First to stop: rank 0 on n1 in sync"),
+    ],
+)
+def test_a_page_comes_beside_what_stands_and_names_it(
+    theatre: Theatre, cluster: str, page_of: str, cause: str
+) -> None:
+    [alert] = theatre.wait_for_page(cluster, "j1")["alerts"]
+    assert alert["labels"]["alertname"] == page_of
+    assert any(cause in text for text in alert["annotations"].values())
+
+
 def test_a_rank_that_is_late_in_turns_is_paged_once(theatre: Theatre) -> None:
     theatre.wait_until(_SETTLED_SECONDS)
     pages = theatre.pages("flapping")

@@ -123,6 +123,7 @@ SCRAPING = [
     ordinary("the first hours of a Prometheus, with a requeue", two().event("Prometheus is away", 0, 15).requeue("A", 40, 52), 3),
     silent("Prometheus is away for ten minutes", two().event("Prometheus is away", 60, 70), 3),
     silent("a rollout of agents", two().event("agents restart", 60, 61, node="n1").event("agents restart", 62, 63, node="n2").event("agents restart", 64, 65, node="n3").event("agents restart", 66, 67, node="n4"), 3),
+    silent("an empty Prometheus sees what was counted before it", two().bend("lockstep_train_nonfinite_steps_total", "41").bend('lockstep_train_restores_total{restore="fallback"}', "3").bend('lockstep_train_checkpoints_total{outcome=~"invalid|failed"}', "2").bend("lockstep_train_out_of_memory_total", "4").event("Prometheus is away", 0, 5), 1),
     silent("one scrape fails everywhere", two().event("scrape fails", 60, 61), 3),
     ordinary("one agent is away for twenty minutes", two().event("scrape fails", 60, 80, node="n2"), 3),
     silent("kube-state-metrics is away", two().event("kube-state-metrics is away", 60, 75), 3),

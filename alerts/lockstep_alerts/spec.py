@@ -81,13 +81,7 @@ def read_spec(
     Raises:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.
     """
-    document = load(path)
-    if isinstance(document, Fields) and EXTENDS in document:
-        base = load(spec_path())
-        assert isinstance(base, Fields)
-        document, path = extended(path, document, base), spec_path()
-    if deployment and isinstance(own := load(deployment), Fields) and isinstance(document, Fields):
-        document = extended(deployment, own, document, SECTIONS)
+    path, document = _document(path, deployment)
     if not isinstance(document, Fields) or set(document) != set(_KEYS):
         raise SpecError(
             f"{path}: must hold the keys {', '.join(_KEYS[:-1])} and {_KEYS[-1]}, and nothing else"
@@ -113,6 +107,18 @@ def read_spec(
     _refuse_alerts_twice(path, spec.alerts)
     _refuse_floors(entry, spec)
     return spec
+
+
+def _document(path: Path, deployment: Path | None) -> tuple[Path, object]:
+    """What a spec holds with what differs from it, and the file of most of it."""
+    document = load(path)
+    if isinstance(document, Fields) and EXTENDS in document:
+        base = load(spec_path())
+        assert isinstance(base, Fields)
+        document, path = extended(path, document, base), spec_path()
+    if deployment and isinstance(own := load(deployment), Fields) and isinstance(document, Fields):
+        document = extended(deployment, own, document, SECTIONS)
+    return path, document
 
 
 def _windows(path: Path, scrape_interval: object) -> ScrapeWindows:

@@ -296,8 +296,8 @@ class WorkAtRisk(Condition):
         gpus = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
 
         def above(hours: float, times: float, saved: str) -> str:
-            whole = f"{at_risk} > {JOB_JOIN} {hours:g} * {gpus}"
-            return f"{whole} > {JOB_JOIN} {times / 3600:.6g} * {saved}"
+            long_enough = f"{at_risk} > {JOB_JOIN} {hours:g} * {gpus}"
+            return f"{long_enough} > {JOB_JOIN} {times / 3600:.6g} * {saved}"
 
         never = f"{at_risk} > {JOB_JOIN} {self.budget_hours:g} * {gpus} > {self.budget_gpu_hours:g}"
         return (

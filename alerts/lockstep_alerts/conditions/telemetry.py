@@ -141,8 +141,8 @@ class Blind(Condition):
         # A node that is gone under its job is lost work, and told as that.
         gone = recent(recorded.GONE, windows, _EVERY_SECONDS)
         was_gone = f"last_over_time({select(recorded.GONE)}[{_KNOWN}])"
-        told = f"({gone} or {was_gone} unless {MACHINE_JOIN} {_seen('1h')})"
-        missing = f"({silent_agents(windows, ('.*',))}) unless {MACHINE_JOIN} {told}"
+        lost_nodes = f"({gone} or {was_gone} unless {MACHINE_JOIN} {_seen('1h')})"
+        missing = f"({silent_agents(windows, ('.*',))}) unless {MACHINE_JOIN} {lost_nodes}"
         silent = by("count", missing, CLUSTER)
         num_agents = by("count", _seen(_KNOWN), CLUSTER)
         most = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {num_agents})"

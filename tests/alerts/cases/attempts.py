@@ -91,12 +91,12 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
     later = condition.window.seconds + timing.fires_by_seconds
     first = condition.COUNTERS[0]
     born = steady(1, timing.fires_within_seconds, condition.window.seconds + timing.onset_seconds)
-    place = JOB_NODE if NODE in condition.LABELS else JOB
+    labels = JOB_NODE if NODE in condition.LABELS else JOB
 
     def of_rank(counter: _Counter) -> dict[str, str]:
         return {RANK.name: "2"} if RANK in counter[0].labels else {}
 
-    fires_as = {**place, **of_rank(first)}
+    fires_as = {**labels, **of_rank(first)}
     watched = sample_node(agent.AGENT_INFO, steady(1, later), version="1")
 
     def counted(counter: _Counter, course: Course) -> Samples:
@@ -109,7 +109,7 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
             Case(
                 f"{each[0].name} grows",
                 [counted(each, timing.steps_up())],
-                {**place, **of_rank(each)},
+                {**labels, **of_rank(each)},
             )
             for each in condition.COUNTERS
         ),

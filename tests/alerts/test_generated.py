@@ -202,7 +202,7 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
     case = cases[case_name]
     annotations = {
         "summary": "Job j1 makes no progress",
-        "description": f"1 GPU-hours are lost each hour. {STALL_SENTENCES[case_name]}",
+        "description": f"4 GPU-hours are lost each hour. {STALL_SENTENCES[case_name]}",
         "causes": "",
         "runbook_url": "runbooks/JobNotProgressing.md",
         "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",

@@ -15,7 +15,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import World, process_group
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw
-from lockstep_trainer.parallel.parallel_model import SingleStageModel
+from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.progress import Summary
 from lockstep_trainer.train import train
 
@@ -84,7 +84,7 @@ def test_a_failed_save_says_why_on_every_rank(tmp_path: Path) -> None:
     model = GPT(layers=1, width=16, heads=2, sequence=16)
     with process_group(World(), timeout_seconds=5, threads=1) as world:
         checkpoints = Checkpointer(config, {}, world, print)
-        checkpoints.save(1, SingleStageModel(model, config), adamw(model.parameters()))
+        checkpoints.save(1, ParallelModel(model, config), adamw(model.parameters()))
         (save,) = checkpoints.finished()
     assert save.step == 1
     assert re.search(r"rank 0: .*file", str(save.failure))

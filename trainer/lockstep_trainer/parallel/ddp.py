@@ -8,7 +8,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 
 def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
@@ -18,7 +18,7 @@ def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -
     # DDP wants the device on a GPU, and None on a CPU.
     devices = [world.device] if world.device.type == "cuda" else None
     model = DistributedDataParallel(gpt, device_ids=devices)
-    return SingleStageModel(
+    return ParallelModel(
         gpt,
         config,
         call=model,

@@ -19,7 +19,7 @@ from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.model.mixture import Experts, Mixture, apply_experts
 from lockstep_trainer.parallel.fsdp2 import gradient_sync_of, shard_parameters
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 
 def expert_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
@@ -34,7 +34,7 @@ def expert_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout)
         sharded.set_force_sum_reduction_for_comms(enable=layout.dp > 1)
     compile_blocks(gpt, config)
     shard_parameters(gpt, config, mesh["dp", "ep"] if layout.dp > 1 else mesh["ep"])
-    return SingleStageModel(gpt, config, gradient_sync=gradient_sync_of(gpt))
+    return ParallelModel(gpt, config, gradient_sync=gradient_sync_of(gpt))
 
 
 def _shard_input_dim(_: nn.Parameter) -> Shard:

@@ -17,7 +17,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 DATA_AXES = ("dp", "fsdp")
 
@@ -27,7 +27,7 @@ def fully_sharded(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -
     mesh = layout.device_mesh(world.device, DATA_AXES)
     compile_blocks(gpt, config)
     shard_parameters(gpt, config, data_mesh(mesh, layout))
-    return SingleStageModel(gpt, config, gradient_sync=gradient_sync_of(gpt))
+    return ParallelModel(gpt, config, gradient_sync=gradient_sync_of(gpt))
 
 
 def data_mesh(mesh: DeviceMesh, layout: Layout) -> DeviceMesh:

@@ -5,7 +5,7 @@ from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.fsdp2 import DATA_AXES, data_mesh, gradient_sync_of, shard_parameters
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 from lockstep_trainer.parallel.pipeline import PipelinedModel, split_into_stages
 from lockstep_trainer.parallel.tensor import shard_layers
 
@@ -22,4 +22,4 @@ def hybrid(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> Paral
         shard_parameters(stage, config, data_mesh(mesh, layout))
     if layout.pp > 1:
         return PipelinedModel(stages, config, mesh["pp"], world.device)
-    return SingleStageModel(gpt, config, gradient_sync=gradient_sync_of(gpt))
+    return ParallelModel(gpt, config, gradient_sync=gradient_sync_of(gpt))

@@ -15,7 +15,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 
 def local_sgd(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
@@ -25,7 +25,7 @@ def local_sgd(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> Pa
     return _LocalModel(gpt, config)
 
 
-class _LocalModel(SingleStageModel):
+class _LocalModel(ParallelModel):
     def __init__(self, gpt: GPT, config: TrainConfig) -> None:
         super().__init__(gpt, config)
         self._config = config

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,62 +14,28 @@ from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import clip_gradients
 
 
-class ParallelModel(Protocol):
-    """One rank's view of a model that all ranks run in parallel."""
-
-    @property
-    def parts(self) -> Sequence[GPT]:
-        """The modules this rank runs: the whole model, or its pipeline stages, first to last."""
-
-    @property
-    def module(self) -> nn.Module:
-        """This rank's parameters under their names in the whole model."""
-
-    @property
-    def stages(self) -> dist.ProcessGroup | None:
-        """The ranks that hold the stages of this model; None without a pipeline."""
-
-    @property
-    def forward_module(self) -> nn.Module:
-        """The module whose call is the forward; the monitor hooks it."""
-
-    @property
-    def schedule(self) -> _PipelineSchedule | None:
-        """The pipeline schedule, for the monitor; None without a pipeline."""
-
-    def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Accumulates the gradients of a step; returns the mean loss in nats, without a graph.
-
-        Args:
-            x: bytes of this data rank in this step, [samples, sequence].
-            y: the same, one byte ahead.
-        """
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Mean loss in nats of as many samples as a step has, without gradients."""
-
-    def clip(self, max_norm: float) -> Tensor:
-        """Clips gradients to a norm over the whole model; returns the norm before clipping."""
-
-    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
-        """Exchanges parameters with the other ranks, where not every step averages gradients.
-
-        The first call comes before the first step, on the parameters that the run begins with.
-
-        Returns:
-            The step that the job has reached; that of the rank, where all do the same steps.
-        """
-
-
-class SingleStageModel:
-    """A model without a pipeline: each rank runs the whole forward and backward.
+class ParallelModel:
+    """One rank's view of a model that all ranks run in parallel; here without a pipeline.
 
     Args:
         gpt: the module with the parameters.
         call: the module to call: a wrapper of the model, or None for the model itself.
         gradient_sync: context around forward and backward of one batch. Its argument says whether
             the batch is the step's last, with which gradients are averaged among the ranks.
+
+    Attributes:
+        parts: the modules this rank runs: the whole model, or its pipeline stages, first to last.
+        module: this rank's parameters under their names in the whole model.
+        forward_module: the module whose call is the forward; the monitor hooks it.
+        stages: the ranks that hold the stages of this model; None without a pipeline.
+        schedule: the pipeline schedule, for the monitor; None without a pipeline.
     """
+
+    parts: Sequence[GPT]
+    module: nn.Module
+    forward_module: nn.Module
+    stages: dist.ProcessGroup | None = None
+    schedule: _PipelineSchedule | None = None
 
     def __init__(
         self,
@@ -81,12 +46,16 @@ class SingleStageModel:
         gradient_sync: Callable[[bool], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self.parts, self.module, self.forward_module = (gpt,), gpt, call or gpt
-        self.stages = self.schedule = None
         self._accumulate, self._gradient_sync = config.accumulate, gradient_sync
         self._bfloat16 = config.dtype == "bfloat16"
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``ParallelModel``."""
+        """Accumulates the gradients of a step; returns the mean loss in nats, without a graph.
+
+        Args:
+            x: bytes of this data rank in this step, [samples, sequence].
+            y: the same, one byte ahead.
+        """
         total = torch.zeros((), device=x.device)
         batches = list(zip(x.chunk(self._accumulate), y.chunk(self._accumulate), strict=True))
         for number, batch in enumerate(batches, start=1):
@@ -100,18 +69,24 @@ class SingleStageModel:
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``ParallelModel``."""
+        """Mean loss in nats of as many samples as a step has, without gradients."""
         batches = zip(x.chunk(self._accumulate), y.chunk(self._accumulate), strict=True)
         with compute_in(x.device, bfloat16=self._bfloat16):
             losses = [self.forward_module(*batch) for batch in batches]
         return torch.stack(losses).mean()
 
     def clip(self, max_norm: float) -> Tensor:
-        """See ``ParallelModel``."""
-        return clip_gradients(self.module.parameters(), max_norm)
+        """Clips gradients to a norm over the whole model; returns the norm before clipping."""
+        return clip_gradients(self.module.parameters(), max_norm, self.stages)
 
     def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
-        """See ``ParallelModel``."""
+        """Exchanges parameters with the other ranks, where not every step averages gradients.
+
+        The first call comes before the first step, on the parameters that the run begins with.
+
+        Returns:
+            The step that the job has reached; that of the rank, where all do the same steps.
+        """
         del monitor
         return step
 

@@ -21,7 +21,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 _SERVING_THREADS = 2
 
@@ -54,7 +54,7 @@ def _update(change: Tensor, step: int) -> tuple[Tensor, int, int]:
         return _Part.values.clone(), _Part.updates, _Part.furthest_step
 
 
-class _ServedModel(SingleStageModel):
+class _ServedModel(ParallelModel):
     def __init__(self, gpt: GPT, config: TrainConfig, world: World) -> None:
         super().__init__(gpt, config)
         self._config, self._world = config, world

@@ -13,13 +13,12 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
+from torch.distributed.pipelining.schedules import _PipelineSchedule
 
-import lockstep
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT, next_byte_loss
-from lockstep_trainer.optimizer import clip_gradients
 from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks, compute_in
 
 
@@ -55,7 +54,7 @@ def _stage(gpt: GPT, number: int, num_stages: int) -> GPT:
     return stage
 
 
-class PipelinedModel:
+class PipelinedModel(ParallelModel):
     """This rank's stages under a schedule; accumulated batches are further micro-batches.
 
     Args:
@@ -71,7 +70,7 @@ class PipelinedModel:
         self._is_first, self._is_last = 0 in stages, self.parts[-1].head is not None
         total = mesh.size() * config.stages_per_rank
         built = [PipelineStage(p, n, total, device, group=self.stages) for n, p in stages.items()]
-        self.schedule = _build_schedule(built, config)
+        self.schedule: _PipelineSchedule = _build_schedule(built, config)
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``ParallelModel``; the last stage broadcasts the loss."""
@@ -92,19 +91,8 @@ class PipelinedModel:
         dist.broadcast(loss, group_src=dist.get_world_size(self.stages) - 1, group=self.stages)
         return loss
 
-    def clip(self, max_norm: float) -> Tensor:
-        """See ``ParallelModel``; the norm is over all stages."""
-        return clip_gradients(self.module.parameters(), max_norm, stages=self.stages)
 
-    def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
-        """See ``ParallelModel``."""
-        del monitor
-        return step
-
-
-def _build_schedule(
-    stages: Sequence[PipelineStage], config: TrainConfig
-) -> ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B:
+def _build_schedule(stages: Sequence[PipelineStage], config: TrainConfig) -> _PipelineSchedule:
     """The schedule, which divides gradients by the number of micro-batches."""
     num_micro_batches = config.micro_batches * config.accumulate
     if config.schedule == "interleaved":

@@ -19,14 +19,14 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.mesh import Layout
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 
 
 def tensor_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
     """The model sharded along the tp axis; all its ranks see the same samples."""
     shard_layers(gpt, layout.device_mesh(world.device, ("tp",))["tp"])
     compile_blocks(gpt, config)
-    return SingleStageModel(gpt, config)
+    return ParallelModel(gpt, config)
 
 
 def shard_layers(gpt: GPT, mesh: DeviceMesh) -> None:

@@ -12,7 +12,6 @@ from lockstep_trainer.flags import (
     POSITIVE,
     SIZE,
     arguments_from,
-    check_finite,
     flag,
     options_from_fields,
 )
@@ -179,7 +178,6 @@ class TrainConfig(Parallelism):
     )
 
     def __post_init__(self) -> None:
-        check_finite(self)
         if self.width % self.heads:
             raise ValueError(
                 f"--width {self.width} is not a multiple of --heads {self.heads}; "

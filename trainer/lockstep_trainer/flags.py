@@ -1,6 +1,5 @@
 """Turns the fields of a dataclass into command-line flags."""
 
-import math
 from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields
 from typing import Any, TypeVar, cast
@@ -27,18 +26,6 @@ def flag(default: T, kind: "click.ParamType[Any]", text: str) -> T:
 def flag_name(setting: "Field[Any]") -> str:
     """The flag of a field, such as ``--learning-rate``."""
     return "--" + setting.name.replace("_", "-")
-
-
-def check_finite(config: Any) -> None:
-    """Checks the numbers of a dataclass whose fields are flags.
-
-    Raises:
-        ValueError: one is NaN or infinite; the text names its flag.
-    """
-    for setting in fields(config):
-        value = getattr(config, setting.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
 
 
 def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -176,13 +176,6 @@ def windows_at(
 T = TypeVar("T")
 
 
-class _End:
-    """Marks the end of the batches."""
-
-
-_END: Final = _End()
-
-
 def prefetch(batches: Iterable[T], depth: int) -> Iterable[T]:
     """The same batches in the same order, at most ``depth`` of them prepared ahead; 0 = none.
 
@@ -197,13 +190,10 @@ def _prefetch_in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
     # One worker: with two, batches could be drawn from the iterator out of order.
     thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
 
-    def next_batch() -> T | _End:
-        return next(source, _END)
-
     try:
-        pending: deque[Future[T | _End]] = deque(thread.submit(next_batch) for _ in range(depth))
-        while not isinstance(batch := pending.popleft().result(), _End):
-            pending.append(thread.submit(next_batch))
+        pending = deque(thread.submit(next, source, None) for _ in range(depth))
+        while (batch := pending.popleft().result()) is not None:
+            pending.append(thread.submit(next, source, None))
             yield batch
     finally:
         # Also after a break in the loop: the generator is closed then, which runs this.

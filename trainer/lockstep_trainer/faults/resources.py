@@ -101,9 +101,6 @@ DAMAGE_KINDS = (
 )
 
 
-_MIB = 1 << 20
-
-
 def _run_out(fault: Fault, _target: Target) -> None:
     """Allocates until torch raises what it raises when the system has no memory left."""
     headroom_bytes = int(fault.values["mib"]) * _MIB

@@ -25,7 +25,7 @@ from lockstep_cli.options import DurationRange, FiniteRange
 from lockstep_records.page.layout import MAX_ROWS
 from lockstep_trainer.faults.kind import Fault, Kind, Value
 from lockstep_trainer.faults.parse import FaultReader, Words, read_each
-from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, check_finite, flag
+from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, flag
 from lockstep_trainer.layout.mesh import AXES, Layout
 
 # The phase that each kind makes longer; the names are those of the trainer's kinds.
@@ -62,17 +62,6 @@ class SimulatedFault:
     def is_due(self, step: int) -> bool:
         """Whether a step has the fault; a simulated job has one attempt, number 0."""
         return self.schedule.is_due(step) and self.schedule.attempt in {None, 0}
-
-
-def parse_faults(
-    texts: Sequence[str], *, nodes: Sequence[str], steps: int, seed: int
-) -> tuple[SimulatedFault, ...]:
-    """The faults in ``--fault`` flags; the seed chooses ranks and steps that are left to chance.
-
-    Raises:
-        ValueError: one of them is not valid; one sentence names it and the remedy.
-    """
-    return read_each(texts, seed, lambda words, chance: _read(words, nodes, steps, chance))
 
 
 def _read(words: Words, nodes: Sequence[str], steps: int, chance: random.Random) -> SimulatedFault:
@@ -180,7 +169,6 @@ class Simulation:
     )
 
     def __post_init__(self) -> None:
-        check_finite(self)
         _ = self.mesh, self.faults
 
     @property
@@ -213,9 +201,12 @@ class Simulation:
 
     @property
     def faults(self) -> tuple[SimulatedFault, ...]:
-        """The faults of the job.
+        """The faults of the job; the seed chooses ranks and steps that are left to chance.
 
         Raises:
-            ValueError: one of them is not valid.
+            ValueError: one of them is not valid; one sentence names it and the remedy.
         """
-        return parse_faults(self.fault, nodes=self.nodes, steps=self.steps, seed=self.seed)
+        nodes, steps = self.nodes, self.steps
+        return read_each(
+            self.fault, self.seed, lambda words, chance: _read(words, nodes, steps, chance)
+        )

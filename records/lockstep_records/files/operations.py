@@ -14,7 +14,7 @@ from pathlib import Path
 from lockstep_catalogue.labels import KIND
 from lockstep_records.file_access.foreign_files import open_descriptor
 from lockstep_records.page.layout import MESH_AXES, Field, Section
-from lockstep_records.page.reader import PageError, Values, has_valid_checksum, unpack
+from lockstep_records.page.reader import PageError, Values, unpack_head
 from lockstep_records.page.writer import create_mapping
 
 SUFFIX = ".ops"
@@ -196,24 +196,7 @@ def read_operations(path: Path) -> bytes:
 
 
 def _read_header(data: bytes, path: Path) -> Values:
-    if len(data) < HEADER.size:
-        raise PageError(
-            "truncated",
-            f"operations {path} has {len(data)} bytes, its header alone takes {HEADER.size}",
-        )
-    values = unpack(HEADER, data)
-    if values["magic"] != MAGIC:
-        raise PageError(
-            "identity", f"{path} holds no operations: magic is {values['magic']!r}, not {MAGIC!r}"
-        )
-    if values["version"] != VERSION:
-        raise PageError(
-            "version",
-            f"operations {path} has format version {values['version']};"
-            f" this reader knows {VERSION}",
-        )
-    if not has_valid_checksum(HEADER, data):
-        raise PageError("checksum", f"operations {path}: the checksum of the header does not match")
+    values = unpack_head(HEADER, data, f"operations {path}", MAGIC, VERSION)
     if values["row_bytes"] != OPERATION.size or not 1 <= values["row_count"] <= MAX_ROWS:
         raise PageError(
             "identity",

@@ -73,29 +73,37 @@ def has_valid_checksum(section: Section, data: bytes) -> bool:
     )
 
 
+def unpack_head(section: Section, data: bytes, subject: str, magic: bytes, version: int) -> Values:
+    """The first section of a file, which begins with magic and version and is intact.
+
+    Raises:
+        PageError: it is not; the message begins with the subject, which names the file.
+    """
+    if len(data) < section.size:
+        raise PageError(
+            "truncated",
+            f"{subject} has {len(data)} bytes, its {section.name} alone takes {section.size}",
+        )
+    values = unpack(section, data)
+    if values["magic"] != magic:
+        raise PageError("identity", f"{subject}: magic is {values['magic']!r}, not {magic!r}")
+    if values["version"] != version:
+        raise PageError(
+            "version",
+            f"{subject} has format version {values['version']}, this reader wants {version}",
+        )
+    if not has_valid_checksum(section, data):
+        raise PageError("checksum", f"{subject}: the checksum of the {section.name} does not match")
+    return values
+
+
 def read_identity(data: bytes, path: Path) -> Values:
     """The fields of the identity; texts decoded, unused mesh axes left out.
 
     Raises:
         PageError: one of the fields is invalid; the message names it.
     """
-    if len(data) < IDENTITY.size:
-        raise PageError(
-            "truncated",
-            f"page {path} has {len(data)} bytes, its identity alone takes {IDENTITY.size}",
-        )
-    values = unpack(IDENTITY, data)
-    if values["magic"] != MAGIC:
-        raise PageError(
-            "identity", f"{path} is not a rank page: magic is {values['magic']!r}, not {MAGIC!r}"
-        )
-    if values["version"] != VERSION:
-        raise PageError(
-            "version",
-            f"page {path} has format version {values['version']}, this reader wants {VERSION}",
-        )
-    if not has_valid_checksum(IDENTITY, data):
-        raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
+    values = unpack_head(IDENTITY, data, f"page {path}", MAGIC, VERSION)
     _check_sizes(path, values)
     return _decode(values, path)
 
@@ -300,28 +308,9 @@ def read_ring(page: Page) -> bytes:
     Raises:
         PageError: the file has gone or has shrunk since ``page`` was read.
     """
-    rows = page.identity["row_count"]
-    with _opened(page.path) as descriptor:
-        try:
-            data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
-        except OSError as error:
-            raise PageError("io", f"page {page.path} cannot be read: {error}") from error
-    if len(data) < rows * ROW.size:
-        raise PageError(
-            "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
-        )
-    steps, view, checksum_at = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
-    numbers = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
-    valid = []
+    steps = page.state["steps"]
     # A row is written before the state that counts it: one more may be there.
-    for number in range(max(0, steps - rows), steps + 1):
-        at = number % rows * ROW.size
-        if numbers[number % rows] == (
-            number % ROW_NUMBERS,
-            zlib.crc32(view[at : at + checksum_at]),
-        ):
-            valid.append(view[at : at + ROW.size])
-    return b"".join(valid)
+    return _read_valid(page, max(0, steps - page.identity["row_count"]), steps + 1)
 
 
 def read_newest(page: Page, count: int) -> bytes:
@@ -330,25 +319,33 @@ def read_newest(page: Page, count: int) -> bytes:
     Reads only those rows, for readers that poll many pages.
 
     Raises:
-        PageError: the file has gone or cannot be read.
+        PageError: the file has gone or has shrunk since ``page`` was read.
     """
-    rows, steps = page.identity["row_count"], page.state["steps"]
-    valid = []
+    steps = page.state["steps"]
+    return _read_valid(page, max(0, steps - min(count, page.identity["row_count"])), steps)
+
+
+def _read_valid(page: Page, first: int, last: int) -> bytes:
+    """The valid rows from number ``first`` up to ``last`` (exclusive), packed, oldest first."""
+    rows, checksum_at, valid = page.identity["row_count"], ROW.offsets["checksum"], []
     with _opened(page.path) as descriptor:
-        for first, last in _contiguous_ranges(max(0, steps - min(count, rows)), steps, rows):
+        while first < last:
+            index = first % rows
+            end = min(last, first + rows - index)  # then from the ring's begin
+            size = (end - first) * ROW.size
             try:
-                data = os.pread(
-                    descriptor, (last - first) * ROW.size, RING_OFFSET + first % rows * ROW.size
-                )
+                data = os.pread(descriptor, size, RING_OFFSET + index * ROW.size)
             except OSError as error:
                 raise PageError("io", f"page {page.path} cannot be read: {error}") from error
-            for number in range(first, first + len(data) // ROW.size):
-                at = (number - first) * ROW.size
-                row_number, checksum = _NUMBER_AND_CHECKSUM.unpack_from(data, at)
-                row = data[at : at + ROW.size]
-                is_it = row_number == number % ROW_NUMBERS
-                if is_it and checksum == zlib.crc32(row[: ROW.offsets["checksum"]]):
+            if len(data) < size:
+                raise PageError("truncated", f"page {page.path} has shrunk since it was opened")
+            view, numbers = memoryview(data), _NUMBER_AND_CHECKSUM.iter_unpack(data)
+            for at, (number, checksum) in enumerate(numbers):
+                row = view[at * ROW.size : (at + 1) * ROW.size]
+                is_it = number == (first + at) % ROW_NUMBERS
+                if is_it and checksum == zlib.crc32(row[:checksum_at]):
                     valid.append(row)
+            first = end
     return b"".join(valid)
 
 
@@ -358,16 +355,6 @@ def newest_rows(page: Page, count: int) -> list[Values]:
         return _unpack_rows(read_newest(page, count))
     except PageError:
         return []
-
-
-def _contiguous_ranges(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Row numbers from ``first`` up to ``last`` (exclusive), in ranges contiguous in the ring."""
-    wrap = last - last % rows
-    if first < wrap < last:
-        yield first, wrap
-        yield wrap, last
-    elif first < last:
-        yield first, last
 
 
 def read_rows(page: Page) -> list[Values]:

@@ -123,7 +123,7 @@ def test_a_page_that_grew_is_refused_too(page: Path) -> None:
 def test_a_page_that_shrinks_under_its_reader_is_refused(page: Path) -> None:
     read = read_page(page)
     os.truncate(page, RING_OFFSET + 5)
-    with pytest.raises(PageError, match="has shrunk: 5 bytes of ring are left") as caught:
+    with pytest.raises(PageError, match="has shrunk") as caught:
         read_rows(read)
     assert caught.value.reason == "truncated"
 

@@ -21,8 +21,8 @@ from lockstep_agent.web.access_control import AccessControl
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_cli.options import bad_input
+from lockstep_cli.signals import until_signal
 
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SAMPLES_SECONDS = 0.2
 _POLL_SECONDS = 2.0  # how often connections are checked for their time-out
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
@@ -46,15 +46,8 @@ def serve(options: Options) -> None:
         click.UsageError: the address cannot be listened on, a file of web access is wrong, or
             another agent has the folder of state.
     """
-    # SIGTERM raises KeyboardInterrupt too, so that both signals end the agent alike.
-    for number in _ENDING_SIGNALS:
-        signal.signal(number, signal.default_int_handler)
-    try:
+    with until_signal():
         _serve(options)
-    except KeyboardInterrupt:
-        # A second signal while the agent ends would print a traceback.
-        for number in _ENDING_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _serve(options: Options) -> None:

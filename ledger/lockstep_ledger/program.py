@@ -3,7 +3,6 @@
 import gc
 import logging
 import resource
-import signal
 import socket
 import ssl
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 import click
 import uvicorn
 
+from lockstep_cli.options import bad_input
+from lockstep_cli.signals import until_signal
 from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.database import StoreError, checkpoint_beside, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
@@ -31,7 +32,6 @@ from lockstep_ledger.web.server import KEEP_ALIVE_SECONDS, BoundedServer, Connec
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card
 
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HOLD_FACTOR = 1.5
 _STOP_SECONDS = 10
 _MAX_CONNECTIONS = 2000
@@ -98,9 +98,7 @@ def run(settings: Settings) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"{LOG_NAME}: level=%(levelname)s %(message)s"
     )
-    for number in _ENDING_SIGNALS:
-        signal.signal(number, signal.default_int_handler)
-    try:
+    with until_signal(), bad_input(StoreError):
         _check_tls(settings)
         writers = read_tokens(settings.writer_tokens, WRITER_SCOPES)
         readers = read_tokens(settings.reader_tokens, ("reader",))
@@ -109,11 +107,6 @@ def run(settings: Settings) -> None:
             _serve(settings, listener, Application(parts, writers, readers, _limits(settings)))
             if not parts.group_commit.is_alive:
                 raise SystemExit(1)
-    except (StoreError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
-    except KeyboardInterrupt:
-        for number in _ENDING_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

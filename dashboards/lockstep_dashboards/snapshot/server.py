@@ -1,6 +1,5 @@
 """``lockstep dashboards serve``: the boards as pages that refresh, where no Grafana runs."""
 
-import signal
 import threading
 import time
 from collections import OrderedDict
@@ -13,6 +12,7 @@ import click
 
 from lockstep_cli import small_server
 from lockstep_cli.options import DurationRange, bad_input, read_address
+from lockstep_cli.signals import until_signal
 from lockstep_cli.small_server import HTML, Answer, SmallServer
 from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.opening import open_board
@@ -304,19 +304,6 @@ def serve(
         server = BoardServer(address, boards)
     except OSError as error:
         raise click.UsageError(f"--listen {listen}: {error.strerror}; name a free one") from error
-    with source, server:
-        _stop_on_signals(server)
+    with until_signal(), source, server:
         click.echo(f"boards at http://{server.address}/, drawn from {source.address}")
         server.serve_forever()
-
-
-def _stop_on_signals(server: BoardServer) -> None:
-    """SIGTERM and Ctrl-C end the process with status 0."""
-
-    def stop(number: int, frame: object) -> None:
-        del number, frame
-        # shutdown() waits for the loop of this thread, so that another one has to call it.
-        threading.Thread(target=server.shutdown).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)

@@ -1,0 +1,20 @@
+"""How a program ends that runs until a signal."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def until_signal() -> Iterator[None]:
+    """SIGTERM and SIGINT end the block alike, by a KeyboardInterrupt that goes no further."""
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        # A second signal while the program ends would print a traceback.
+        for number in _ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)

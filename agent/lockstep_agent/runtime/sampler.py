@@ -58,15 +58,11 @@ class Sampler:
         self.latest: Exposition | None = None
         self.failure = ""
 
-    def sample(self, timeout_seconds: float = 5.0) -> Exposition:
-        """Runs what is due in every worker, waits for it until the time-out, judges and renders."""
-        return self._sample(timeout_seconds, always_judge=True)
+    def sample(self, timeout_seconds: float = 5.0, *, always_judge: bool = True) -> Exposition:
+        """Runs what is due in every worker, waits for it until the time-out, judges and renders.
 
-    def tick(self, timeout_seconds: float = 5.0) -> Exposition:
-        """As ``sample``, but judges only when a verdict may have changed."""
-        return self._sample(timeout_seconds, always_judge=False)
-
-    def _sample(self, timeout_seconds: float, *, always_judge: bool) -> Exposition:
+        Not ``always_judge``: it judges only when a verdict may have changed.
+        """
         self._run_all(time.monotonic() + timeout_seconds)
         workers = self._workers()
         parts = [part for worker in workers for part in worker.parts()]
@@ -152,7 +148,7 @@ class Sampler:
         timeout_seconds = _FIRST_TIMEOUT_SECONDS
         while True:
             try:
-                self.tick(timeout_seconds)
+                self.sample(timeout_seconds, always_judge=False)
                 good_seconds = time.monotonic()
             except Exception as error:  # noqa: BLE001  # one tick is lost, and counted
                 self._count_failure(f"{type(error).__name__}: {error}")

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_agent.sources.sysfs import Due, OpenFiles, list_names, read_text
+from lockstep_agent.sources.sysfs import Due, OpenFiles, list_names
 
 _NVIDIA = "0x10de"
 _GPU_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller; data centre boards are either
@@ -78,15 +78,8 @@ def list_gpus(sysfs: Path) -> list[str]:
 
     The bus still lists a GPU that its driver has lost: the difference is the number of lost GPUs.
     """
-    folder = sysfs / "bus" / "pci" / "devices"
-    if not folder.is_dir():
-        return []
-    return sorted(
-        device.name
-        for device in folder.iterdir()
-        if read_text(device / "vendor") == _NVIDIA
-        and (read_text(device / "class") or "").startswith(_GPU_CLASSES)
-    )
+    folder, files = f"{sysfs}/bus/pci/devices", OpenFiles(max_open=0)
+    return [name for name in list_names(folder) if _kind(f"{folder}/{name}", files) == "gpu"]
 
 
 def read_link(folder: str, which: str, files: OpenFiles) -> tuple[float | None, int | None]:

@@ -1,7 +1,6 @@
 """RDMA ports of the node: their counter files, state and rate."""
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
 _log = logging.getLogger(__name__)
 _MAX_PORTS = 64
 _MANAGED = b"SW_MNG"  # in the VPD of the functions that only the fabric manager may use
-_MAX_VPD_BYTES = 1024
 _COUNTER_FOLDERS = ("counters", "counters_ext", "hw_counters")
 ACTIVE = 4
 _STATE = re.compile(r"([0-7])(?::|$)")
@@ -92,23 +90,11 @@ class RdmaPorts:
 
     def _is_managed(self, device: str, adapter: str) -> bool:
         if device not in self._managed:
-            self._managed[device] = _MANAGED in _read_vital_data(f"{adapter}/device/vpd")
+            vital_data = OpenFiles(max_open=0).read(f"{adapter}/device/vpd")
+            self._managed[device] = _MANAGED in (vital_data or b"")
             if self._is_logging and self._managed[device]:
                 _log.info("device=%s state=skipped reason='for the fabric manager'", device)
         return self._managed[device]
-
-
-def _read_vital_data(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return b""
-    try:
-        return os.read(descriptor, _MAX_VPD_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def test_verdicts_follow_the_slower_tiers_and_at_once_a_worker_that_falls_silent
     for tick in range(30):
         now[0] = float(tick)
         gpu0.is_lost = tick in {14, 15, 16}
-        sampler.tick()
+        sampler.sample(always_judge=False)
     assert judge.judged_seconds == [0, 10, 14, 17, 20]
     sampler.sample()
     assert judge.judged_seconds[-1] == 29

@@ -30,22 +30,22 @@ def test_an_agent_that_can_sample_no_more_exits_and_says_why(
     others = threading.enumerate()
     sampler, ended = Sampler(lambda: (), tick_seconds=0.01), threading.Event()
     ticks: list[int] = []
-    tick = sampler.tick
+    sample = sampler.sample
 
-    def spoiled(timeout_seconds: float) -> Exposition:
+    def spoiled(timeout_seconds: float, *, always_judge: bool) -> Exposition:
         ticks.append(len(ticks))
         if ticks[-1] == 1:
             raise OverflowError("too large")
-        return tick(timeout_seconds)
+        return sample(timeout_seconds, always_judge=always_judge)
 
-    monkeypatch.setattr(sampler, "tick", spoiled)
+    monkeypatch.setattr(sampler, "sample", spoiled)
     sampler.start(on_end=ended.set)
     eventually(lambda: len(ticks) > 3)
     assert not ended.is_set()  # one tick failed, and the next did not
     assert sampler.latest is not None
     assert b'failures_total{collector="sampler"} 1.0' in sampler.latest.text
     monkeypatch.setattr("lockstep_agent.runtime.sampler._GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(sampler, "tick", lambda _: 1 // 0)
+    monkeypatch.setattr(sampler, "sample", lambda *_, **__: 1 // 0)
     assert ended.wait(30)
     assert "ZeroDivisionError" in sampler.failure
     monkeypatch.setattr("lockstep_agent.runtime.sampler.Sampler._run_ticks", lambda _: 1 // 0)

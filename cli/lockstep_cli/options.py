@@ -1,7 +1,8 @@
 """Types of options that several commands share: numbers, durations, addresses, rate cards."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -14,18 +15,14 @@ _HIGHEST_PORT = 65_535
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class bad_input:  # noqa: N801  # read as a statement: with bad_input(OSError)
+@contextmanager
+def bad_input(*more: type[Exception]) -> Iterator[None]:
     """What its block raises as a ValueError, or one of these types, is a usage error: exit 2."""
-
-    def __init__(self, *more: type[Exception]) -> None:
-        self._kinds: tuple[type[Exception], ...] = (ValueError, *more)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, self._kinds):
-            raise click.UsageError(str(error)) from error
+    kinds: tuple[type[Exception], ...] = (ValueError, *more)
+    try:
+        yield
+    except kinds as error:
+        raise click.UsageError(str(error)) from error
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on

@@ -67,8 +67,8 @@ ADVICE = {
     "driver_absent": "GPUs are on the bus and no driver answers; install or load it",
     "driver_hung": "the driver does not return; drain and reboot the node",
 }
-_STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
-_COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
+STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
+COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
 _NUM_SAMPLES = 4
 _MAX_ANSWER_BYTES = 8 << 20
 _ANSWER_TIMEOUT_SECONDS = 10.0
@@ -188,8 +188,8 @@ def check_up(
         if "skipped" in preflight:
             click.echo(printable(f"preflight: {preflight['skipped']}"))
     # An agent of another version may have a verdict that is not known here.
-    status = _STATUS.get(health["verdict"], 2)
-    return max([status, *(_STATUS[DEGRADED] for each in comparisons if each.too_slow)])
+    status = STATUS.get(health["verdict"], 2)
+    return max([status, *(STATUS[DEGRADED] for each in comparisons if each.too_slow)])
 
 
 def write_json(document: Mapping[str, Any], output: str) -> None:
@@ -317,7 +317,7 @@ def _print(health: Mapping[str, Any], comparisons: list[Comparison]) -> None:
 
 def _add_row(table: Table, part: str, verdict: str, reasons: list[str]) -> None:
     advice = "; ".join(ADVICE[reason] for reason in reasons if reason in ADVICE)
-    colour = _COLOUR.get(verdict, "red")
+    colour = COLOUR.get(verdict, "red")
     table.add_row(_text(part), _text(verdict, colour), _text(", ".join(reasons)), advice)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_agent.doctor.checkup import measure_node, parse_figures, write_json
+from lockstep_agent.doctor.checkup import COLOUR, STATUS, measure_node, parse_figures, write_json
 from lockstep_agent.sources.nvml.device import Driver, Gpu, GpuLostError, NoDriverError
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.files.node_figure import (
@@ -28,8 +28,6 @@ from lockstep_records.files.node_figure import (
 from lockstep_records.text.printable import printable
 
 T = TypeVar("T")
-STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
-_COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
 _CALL_SECONDS = 10.0
 _SAMPLE_SECONDS = 1.0
 _BUSY_PERCENT = 90
@@ -359,7 +357,7 @@ def _show(checks: Sequence[Check], figures: Sequence[Figure], output: str | None
             verdict_words = "" if check.verdict == OK else check.verdict
             table.add_row(
                 *(Text(printable(cell)) for cell in cells),
-                Text(verdict_words, _COLOUR[check.verdict]),
+                Text(verdict_words, COLOUR[check.verdict]),
             )
         Console().print(table)
         return STATUS[verdict]

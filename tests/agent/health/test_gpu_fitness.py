@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lockstep_agent.doctor import gpu_fitness
+from lockstep_agent.doctor import checkup, gpu_fitness
 from lockstep_agent.doctor.command import doctor
 
 from ..fake_node import FakeNode, h100
@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_gpu_is_one_line_and_the_exit_status(
 ) -> None:
     node.set(-1 if "System" in change[0] else 0, *change)
     assert checks_of(nvml_library)[name]["verdict"] == verdict
-    assert examine(nvml_library)[0] == gpu_fitness.STATUS[verdict]
+    assert examine(nvml_library)[0] == checkup.STATUS[verdict]
 
 
 def test_a_slow_product_is_degraded(

@@ -80,18 +80,11 @@ class Fields:
         values, rejected = self._query(_Batch(self._gpu, fields))
         # one unsupported field makes others of the batch vanish on GB200
         # (https://github.com/NVIDIA/DCGM/issues/581), so each gets a call of its own
-        retries = {
-            field: self._query(_Batch(self._gpu, (field,)))
-            for field in (rejected if len(fields) > 1 else ())
-        }
+        retries = {field: self._query(_Batch(self._gpu, (field,))) for field in rejected}
         for retried_values, _ in retries.values():
             values.update(retried_values)
-        if retries:
-            unsupported = {field for field, (_, refused) in retries.items() if refused}
-        else:
-            unsupported = set(rejected)
-        supported = tuple(field for field in fields if field not in unsupported)
-        self._batch = _Batch(self._gpu, supported)
+        unsupported = {field for field, (_, refused) in retries.items() if refused}
+        self._batch = _Batch(self._gpu, tuple(each for each in fields if each not in unsupported))
         return values
 
     def _query(self, batch: _Batch) -> tuple[dict[Field, float], list[Field]]:

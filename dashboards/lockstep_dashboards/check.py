@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from lockstep_cli.options import DurationRange, bad_input
 from lockstep_dashboards.boards import SHIPPED, find_board
 from lockstep_dashboards.opening import offered_values, open_board, read_wishes, run_over, run_query
-from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable, View
+from lockstep_dashboards.panel import MAX_SERIES, Board, Panel, View
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus, QueryError, Series
 from lockstep_records.files.jobs import check_job_id
@@ -74,17 +74,35 @@ def check_board(
     Raises:
         PrometheusError: the server does not answer, or is not a Prometheus.
     """
-    panels = [
+    findings = [
         _check_panel(board, panel, scope, server, is_full=is_full)
         for panel in board.panels
         if panel.queries
     ]
-    annotations = [
-        _check_annotation(board, annotation, scope, server, is_full=is_full)
-        for annotation in board.annotations
-    ]
-    variables = [_check_variable(board, variable, scope, server) for variable in board.variables]
-    return [*panels, *annotations, *variables]
+    for each in board.annotations:
+        answer = _count(partial(run_over, each.expression, scope, server), _num_with_value)
+        excuse = "" if is_full else "nothing to annotate"
+        empty = frozenset() if answer.num_series else frozenset({0})
+        name = f"annotation {each.title}"
+        finding = _finding(board, name, scope.fill(each.expression), answer)
+        findings.append(replace(finding, empty=empty, excuse=excuse))
+    for variable in board.variables:
+        answer = _count(partial(offered_values, variable, scope, server), len)
+        finding = _finding(board, f"variable {variable.name}", scope.fill(variable.source), answer)
+        nothing = "" if answer.num_series else "offers no value"
+        findings.append(replace(finding, error=answer.problem or nothing))
+    return findings
+
+
+def _finding(board: Board, name: str, query: str, answer: _Answer) -> Finding:
+    return Finding(
+        board=board.title,
+        panel=name,
+        queries=(query,),
+        num_series=answer.num_series,
+        seconds=answer.seconds,
+        error=answer.problem,
+    )
 
 
 def _check_panel(
@@ -109,34 +127,6 @@ def _check_panel(
         error="; ".join(errors),
         empty=frozenset(number for number, count in enumerate(counts) if not count),
         excuse="" if is_full else panel.may_be_empty,
-    )
-
-
-def _check_annotation(
-    board: Board, annotation: Annotation, scope: Scope, server: Prometheus, *, is_full: bool
-) -> Finding:
-    answer = _count(partial(run_over, annotation.expression, scope, server), _num_with_value)
-    return Finding(
-        board=board.title,
-        panel=f"annotation {annotation.title}",
-        queries=(scope.fill(annotation.expression),),
-        num_series=answer.num_series,
-        seconds=answer.seconds,
-        error=answer.problem,
-        empty=frozenset() if answer.num_series else frozenset({0}),
-        excuse="" if is_full else "nothing to annotate",
-    )
-
-
-def _check_variable(board: Board, variable: Variable, scope: Scope, server: Prometheus) -> Finding:
-    answer = _count(partial(offered_values, variable, scope, server), len)
-    return Finding(
-        board=board.title,
-        panel=f"variable {variable.name}",
-        queries=(scope.fill(variable.source),),
-        num_series=answer.num_series,
-        seconds=answer.seconds,
-        error=answer.problem or ("" if answer.num_series else "offers no value"),
     )
 
 

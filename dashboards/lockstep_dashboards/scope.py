@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lockstep_records.text.durations import format_time, parse_time
@@ -87,18 +87,14 @@ class Scope:
         return "".join([*filled, self.fill_text(expression[at:])])
 
     def fill_text(self, text: str) -> str:
-        """A title or text in which each variable is replaced by its values."""
-        return self._replace(text, lambda name: ", ".join(self.chosen.get(name, ())) or "all")
-
-    def _replace(self, text: str, value_of: Callable[[str], str]) -> str:
-        """A text whose references are replaced; a name that the board does not know stays."""
+        """A title or text in which each variable is replaced by its values; what is none stays."""
         variables = {**self.offered, **self.chosen}
 
         def replaced(found: re.Match[str]) -> str:
             name = referred_name(found)
             if name in self.built_in:
                 return self.built_in[name]
-            return value_of(name) if name in variables else found[0]
+            return ", ".join(self.chosen.get(name, ())) or "all" if name in variables else found[0]
 
         return REFERENCE.sub(replaced, text)
 

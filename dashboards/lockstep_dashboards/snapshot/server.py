@@ -4,7 +4,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -160,10 +160,7 @@ class LiveBoards:
 
     def _answer(self, board: Board, request: Request) -> BoardAnswer:
         """The answer to an address, which all who ask for it within a refresh share."""
-        key = (
-            board.uid,
-            Request(request.begin, request.end, request.wishes, request.is_open, is_part=False),
-        )
+        key = (board.uid, replace(request, is_part=False))
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)

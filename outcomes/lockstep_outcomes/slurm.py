@@ -22,6 +22,7 @@ _DELIMITERS = ("|#", "|")
 # A table of the columns that the ledger asks for shows any delimiter of its own in its header.
 _OWN_DELIMITER = re.compile(r"JobID(\W.*?)User\1")
 _JOB_ID = re.compile(r"\d+(?:_(?:\d+|\[[\d,:%.-]+\]))?(?:\+\d+)?(?:\.\w+)?")
+_TASKS = re.compile(r"(?:^|\s)(?:-n ?|--ntasks[= ])(\d{1,7})\b")
 _ASKED_PER = {"gpus-per-node": "NNodes", "gpus-per-task": "NTasks"}
 _ARRAY = re.compile(r"(?P<array>\d+)_\[(?P<tasks>\d[\d,:-]*?),?(?:\.\.\.)?(?:%\d+)?\]")
 _MOST_TASKS = 1000
@@ -383,9 +384,11 @@ def _gpus(row: dict[str, str], partitions: Mapping[str, int]) -> tuple[int | Non
     nodes, of_node = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
     if of_node == 0 or (of_node and nodes):
         return of_node * (nodes or 0), "", "Partition"
-    for match in [*_ASKED.finditer(row.get("SubmitLine", ""))][-1:]:
+    options = _options(row.get("SubmitLine", ""))
+    for match in [*_ASKED.finditer(options)][-1:]:
         unit = "NNodes" if match["gres"] else _ASKED_PER.get(match["per"] or "")
-        per = 1 if unit is None else _count(_first(row, unit))
+        tasks = _TASKS.search(options) if unit == "NTasks" else None
+        per = 1 if unit is None else _count(tasks[1] if tasks else _first(row, unit))
         if per is not None:
             return int(match["number"]) * per, match["model"] or "", "SubmitLine"
     return None, "", ""
@@ -396,6 +399,16 @@ def _models(row: dict[str, str]) -> tuple[tuple[str, int], ...]:
     found = _GPUS.findall(_first(row, "AllocTRES", "ReqTRES") or "")
     models = tuple((model, int(number)) for model, number in found if model)
     return models if len(models) > 1 else ()
+
+
+def _options(line: str) -> str:
+    """The options of a submission; what follows its script or program is of that."""
+    words = line.split()
+    for before, (number, word) in zip(words, enumerate(words[1:], 1), strict=False):
+        is_value = before.startswith("-") and "=" not in before and number > 1
+        if not word.startswith("-") and not is_value:
+            return " ".join(words[:number])
+    return line
 
 
 def tasks_of(job: SlurmJob) -> Iterator[SlurmJob]:

@@ -74,7 +74,7 @@ class ProposedLines:
         schedules = [f"schedule={name}" for kind, name in built.items() if _SCHEDULE.match(kind)]
         given = [models, optimizers][: 2 if loop.optimizers else 1]
         monitor = self._attach(loop, [*given, *schedules])
-        loss = f"loss={loss}" if (loss := loop.loss()) else ""
+        loss = self._loss_argument(loop)
         self._add(loop.step_condition() + f"{monitor}.step({loss})", loop.end)
         evaluations = [*loop.evaluations()]
         self._mark_data(loop, monitor, evaluations)
@@ -92,6 +92,20 @@ class ProposedLines:
         spawns = any(map(_SPAWNS.search, self._called))
         launcher = f"by lockstep run --nproc-per-node N {script.path}"
         self.notes.append(f"start it {'as before' if spawns else launcher}")
+
+    def _loss_argument(self, loop: TrainingLoop) -> str:
+        """What ``step`` is given, and the question of what it cannot be given by itself."""
+        loss, divisor = loop.loss(), loop.divided_loss()
+        if divisor:
+            self.notes.append(f"the loss was divided by {divisor}: the step tells its last part's")
+            divisor = f" * {divisor}" if divisor.isidentifier() else f" * ({divisor})"
+        if not loss:
+            self.notes.append("which loss the step has is not seen; give it to step as loss=")
+        self.notes.append(
+            "how many tokens or samples does a step of the rank have? give step tokens=, without "
+            "padding, or samples=; else throughput is unknown"
+        )
+        return f"loss={loss}{divisor}" if loss else ""
 
     def _remedy(self) -> str:
         """Where the loop may be that the script does not have."""

@@ -10,6 +10,7 @@ from pathlib import Path
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 _MAX_BYTES = 1 << 20
+_PROJECT_DEPTH = 3  # folders up from the script in which a module of the project may be
 
 
 Assignment = tuple[ast.stmt, str, ast.expr]
@@ -41,6 +42,7 @@ class TrainingScript:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._imported: dict[Path, ast.Module] = {}
         self.lines, self.tree = _parse(path)
         self.parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
@@ -107,6 +109,24 @@ class TrainingScript:
         names = {name_of(v.func) for v in (*built, call.func.value) if isinstance(v, ast.Call)}
         found = (self._functions.get((name, call.func.attr)) for name in names & {*self._classes})
         return next(filter(None, found), None)
+
+    def imported_function(self, call: ast.Call) -> Function | None:
+        """The function of another file of the project that a call runs; None without one."""
+        module, _, name = self.origin(call).rpartition(".")
+        parts = [part for part in module.split(".") if part not in {"", "None"}]
+        if not parts or not name:
+            return None
+        for folder in self.path.absolute().parents[:_PROJECT_DEPTH]:
+            file = folder.joinpath(*parts).with_suffix(".py")
+            if file.is_file() and file.stat().st_size <= _MAX_BYTES:
+                if file not in self._imported:
+                    try:
+                        self._imported[file] = _parse(file)[1]
+                    except (OSError, ValueError):  # what it holds stays unknown
+                        self._imported[file] = ast.Module([], [])
+                body = self._imported[file].body
+                return next((f for f in body if isinstance(f, Function) and f.name == name), None)
+        return None
 
     def origin(self, value: ast.AST) -> str:
         """The full name of what is called; of a class of the script that of its first base."""
@@ -306,7 +326,8 @@ class TrainingLoop:
         for call in self.calls_inside():
             around, name = [*script.ancestors(call)], name_of(call.func)
             blocks = [a for a in around if isinstance(a, ast.With) and _is_evaluation(a)]
-            if call in found:
+            defined = script.imported_function(call)
+            if call in found or (defined is not None and _is_evaluation(defined)):
                 yield script.statement(call)
             elif (name in self.models or _MODEL.search(name)) and self.loops[0] not in around:
                 loops = [loop for loop in script.loops(call) if loop not in self.loops]
@@ -320,6 +341,20 @@ class TrainingLoop:
             if last_name(call) == "backward" and is_near:
                 names += filter(_LOSS.search, map(name_of, (*ast.walk(call.func), *call.args)))
         return names[-1]
+
+    def divided_loss(self) -> str:
+        """By what the loss was divided for accumulation; empty if by nothing that says so."""
+        script, loss = self._script, self.loss()
+        lines = [call.lineno for call in script.calls if last_name(call) == "backward"]
+        values = [
+            v for s, n, v in script.assignments if n == loss and s.lineno <= max(lines, default=0)
+        ]
+        for node in ast.walk(values[-1]) if values else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                divisor = ast.unparse(node.right)
+                if "accum" in divisor.lower():
+                    return divisor
+        return ""
 
     def step_condition(self) -> str:
         """What comes before a step where the statement that ends it may end a micro-batch only."""

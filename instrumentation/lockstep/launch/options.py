@@ -257,7 +257,7 @@ _JOB_OPTIONS = {
         type=DurationRange(),
         default=format_duration(HANG_TIMEOUT_SECONDS),
         show_default=True,
-        help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
+        help="Report a hang (the job goes on) after that long without progress; 0s = do not watch.",
     ),
     "pause_timeout_seconds": click.option(
         "--pause-timeout",

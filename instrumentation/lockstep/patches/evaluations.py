@@ -1,4 +1,4 @@
-"""Begins an evaluation where the loop calls ``eval()`` of a watched model or of what it wraps.
+"""Begins an evaluation where the loop calls ``eval()`` of a watched model or of a part of it.
 
 What runs without gradients from then on is evaluation, until a forward has gradients again.
 """

@@ -5,7 +5,7 @@ have no cause.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import ParamSpec, Protocol, TypeVar, cast
@@ -34,13 +34,17 @@ _counted_steps: dict[int, int] = {}  # by monitor: the step before which it save
 
 
 def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
-    """Holds the phase while a file is saved; a save to memory is not counted."""
+    """Holds the phase while something is saved.
+
+    To memory only a mapping counts, a checkpoint's parts, which somebody writes from there.
+    """
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         monitor = waits.monitor_outside_blocks()
         given = (*args, *kwargs.values())
-        if monitor is None or any(isinstance(value, BytesIO) for value in given):
+        is_in_memory = any(isinstance(value, BytesIO) for value in given)
+        if monitor is None or (is_in_memory and not any(isinstance(v, Mapping) for v in given)):
             return original(*args, **kwargs)
         with _block(cast("CheckpointBlocks", monitor)):
             return original(*args, **kwargs)

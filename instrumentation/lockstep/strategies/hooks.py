@@ -30,7 +30,7 @@ from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
 from lockstep.patches import backward, ddp_forward, evaluations, waits
 from lockstep.patches.install import install, install_on
-from lockstep.patches.layers import called_by, ddp_around, ddp_in, layers
+from lockstep.patches.layers import called_by, ddp_around, ddp_in
 from lockstep.patches.points import ORIGINAL, QUEUE_CALLBACK, find_or_report
 from lockstep.patches.table import COMPILED_CALL, DDP_FORWARD
 from lockstep.recorder import operation_listeners as operations_tap
@@ -167,8 +167,10 @@ class StepHooks:
         self._on_graph = self._forward.on_graph = self._on_graph and _queue_callback is not None
         self._sure_after = _SURE_AFTER_STEPS if self._on_graph else 1
         install("evaluations")
-        for layer in layers(given):
-            setattr(layer, evaluations.ATTRIBUTE, self._forward)
+        # A part may be evaluated by itself; a single layer, such as a norm, is frozen by eval().
+        for module in given.modules():
+            if module is given or next(module.children(), None) is not None:
+                setattr(module, evaluations.ATTRIBUTE, self._forward)
         self._model = ref(model)
         self._compiled = getattr(model, COMPILED_CALL.attribute, None) is not None
         if self._compiled:

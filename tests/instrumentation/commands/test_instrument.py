@@ -281,3 +281,20 @@ def test_every_python_file_of_the_project_is_read_or_refused() -> None:
     assert len(files) > 100
     errors = [propose(path).exception for path in files]
     assert {type(error) for error in errors} <= {click.UsageError, type(None)}
+
+
+def test_imports_and_accumulation_are_followed_and_what_is_open_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(
+        "import torch\ndef measure(model):\n    with torch.no_grad():\n        return model(1)\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom checks import measure\nmodel = torch.nn.Linear(4, 4)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\nfor batch in loader:\n"
+        "    loss = model(batch).sum() / accumulation_steps\n    loss.backward()\n"
+        "    if ready:\n        optimizer.step()\n    measure(model)\n"
+    )
+    result = propose(script)
+    assert "+        monitor.step(loss=loss * accumulation_steps)" in result.stdout.splitlines()
+    assert '+    with monitor.phase("eval"):' in result.stdout.splitlines()
+    assert "how many tokens or samples" in result.stderr

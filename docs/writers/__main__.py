@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from writers import coverage, events, metrics, outcomes, page_format, report, spec_files
+from writers import coverage, events, metrics, outcomes, page_format, report, speakers, spec_files
 
 _DOCS = Path("docs")
 
@@ -18,6 +18,7 @@ def _render_pages() -> dict[Path, str]:
         _DOCS / "coverage.md": coverage.render(),
         _DOCS / "metrics.md": metrics.render(),
         _DOCS / "outcomes.md": outcomes.render(),
+        _DOCS / "security.md": speakers.render(),
         _DOCS / "formats/format.md": page_format.render(),
         _DOCS / "formats/events.md": events.markdown_page(),
         _DOCS / "formats/events.schema.json": json.dumps(events.schema(), indent=2) + "\n",

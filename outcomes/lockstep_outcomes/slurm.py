@@ -111,8 +111,8 @@ _ASKED = re.compile(
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
 COLUMNS = (
-    "JobID", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Eligible", "Start",
-    "End", "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
+    "JobID", "User", "UID", "Account", "Partition", "State", "ExitCode", "Submit", "Eligible",
+    "Start", "End", "Timelimit", "NNodes", "AllocTRES", "ReqTRES", "NodeList", "QOS", "Cluster",
     "DerivedExitCode", "JobName",
 )  # fmt: skip
 """What ``sacct`` is asked for; a table with other columns is read too."""
@@ -176,6 +176,7 @@ class SlurmJob(SlurmRun):
     exit_code: int | None
     signal: int | None
     user: str | None = None
+    uid: int | None = None
     account: str | None = None
     partition: str | None = None
     time_limit_seconds: float | None = None
@@ -339,6 +340,7 @@ def _job(  # rows, and what to read them by
         exit_code=code,
         signal=signal,
         user=_first(row, "User"),
+        uid=int(uid) if (uid := _first(row, "UID")) and uid.isdecimal() else None,
         account=_first(row, "Account"),
         partition=_first(row, "Partition"),
         time_limit_seconds=_span_seconds(_first(row, "Timelimit")),

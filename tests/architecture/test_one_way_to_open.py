@@ -51,9 +51,7 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/logs": "the kernel's log",
     "agent/lockstep_agent/sources/mounts": PROC,
     "agent/lockstep_agent/sources/sysfs": PROC,
-    "agent/lockstep_agent/sources/pci_tree": PROC,
     "agent/lockstep_agent/sources/process_job": PROC,
-    "agent/lockstep_agent/sources/rdma": PROC,
     "agent/lockstep_agent/web/access_control": "the web server's file and certificates " + USERS,
 }
 
@@ -75,6 +73,36 @@ def opening_calls(source: str) -> Iterator[str]:
 def _is_own_method(value: ast.expr) -> bool:
     """Whether the call is of something that is no path: an object's part of that name."""
     return ast.unparse(value) in {"self._keeper", "self._files"}
+
+
+LISTING = frozenset(("iterdir", "scandir", "listdir", "glob", "rglob", "walk"))
+# Path without its suffix -> what it lists.
+MAY_LIST = {
+    "records/lockstep_records/file_access/foreign_files": "this is the way",
+    "records/lockstep_records/files/jobs": "the folder of jobs, whose entries fail alone",
+    "records/lockstep_records/files/job_status": "one job, which an error leaves out",
+    "agent/lockstep_agent/jobs/job_snapshot": "one job, which an error leaves empty",
+    "records/lockstep_records/files/roots": "settings of logind",
+    "outcomes/lockstep_outcomes/joblogs/model": "logs " + USERS,
+    "instrumentation/lockstep/checkpoints/dcp": "the checkpoint of the rank itself",
+    "instrumentation/lockstep/monitor/loop_threads": PROC,
+    "instrumentation/lockstep/process_exit": PROC,
+    "instrumentation/lockstep/launch/description": PROC,
+    "agent/lockstep_agent/sources/sysfs": PROC,
+    "agent/lockstep_agent/sources/pods": "logs that the kubelet writes",
+}
+
+
+def test_only_files_of_the_list_list_a_folder_and_each_of_them_does() -> None:
+    found = {
+        name
+        for name, source in modules()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in LISTING
+        and ast.unparse(node.func) != "ast.walk"
+    }
+    assert found == MAY_LIST.keys()
 
 
 def modules() -> Iterator[tuple[str, str]]:

@@ -109,14 +109,18 @@ class NodeEvents:
             if before is None and process is not None:
                 self._rank_appeared()
             end = None if process is not None else _end_of(before, page)
-            pid = page.identity["pid"] if process is None else process.pid
             self._presences[page.path] = Presence(
                 job_id=job.job_id,
                 attempt=int(page.path.parent.name),
                 rank=page.identity["rank"],
                 begin=page.identity["start_wall_ns"] / 1e9,
                 end=end,
-                pid=pid if before is None or process is not None else before.pid,
+                # By the kernel: a page states a number of its own namespace, or any.
+                pid=process.pid
+                if process is not None
+                else before.pid
+                if before is not None
+                else None,
                 device=page.identity["gpu_uuid"],
             )
         return iter(())

@@ -1,8 +1,8 @@
 """The meaning of kernel messages, as one table; the first pattern that matches decides.
 
-A pattern begins where the message begins, with the driver and the device's address. A process
-chooses its own name, which the kernel prints at the begin of some messages, but of 15 characters:
-too few for any of these.
+A pattern begins where the message begins, with the driver and the device's address. What quotes a
+process or its file never is a message of a driver: the kernel prints a name of at
+most 15 characters and the process's id first, or the file first and the signal that killed it last.
 """
 
 import re
@@ -127,7 +127,8 @@ _KERNEL = (
         "queue_error",
         60,
         _PORT + r"(?:[Ee]rror cqe|dump_cqe|Malicious Driver Detection|CQ error|QP error)",
-        r"infiniband (?P<port>[\w-]{1,30}): (?:dump_cqe|.{0,200}?CQ error)",
+        r"infiniband (?P<port>[\w-]{1,30}): "
+        r"(?:dump_cqe|\w{1,40}:\d{1,6}:\(pid \d{1,10}\): .{0,100}?CQ error)",
     ),
     *_nic(
         "command_failed",
@@ -159,7 +160,8 @@ _KERNEL = (
     *_host(
         "hard_lockup",
         60,
-        r"(?:(?:NMI )?watchdog: )?Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
+        r"(?:(?:NMI )?watchdog: )?(?:CPU\d{1,5}: )?"
+        r"Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
         key=("cpu",),
     ),
     *_host(
@@ -259,6 +261,10 @@ _FABRIC_MANAGER = _host(
     r"\[(?P<level>ERROR|FATAL|CRITICAL)\] (?:\[tid \d+\] )?(?P<message>[^\d]{0,60})",
     key=("message",),
 )
+_QUOTE = re.compile(
+    r"(?:traps: )?.{0,15}(?:[\[(]\d{1,10}[\])]:? |: page allocation failure: | invoked oom-kill)"
+    r"|.*: potentially unexpected fatal signal \d{1,3}\.?$"
+)
 TABLES = {
     log: tuple((pattern, re.compile(pattern.expression)) for pattern in patterns)
     for log, patterns in (("kernel", _KERNEL), ("fabric_manager", _FABRIC_MANAGER))
@@ -293,6 +299,8 @@ _FIRMWARE_LINE = re.compile(
 
 def match_message(log: str, text: str) -> finding.Finding | None:
     """The finding of a message without its time; None for a message of no concern."""
+    if _QUOTE.match(text):
+        return None
     for pattern, expression in TABLES[log]:
         if match := expression.match(text):
             return pattern.build_finding(pattern, match)

@@ -66,7 +66,7 @@ def missing_keys(
         name: held[name].decode() if name in held else secrets.token_hex(32) for name in _TOKENS
     }
     contents = tokens | {
-        "writers": f"{tokens['agent']} scope=agent\n{tokens['scheduler']} scope=scheduler\n",
+        "writers": f"{tokens['agent']} scope=agent node=*\n{tokens['scheduler']} scope=scheduler\n",
         "readers": f"{tokens['reader']} scope=reader\n",
     }
     has_certificate = tokens_only or {"tls.crt", "tls.key", "ca.crt"} <= held.keys()

@@ -58,6 +58,7 @@ def description_of(job: SlurmJob) -> dict[str, object]:
         # A name that no event may hold would keep its job from being heard of, and from being paid.
         "name": job.name and printable(job.name, MAX_NAME),
         "user": job.user,
+        "uid": job.uid,
         # A job that waits for any of several partitions is in none of them.
         "queue": None if "," in (job.partition or "") else job.partition,
         "project": job.account,

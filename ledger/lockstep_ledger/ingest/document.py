@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, Never
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from lockstep_catalogue import feeds
+from lockstep_ledger.ingest.speakers import OPERATOR, Speaker
 from lockstep_ledger.merge.precedence import body_of
 from lockstep_records.events.bounds import EventError, is_printable
 from lockstep_records.events.event import Event, check_event
@@ -141,12 +142,21 @@ class Delivery:
 
     events: tuple[Event, ...]
     refused: tuple[RefusedEvent, ...]
-    cluster: str = ""
+    speaker: Speaker = OPERATOR
     feed: FeedReport | None = None
 
 
-def read_delivery(body: bytes, now_seconds: float) -> Delivery:
-    """Events of a request's body.
+def read_delivery(
+    body: bytes,
+    now_seconds: float,
+    speaker_of: Callable[[str, str], Speaker] = lambda c, n: replace(OPERATOR, cluster=c, node=n),
+) -> Delivery:
+    """Events of a request's body, as of whoever speaks.
+
+    Args:
+        body: of the request.
+        now_seconds: wall clock.
+        speaker_of: the speaker of a delivery whose frame names a cluster and a node.
 
     Raises:
         DeliveryError: the frame is none, or of another version.
@@ -162,22 +172,24 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
         raise DeliveryError(
             "version", f"version {version!r:.80} of a delivery is unknown here; send {VERSION}"
         )
-    origin = (_name(document, "cluster", "local"), _name(document, "node", ""))
-    events = document.get("events")
-    if not isinstance(events, list):
-        raise DeliveryError(
-            "missing", "events must be a list of events; docs/formats/events.md names them"
-        )
-    if len(events) > MAX_EVENTS:
-        raise DeliveryError("size", f"{len(events)} events are too many; send {MAX_EVENTS} at most")
+    speaker = speaker_of(_name(document, "cluster", "local"), _name(document, "node", ""))
     offset_seconds = _clock_offset(document.get("sent"), now_seconds)
-    checked = list(_checked(events, origin, now_seconds, offset_seconds))
+    checked = list(_checked(_events_of(document), speaker, now_seconds, offset_seconds))
     return Delivery(
         events=tuple(event for event in checked if isinstance(event, Event)),
         refused=tuple(event for event in checked if isinstance(event, RefusedEvent)),
-        cluster=origin[0],
-        feed=read_report(document, now_seconds),
+        speaker=speaker,
+        feed=read_report(document, now_seconds) if speaker.may_feed else None,
     )
+
+
+def _events_of(document: dict[str, Any]) -> list[Any]:
+    events = document.get("events")
+    if not isinstance(events, list):
+        raise DeliveryError("missing", "events must be a list; docs/formats/events.md has theirs")
+    if len(events) > MAX_EVENTS:
+        raise DeliveryError("size", f"{len(events)} events are too many; send {MAX_EVENTS} at most")
+    return events
 
 
 def _refuse_constant(name: str) -> Never:
@@ -209,42 +221,34 @@ def _clock_offset(sent: object, now_seconds: float) -> float:
 
 
 def _checked(
-    documents: list[Any], origin: tuple[str, str], now_seconds: float, offset_seconds: float
+    documents: list[Any], speaker: Speaker, now_seconds: float, offset_seconds: float
 ) -> Iterator[Event | RefusedEvent]:
     for document in documents:
         try:
-            yield _event(document, origin, now_seconds, offset_seconds)
+            yield _event(document, speaker, now_seconds, offset_seconds)
         except EventError as error:
-            yield _refused(document, error, origin)
+            yield _refused(document, error, speaker)
 
 
-def _event(
-    document: Any, origin: tuple[str, str], now_seconds: float, offset_seconds: float
-) -> Event:
+def _event(document: Any, speaker: Speaker, now_seconds: float, offset_seconds: float) -> Event:
     event = check_event(document, now_seconds=now_seconds - offset_seconds)
-    cluster, node = event.cluster or origin[0], event.node or origin[1]
-    # What a node says of a user's job is of that node alone; only schedulers speak of others.
-    if event.owner is not None and (cluster, node) != origin:
-        raise EventError("scope", f"an event with an owner is of node {origin[1]!r} of cluster"
-                         f" {origin[0]!r}, not of {node!r} of {cluster!r}")  # fmt: skip
-    moved = {"node_time": event.time} if offset_seconds else {}
-    checked = replace(
-        event, cluster=cluster, node=node, time=event.time + offset_seconds, received=now_seconds,
-        extra={**event.extra, **moved},
-    )  # fmt: skip
+    if objection := speaker.objection(event):
+        raise EventError("scope", f"{objection} ({speaker})")
+    checked = speaker.stamped(event, event.time + offset_seconds, now_seconds)
     if not is_printable(checked.source):
-        raise EventError("value", f"node {node!r} with launcher {event.launcher!r} must have at"
-                         " most 200 characters")  # fmt: skip
+        raise EventError("value", f"node {checked.node!r} with launcher {event.launcher!r} must"
+                         " have at most 200 characters")  # fmt: skip
     size = len(body_of(checked))
     if size > _MAX_EVENT_CHARACTERS:
         raise EventError("value", f"the event has {size} characters; {_MAX_EVENT_CHARACTERS} fit")
     return checked
 
 
-def _refused(document: Any, error: EventError, origin: tuple[str, str]) -> RefusedEvent:
+def _refused(document: Any, error: EventError, speaker: Speaker) -> RefusedEvent:
     members = document if isinstance(document, dict) else {}
     # With its origin it can be delivered again.
-    named = {"cluster": origin[0], "node": origin[1], **members} if members else document
+    origin = {"cluster": speaker.cluster, "node": speaker.node}
+    named = {**origin, **members} if members else document
     names = (members.get("id"), members.get("job_id"))
     event_id, job_id = (n if isinstance(n, str) and is_printable(n) else None for n in names)
     return RefusedEvent(
@@ -252,7 +256,7 @@ def _refused(document: Any, error: EventError, origin: tuple[str, str]) -> Refus
         reason=str(error),
         id=event_id,
         job_id=job_id,
-        node=origin[1],
+        node=speaker.node,
         body=_text_of(named),
     )
 

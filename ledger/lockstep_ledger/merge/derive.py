@@ -263,7 +263,7 @@ class Derivation:
             ("launcher", name, value, facts.value(name))
             for name in COMPARED
             if facts.scheduler.get(name)
-            for _, value in facts.launchers.get(name, ())
+            for _, value in (*facts.launchers.get(name, ()), *facts.unvouched.get(name, ()))
             if value != facts.value(name)
         }
         for index, run in enumerate(self.runs):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from lockstep_ledger.ingest.speakers import MONEY, UNVOUCHED
 from lockstep_ledger.merge.counted import Booked
 from lockstep_ledger.merge.precedence import (
     NUMBERS,
@@ -52,6 +53,10 @@ class JobFacts(msgspec.Struct):
         aliases: other names of it.
         instances: name of the Slurm that its number is of, by node, where that is not the job's.
         owner: user id of the first who sent events of it from a node; None where nobody has.
+        named: first word of the scheduler on the user id, which holds over all others.
+        holder: token that began it.
+        wishes: aliases that its nodes state, and that count once the scheduler names its user.
+        unvouched: claims on money by field that nobody vouches for.
         scheduler: its claims by field, the newest last; those of a run are all there.
         launchers: different claims by field, each with its first event.
         contradictions: source, field, value that does not hold, and the one that does.
@@ -71,6 +76,10 @@ class JobFacts(msgspec.Struct):
     aliases: list[str] = []
     instances: dict[str, str] = {}
     owner: int | None = None
+    named: tuple[Order, int] | None = None
+    holder: str = ""
+    wishes: list[str] = []
+    unvouched: dict[str, list[Claim]] = {}
     scheduler: dict[str, list[Claim]] = {}
     launchers: dict[str, list[Claim]] = {}
     contradictions: list[Disagreement] = []
@@ -166,9 +175,7 @@ class JobFacts(msgspec.Struct):
 
     def _describe(self, event: Event) -> None:
         is_scheduler = event.source == SCHEDULER
-        uid = event.count("uid")
-        if is_scheduler and uid is not None:
-            self.owner = uid  # whoever was first before may have guessed the id
+        self.note_uid(event)
         if event.kind == "job_submitted":
             side = 0 if is_scheduler else 1
             before = self.submitted[side]
@@ -179,14 +186,31 @@ class JobFacts(msgspec.Struct):
             if value is None or value == "":
                 continue
             value = int(value) if name in _WHOLE else value
-            self._state(name, (order_of(event), value), is_scheduler=is_scheduler)
+            money = self.unvouched if name in MONEY and UNVOUCHED in event.extra else None
+            self._state(name, (order_of(event), value), is_scheduler=is_scheduler, side=money)
 
-    def _state(self, name: str, claim: Claim, *, is_scheduler: bool) -> None:
+    def note_uid(self, event: Event) -> bool:
+        """Takes the scheduler's word on the user; whether somebody else was first."""
+        uid = event.count("uid")
+        if event.source != SCHEDULER or event.kind not in _STATING or uid is None:
+            return False
+        before, word = self.owner, (order_of(event), uid)
+        self.named = word if self.named is None else min(self.named, word)
+        self.owner = self.named[1]
+        return before is not None and before != self.owner
+
+    def is_foreign(self, event: Event) -> bool:
+        """Whether an event is of another user than the job turned out to be of."""
+        return None not in {event.owner, self.owner} and event.owner != self.owner
+
+    def _state(
+        self, name: str, claim: Claim, *, is_scheduler: bool, side: dict[str, list[Claim]] | None
+    ) -> None:
         if is_scheduler:
             claims = sorted([*self.scheduler.get(name, ()), claim])
             self.scheduler[name] = claims if name in RUN_FIELDS else claims[-1:]
             return
-        claims = self.launchers.setdefault(name, [])
+        claims = (self.launchers if side is None else side).setdefault(name, [])
         position = next((i for i, (_, value) in enumerate(claims) if value == claim[1]), None)
         if position is not None:
             claims[position] = min(claims[position], claim)

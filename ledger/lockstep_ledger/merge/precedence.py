@@ -76,7 +76,8 @@ def order_of(event: Event) -> Order:
 def body_of(event: Event) -> str:
     """What the columns of the store do not hold, as JSON."""
     launcher = {} if event.launcher is None else {"launcher": event.launcher}
-    return _encode({"fields": event.fields, **launcher, **event.extra})
+    owner = {} if event.owner is None else {"owner": event.owner}
+    return _encode({"fields": event.fields, **launcher, **owner, **event.extra})
 
 
 def machine_of(source: str, body: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
@@ -49,10 +50,10 @@ def _write_parts(
         reason = f"{events[0].kind} of job {events[0].job_id} cannot be applied ({error!r:.300})"
         _log.error("event=refused id=%s reason=%r", events[0].id, reason)
         letter = letter_of(events[0], _REFUSAL, f"{reason}; it is kept here and left out")
-        parts = [Submission((), [letter], submission.client)]
+        parts = [replace(submission, events=(), refused=[letter])]
     else:
-        parts = [Submission(e, [], submission.client) for e in (events[:half], events[half:])]
-    parts.append(Submission((), submission.refused, submission.client))
+        parts = [replace(submission, events=e, refused=[]) for e in (events[:half], events[half:])]
+    parts.append(replace(submission, events=()))
     for part in parts:
         write_isolated(write, [part])
     submission.stored = sum(part.stored for part in parts)

@@ -103,8 +103,9 @@ class JobWork:
         """Derives the job from all of its stored events."""
         state, old = self._state, self._state.facts
         state.facts = facts = JobFacts(
-            old.cluster, old.job_id, old.number, old.ids, old.aliases, old.instances, old.owner
-        )
+            old.cluster, old.job_id, old.number, old.ids, old.aliases, old.instances, old.owner,
+            named=old.named, holder=old.holder, wishes=old.wishes,
+        )  # fmt: skip
         facts.booked, state.sources, state.begins_anew = old.booked, {}, False
         state.touched.clear()
         remove(self._connection, facts.number)
@@ -113,6 +114,8 @@ class JobWork:
         def taken() -> Iterator[Event]:
             for row in self._connection.execute(_JOB_EVENTS, {"number": facts.number}):
                 event = event_of_row(row, facts)
+                if facts.is_foreign(event):
+                    continue
                 facts.take(event)
                 names.update(_sources_of(event))
                 yield event
@@ -193,7 +196,8 @@ class JobWork:
         node = SCHEDULER if is_of_scheduler else name
         values = {"number": self._state.number, "node_name": node, "since": since}
         rows = self._connection.execute(_NODE_EVENTS, values)
-        found = [event_of_row(row, self._state.facts) for row in rows]
+        facts = self._state.facts
+        found = [e for row in rows if not facts.is_foreign(e := event_of_row(row, facts))]
         if not is_of_scheduler:
             return found
         for event in found:
@@ -277,7 +281,7 @@ def event_of_row(row: Row[Any], facts: JobFacts) -> Event:
         id=row.id, kind=row.kind, cluster=facts.cluster, job_id=facts.job_id,
         node=machine_of(row.node, body), launcher=body.pop("launcher", None),
         attempt=row.attempt, time=row.time, received=row.received, fields=body.pop("fields"),
-        extra=body,
+        owner=body.pop("owner", None), extra=body,
     )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
+from lockstep_ledger.ingest.speakers import Speaker, may_join
 from lockstep_ledger.merge.counted import Booked, Effects
-from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.database import chunks_of
@@ -20,6 +20,9 @@ from lockstep_records.events.event import Event
 
 _STATING = frozenset({"job_submitted", "job_started"})
 _MAX_ALIASES = 20
+WISH_PREFIX = "wish:"
+"""Of an alias that nodes of a user state, and the user's id."""
+_OWN_PREFIXES = (ID_PREFIX, WISH_PREFIX)
 
 
 def aliases_of(event: Event) -> list[str]:
@@ -28,7 +31,7 @@ def aliases_of(event: Event) -> list[str]:
     if not isinstance(stated, list) or (event.source and event.kind not in _STATING):
         return []
     names = [name for name in stated if isinstance(name, str) and name and is_printable(name)]
-    return names[:_MAX_ALIASES]
+    return [name for name in names[:_MAX_ALIASES] if not name.startswith(_OWN_PREFIXES)]
 
 
 def instance_of(event: Event) -> str:
@@ -73,8 +76,10 @@ class Joins:
         is_there = self.memory.find(self.connection, twin.key) is not None
         return twin if is_there or event.source == SCHEDULER else event
 
-    def note(self, job: JobState, event: Event) -> JobState:
+    def note(self, job: JobState, event: Event, speaker: Speaker) -> JobState:
         """Notes the names that an event states; the job that it is of then."""
+        if job.facts.note_uid(event):  # what a stranger said counts no more
+            self._begin_anew(job)
         instance, names = instance_of(event), aliases_of(event)
         twin_id, _, twin_instance = event.job_id.rpartition("@")
         if event.source == SCHEDULER and instance:
@@ -92,19 +97,54 @@ class Joins:
                 of_twin = {n for n, i in instances.items() if n and i == twin_instance}
                 self._part(plain, job, of_twin if event.source == SCHEDULER else {event.source})
         for alias in names:
-            job = self._claim(job, (event.key[0], alias))
+            job = self._claim(job, (event.key[0], alias), event, speaker)
         return job
 
-    def _claim(self, job: JobState, alias: Key) -> JobState:
-        holder = self.memory.holder(self.connection, alias)
-        if holder is None and len(job.facts.aliases) < _MAX_ALIASES:
-            self.memory.claim(alias, job.number)
-            job.facts.aliases.append(alias[1])
-        elif holder is not None and holder != job.number:
-            other = self.memory.find_number(self.connection, holder)
-            if _may_join(job.facts, other.facts):
-                return self._join(*sorted((job, other), key=lambda each: each.number))
+    def _claim(self, job: JobState, alias: Key, event: Event, speaker: Speaker) -> JobState:
+        """Gives an alias to a job, or makes it one with who has it.
+
+        A node's claim that joins nothing is kept as a wish: the verdict is the same whether the
+        scheduler has spoken before it or speaks later.
+        """
+        holder, is_scheduler = self.memory.holder(self.connection, alias), not event.source
+        if holder == job.number:
+            return job
+        other = None if holder is None else self.memory.find_number(self.connection, holder)
+        if other is not None and may_join((job.facts.owner, other.facts.owner), speaker):
+            return self._join(*sorted((job, other), key=lambda each: each.number))
+        wish = (alias[0], f"{WISH_PREFIX}{job.facts.owner}:{alias[1]}"[:450])
+        if not is_scheduler:
+            self._wish(job, wish)
+        if other is None or (is_scheduler and SCHEDULER not in other.sources):
+            self._take(job, alias, other)
+        wisher = self.memory.holder(self.connection, wish) if is_scheduler else None
+        if wisher is not None and wisher != job.number:
+            return self._claim_of(job, self.memory.find_number(self.connection, wisher))
         return job
+
+    def _claim_of(self, job: JobState, other: JobState) -> JobState:
+        owners = {job.facts.owner, other.facts.owner}
+        if len(owners) == 1 and None not in owners:
+            return self._join(*sorted((job, other), key=lambda each: each.number))
+        return job
+
+    def _wish(self, job: JobState, wish: Key) -> None:
+        wishes = job.facts.wishes
+        if job.facts.owner is None or wish[1] in wishes or len(wishes) >= _MAX_ALIASES:
+            return
+        if self.memory.holder(self.connection, wish) is None:
+            self.memory.claim(wish, job.number)
+            wishes.append(wish[1])
+
+    def _take(self, job: JobState, alias: Key, other: JobState | None) -> None:
+        """Gives an alias that nobody has, or that a scheduler has for itself, to a job."""
+        if len(job.facts.aliases) >= _MAX_ALIASES:
+            return
+        if other is not None and alias[1] in other.facts.aliases:
+            other.facts.aliases.remove(alias[1])
+            self.changed[other.number] = other
+        self.memory.claim(alias, job.number)
+        job.facts.aliases.append(alias[1])
 
     def _part(self, plain: JobState, twin: JobState, nodes: Collection[str]) -> None:
         """Gives nodes to the second scheduler's job, once it and they have named it."""
@@ -158,7 +198,8 @@ class Joins:
         self.memory.replace(gone, state)
         facts.owner = other.owner if facts.owner is None else facts.owner
         facts.ids = {**other.ids, **facts.ids}
-        facts.aliases += other.aliases
+        facts.holder = facts.holder or other.holder
+        facts.aliases, facts.wishes = facts.aliases + other.aliases, facts.wishes + other.wishes
         facts.instances = {**other.instances, **facts.instances}
         facts.booked = self._join_booked(facts.booked, other.booked)
         for name in facts.ids:
@@ -183,9 +224,3 @@ class Joins:
             else:
                 self.effects.amend(key[0], other.group, amount)
         return Booked(booked.group, list(counts.items()), booked.rows, observed)
-
-
-def _may_join(facts: JobFacts, other: JobFacts) -> bool:
-    """Whether two jobs can be one: of one owner, and of one scheduler's number."""
-    owners = {owner for each in (facts, other) if (owner := each.owner) is not None}
-    return len(owners) <= 1

@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from lockstep_ledger.ingest.speakers import Speaker
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import WRITER_LOCK, connect_arguments
@@ -231,7 +232,16 @@ class SharedWriter:
 MAX_INBOX_DELIVERIES = 20_000
 """Some minutes of a large cluster. More is refused, and stays with the senders."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Event]).decode
+
+
+class _Left(msgspec.Struct, array_like=True):
+    """A delivery that waits for the leader."""
+
+    speaker: Speaker
+    events: list[Event]
+
+
+_decode = msgspec.json.Decoder(_Left).decode
 
 
 def put_in_inbox(
@@ -239,7 +249,10 @@ def put_in_inbox(
 ) -> None:
     """Leaves checked events for the leader, who alone can tell which of them are duplicates."""
     rows = [
-        {"client": submission.client[:200], "events": _encode(submission.events).decode()}
+        {
+            "client": submission.client[:200],
+            "events": _encode(_Left(submission.speaker, [*submission.events])).decode(),
+        }
         for submission in submissions
         if submission.events
     ]
@@ -259,8 +272,9 @@ def read_inbox(connection: Connection, limit: int) -> dict[int, Submission]:
     """The oldest deliveries, by number."""
     query = select(inbox).order_by(inbox.c.number).limit(limit)
     return {
-        row.number: Submission(_decode(row.events), [], row.client)
+        row.number: Submission(left.events, [], row.client, left.speaker)
         for row in connection.execute(query)
+        for left in (_decode(row.events),)
     }
 
 

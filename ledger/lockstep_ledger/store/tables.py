@@ -144,6 +144,9 @@ dead_letters = sa.Table(
     sa.Index("dead_letters_by_refusal", "refusal", "number"),
 )
 
+agents = sa.Table("agents", metadata, *_key(token=sa.String(24)), *_required(node=_NAME))
+"""The node of each agent's token that names none: the first that it spoke of."""
+
 inbox = sa.Table(
     "inbox",
     metadata,

@@ -1,6 +1,7 @@
 """One transaction of the store: new events, the jobs they change, the counters, refused events."""
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
 
 from lockstep_ledger.ingest.document import RefusedEvent
+from lockstep_ledger.ingest.speakers import OPERATOR, RELATIONS, RULES, Speaker, relation
 from lockstep_ledger.merge.counted import (
     Booked,
     Checkpoints,
@@ -31,10 +33,11 @@ from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.joins import Joins, aliases_of
 from lockstep_ledger.store.known_jobs import KnownJobs
-from lockstep_ledger.store.tables import amendments, events, slo_events
+from lockstep_ledger.store.tables import agents, amendments, events, slo_events
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
 
+_log = logging.getLogger(__name__)
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
 _STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("names", expanding=True)))
 _ADD_EVENTS, _ADD_SLO_EVENTS, _ADD_AMENDMENTS = (
@@ -54,6 +57,7 @@ class Submission:
     events: Sequence[Event] = ()
     refused: list[RefusedEvent] = field(default_factory=list)
     client: str = ""
+    speaker: Speaker = OPERATOR
     stored: int = 0
     duplicates: int = 0
 
@@ -69,6 +73,7 @@ class WriterState:
     """What the writer has in memory of its store.
 
     Attributes:
+        pins: the node of each agent's token that names none.
         sequence, num_jobs: highest numbers given to an event and to a job.
     """
 
@@ -76,6 +81,7 @@ class WriterState:
     counters: Counters = field(default_factory=Counters)
     pricing: Pricing = field(default_factory=Pricing)
     memory: KnownJobs = field(default_factory=KnownJobs)
+    pins: dict[str, str] = field(default_factory=dict)
     sequence: int = 0
     num_jobs: int = 0
 
@@ -150,7 +156,7 @@ class Transaction:
         state = self._state
         held = state.memory.get(event.key)
         job = held or JobState(JobFacts(*event.key, state.num_jobs + 1))
-        refused = _refuse(job, event)
+        refused = self._refuse(job, event, submission.speaker, is_new=held is None)
         if refused is not None:
             submission.refused.append(letter_of(event, refused.refusal, refused.sentence))
             return False
@@ -158,16 +164,51 @@ class Transaction:
             state.num_jobs += 1
             self._new.add(job.number)
             state.memory.add(event.key, job)
+            job.facts.holder = submission.speaker.token
         submission.stored += 1
         if job.facts.owner is None:
             job.facts.owner = event.owner
         job.facts.name(event, state.sequence + 1)
-        job = self._joins.note(job, event)
+        job = self._joins.note(job, event, submission.speaker)
         self._changed[job.number] = job
         job.pending.append(event)
         state.sequence += 1
         self._rows.append(_event_row(event, state.sequence, job.number))
         return True
+
+    def _refuse(
+        self, job: JobState, event: Event, speaker: Speaker, *, is_new: bool
+    ) -> Refused | None:
+        """Why the speaker may not say this of the job; None where the table allows it."""
+        facts = job.facts
+        related = "new" if is_new else relation(event, facts.holder, facts.owner, speaker)
+        if related not in RULES[speaker.scope].relations:
+            users = [
+                "of no known user" if each is None else f"of user {each}"
+                for each in (facts.owner, event.owner)
+            ]
+            return Refused(
+                "owner",
+                f"job {event.job_id} of cluster {event.cluster} is {users[0]}, and {event.kind} of"
+                f" {event.source} is {users[1]} ({speaker}): {RELATIONS[related]}; choose an id"
+                " that nobody has",
+            )
+        if speaker.is_pinned and speaker.node != (pinned := self._pin(speaker)):
+            return Refused("scope", f"the token of {speaker} has spoken of node {pinned} before")
+        return implausible(event, job.sources, facts.value("num_nodes"), job.num_spans)
+
+    def _pin(self, speaker: Speaker) -> str:
+        """The node of an agent's token that names none: the first of which it spoke."""
+        pins, token = self._state.pins, speaker.token
+        if token not in pins:
+            query = select(agents.c.node).where(agents.c.token == token)
+            node = self._connection.execute(query).scalar()
+            if node is None:
+                node = speaker.node
+                self._connection.execute(insert(agents).values(token=token, node=node))
+                _log.info("pinned speaker=%r; tokens with node= need no first word", str(speaker))
+            pins[token] = node
+        return pins[token]
 
     def _derive(self, job: JobState, newest: Event) -> None:
         work = JobWork(job, self._connection, self._effects, self._state.timeouts)
@@ -188,18 +229,6 @@ class Transaction:
             texts = {name: str(value) for name, value in change.items()}
             self._amendments.append({**audit, **texts})
         job.record = record
-
-
-def _refuse(job: JobState, event: Event) -> Refused | None:
-    """Who sent the first event of a job from a node owns it; others may not speak of it."""
-    owner = job.facts.owner
-    if event.owner is not None and owner is not None and event.owner != owner:
-        return Refused(
-            "owner",
-            f"job {event.job_id} of cluster {event.cluster} is of user {owner}, and {event.kind} of"
-            f" {event.source} is of user {event.owner}; choose an id that nobody has",
-        )
-    return implausible(event, job.sources, job.facts.value("num_nodes"), job.num_spans)
 
 
 def letter_of(event: Event, refusal: str, sentence: str) -> RefusedEvent:

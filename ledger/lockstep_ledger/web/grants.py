@@ -4,22 +4,19 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lockstep_ledger.ingest.document import DeliveryError
+from lockstep_ledger.ingest.speakers import Scope, Speaker
 from lockstep_records.events.bounds import is_printable
-from lockstep_records.events.event import Event
-from lockstep_records.events.kinds import EDGE_KINDS
 from lockstep_records.file_access.token_files import TokenLine, read_token_lines
 
 WRITER_SCOPES = ("agent", "launcher", "scheduler")
+EVERY_NODE = "*"
+"""Of a token that the agents of a fleet share: whoever has it speaks for every node."""
+_WORDS = ("scope", "clusters", "projects", "owner", "node")
 _MAX_OWNER = 2**32 - 2
-_DESCRIBING = frozenset({"job_submitted", "job_started"})
-_SCHEDULER_KINDS = frozenset(
-    {"job_submitted", "job_preempted", "job_requeued", "resources_allocated", "resources_released"}
-)
-_REFUSED_KINDS = {"agent": _SCHEDULER_KINDS, "launcher": _SCHEDULER_KINDS | {"node_event"}}
-_SCHEDULER_KINDS = EDGE_KINDS | {"node_event"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +27,18 @@ class Grant:
         scope: one of ``WRITER_SCOPES``, ``reader``, or empty for any writer.
         clusters, projects: the only ones; all where None.
         owner: user id that is stamped on every event of a launcher.
+        node: of an agent, the only one; every one with ``*``, the first it speaks of where empty.
+        name: begin of the token's digest.
+        taken: nodes that other tokens have for themselves.
     """
 
     scope: str = ""
     clusters: frozenset[str] | None = None
     projects: frozenset[str] | None = None
     owner: int | None = None
+    node: str = ""
+    name: str = field(default="", compare=False)
+    taken: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def limits(self) -> dict[str, frozenset[str]]:
@@ -43,26 +46,21 @@ class Grant:
         limits = {"cluster": self.clusters, "project": self.projects}
         return {name: values for name, values in limits.items() if values is not None}
 
-    def objection(self, event: Event) -> str:
-        """Why the token may not send an event, one sentence; empty where it may."""
-        is_kind_allowed = event.kind not in _REFUSED_KINDS.get(self.scope, frozenset()) and (
-            self.scope != "scheduler" or event.kind in _SCHEDULER_KINDS
-        )
-        if not is_kind_allowed:
-            return f"kind {event.kind!r:.80} is not sent by a token of scope {self.scope}"
-        if self.clusters is not None and event.cluster not in self.clusters:
-            return f"cluster {event.cluster!r} is not one of this token's"
-        if self.projects is not None and event.kind in _DESCRIBING:
-            project = event.text("project")
-            if project not in self.projects:
-                return f"project {project!r} is not one of this token's"
-        return ""
+    def speaker(self, cluster: str, node: str) -> Speaker:
+        """Who speaks with this token, in a delivery of a cluster and a node.
 
-    def stamped(self, event: Event) -> Event:
-        """The event with the owner that this token vouches for; only agents see a folder's."""
-        if self.scope in {"", "agent"} or event.owner == self.owner:
-            return event
-        return replace(event, owner=self.owner)
+        Raises:
+            DeliveryError: the node has a token of its own, or the token is another node's.
+        """
+        scope: Scope = self.scope or "operator"  # type: ignore[assignment]  # of WRITER_SCOPES
+        if node != self.node and (self.node or node in self.taken) and self.node != EVERY_NODE:
+            whose = f"this token is of {self.node!r}" if self.node else "it has a token of its own"
+            raise DeliveryError("scope", f"node {node!r:.80} is not this speaker's: {whose}")
+        return Speaker(
+            scope=scope, cluster=cluster, node=node, uid=self.owner, token=self.name,
+            is_pinned=scope == "agent" and not self.node,
+            clusters=self.clusters, projects=self.projects,
+        )  # fmt: skip
 
 
 class Tokens:
@@ -70,7 +68,15 @@ class Tokens:
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
         # Found by digest: how long a search takes tells nothing about the token.
-        self._grants = {_digest(token.encode()): grant for token, grant in grants.items()}
+        nodes = frozenset(grant.node for grant in grants.values() if grant.scope == "agent")
+        self._grants = {
+            (digest := _digest(token.encode())): replace(
+                grant,
+                name=digest.hex()[:12],
+                taken=nodes if grant.scope == "agent" else frozenset(),
+            )
+            for token, grant in grants.items()
+        }
 
     def grant(self, authorization: str) -> Grant | None:
         """What a header ``Authorization`` permits, as bearer or as password; None for nothing."""
@@ -123,10 +129,8 @@ def _read_grant(line: TokenLine, scopes: tuple[str, ...]) -> Grant:
     words: dict[str, str] = {}
     for word in line.words:
         name, _, value = word.partition("=")
-        if name not in {"scope", "clusters", "projects", "owner"}:
-            raise ValueError(
-                f"word {word[:80]!r} is unknown; give scope=, clusters=, projects= or owner="
-            )
+        if name not in _WORDS:
+            raise ValueError(f"word {word[:80]!r} is unknown; give one of {'=, '.join(_WORDS)}=")
         if name in words:
             raise ValueError(f"{name} is given twice; give it once")
         words[name] = value
@@ -138,6 +142,7 @@ def _read_grant(line: TokenLine, scopes: tuple[str, ...]) -> Grant:
         clusters=_read_names(words, "clusters"),
         projects=_read_names(words, "projects"),
         owner=_read_owner(words.get("owner"), scope),
+        node=_read_node(words.get("node"), scope),
     )
 
 
@@ -158,3 +163,11 @@ def _read_owner(text: str | None, scope: str) -> int | None:
     if not text.isdigit() or len(text) > len(str(_MAX_OWNER)) or int(text) > _MAX_OWNER:
         raise ValueError(f"owner {text[:80]!r} must be a user id, 0 to {_MAX_OWNER}")
     return int(text)
+
+
+def _read_node(name: str | None, scope: str) -> str:
+    if name is None:
+        return ""
+    if scope != "agent" or not name or not is_printable(name):
+        raise ValueError(f"node {name[:80]!r} must be the name of the node of a scope=agent, or *")
+    return name

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,18 +16,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.ledger import COMMIT_DURATION
-from lockstep_ledger.ingest.document import (
-    Delivery,
-    DeliveryError,
-    Feeds,
-    RefusedEvent,
-    read_delivery,
-)
+from lockstep_ledger.ingest.document import DeliveryError, Feeds, RefusedEvent, read_delivery
 from lockstep_ledger.store.shared_writer import SharedWriter
-from lockstep_ledger.store.transaction import Submission, letter_of
+from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.middleware import client_of
-from lockstep_records.events.event import Event
 
 _log = logging.getLogger(__name__)
 _MAX_EVENTS = 2000
@@ -206,7 +199,8 @@ def _cause(error: SQLAlchemyError) -> str:
 
 
 _MAX_LETTER_CHARACTERS = 4096
-_STATUS = {"size": 413, "token": 401}
+_SILENT_SECONDS, _MAX_SPEAKERS = 60.0, 10_000
+_STATUS = {"size": 413, "token": 401, "scope": 403}
 
 
 @dataclass(slots=True)
@@ -218,6 +212,7 @@ class Intake:
     max_body_bytes: int
     refusals: Counter[str] = field(default_factory=Counter)
     feeds: Feeds = field(default_factory=Feeds)
+    _silent_until: dict[str, float] = field(default_factory=dict)
 
     async def deliver(self, request: Request) -> Response:
         """The answer to one delivery (docs/formats/event-delivery.md)."""
@@ -225,12 +220,14 @@ class Intake:
         try:
             grant = self._grant(request)
             body = await self._body(request)
-            delivery = granted(read_delivery(body, time.time()), grant)
+            delivery = read_delivery(body, time.time(), grant.speaker)
+            speaker = delivery.speaker
             submission = Submission(
-                delivery.events, list(delivery.refused), client_of(request.scope)
+                delivery.events, list(delivery.refused), client_of(request.scope), speaker
             )
             await self.group_commit.submit(submission)
-            self.feeds.take(delivery.cluster, delivery.feed)
+            if speaker.clusters is None or speaker.cluster in speaker.clusters:
+                self.feeds.take(speaker.cluster, delivery.feed)
         except DeliveryError as error:
             return await self._refuse(request, error, body)
         except ClientDisconnect:
@@ -260,8 +257,23 @@ class Intake:
 
     def _answer(self, submission: Submission) -> Response:
         self.refusals.update(letter.refusal for letter in submission.refused)
+        self._log_refusals(submission)
         has_good = submission.stored or submission.duplicates or not submission.refused
         return JSONResponse(submission.answer(), 200 if has_good else 422)
+
+    def _log_refusals(self, submission: Submission) -> None:
+        """Names speaker, statement and rule of a refusal, at most once a minute a speaker."""
+        now, speaker = time.monotonic(), str(submission.speaker)
+        if not submission.refused or now < self._silent_until.get(speaker, 0.0):
+            return
+        if len(self._silent_until) >= _MAX_SPEAKERS:
+            self._silent_until.clear()
+        self._silent_until[speaker] = now + _SILENT_SECONDS
+        letter, count = submission.refused[0], len(submission.refused)
+        _log.warning(
+            "refused=%d speaker=%r job=%.100r rule=%s reason=%.400r",
+            count, speaker, letter.job_id, letter.refusal, letter.reason,
+        )  # fmt: skip
 
     async def _refuse(self, request: Request, error: DeliveryError, body: bytes) -> Response:
         """Keeps the refused request as a dead letter; of a stranger's nothing but the address."""
@@ -275,23 +287,3 @@ class Intake:
         headers = {"WWW-Authenticate": "Bearer"} if error.refusal == "token" else {}
         answer = {"error": str(error), "refusal": error.refusal}
         return JSONResponse(answer, _STATUS.get(error.refusal, 400), headers)
-
-
-def granted(delivery: Delivery, grant: Grant) -> Delivery:
-    """The delivery as far as a token permits it; its other events are refused."""
-    if grant == Grant():
-        return delivery
-    events: list[Event] = []
-    refused = list(delivery.refused)
-    for event in delivery.events:
-        objection = grant.objection(event)
-        if not objection:
-            events.append(grant.stamped(event))
-            continue
-        refused.append(letter_of(event, "scope", objection))
-    # A launcher or an agent that called itself a feed could hide that the feed is away.
-    is_feed = grant.scope in {"", "scheduler"} and (
-        grant.clusters is None or delivery.cluster in grant.clusters
-    )
-    feed = delivery.feed if is_feed else None
-    return replace(delivery, events=tuple(events), refused=tuple(refused), feed=feed)

@@ -221,9 +221,16 @@ def scan_foreign(
 
 
 def folder_user(entry: "os.DirEntry[str]") -> int | None:
-    """User id of a folder; None for a link and for anything else, and once it is gone."""
+    """User id of a folder; None for a link, for anything else, and for what nobody may look at.
+
+    A user can mount a file system on an own folder that root cannot look at either (FUSE): that is
+    an error of the entry, and never of the list.
+    """
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log_refusal(ForeignFileError(f"{entry.path}/", f"it is left out ({error.strerror})"))
         return None
     return status.st_uid if stat.S_ISDIR(status.st_mode) else None

@@ -1,10 +1,12 @@
 """The status of a job of this node, and which ended jobs leave its tmpfs first."""
 
+import logging
 import math
 import os
 import shutil
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +22,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page
 from lockstep_records.page.unseen import unseen_in
 
+_log = logging.getLogger(__name__)
 JobState = Literal["starting", "running", "ended", "gone"]
 
 
@@ -187,7 +190,17 @@ def to_remove(
 
 
 def remove_ended_jobs(root: Path) -> None:
-    """Removes jobs that have ended until at most 20 of them take at most a quarter of the tmpfs."""
+    """Removes jobs that have ended until at most 20 of them take at most a quarter of the tmpfs.
+
+    What others have there stops no job that starts: an error is logged.
+    """
+    try:
+        _remove_ended(root)
+    except OSError as error:
+        _log.warning("retention=left root=%s reason=%r", root, str(error))
+
+
+def _remove_ended(root: Path) -> None:
     if not root.is_dir():
         return
     disk = os.statvfs(root)
@@ -200,7 +213,8 @@ def remove_ended_jobs(root: Path) -> None:
     )
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-        (root / ARCHIVED / folder.name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (root / ARCHIVED / folder.name).unlink()
 
 
 def archived_jobs(root: Path) -> frozenset[str] | None:

@@ -46,7 +46,13 @@ def template(
     chosen = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
     return {
         "metadata": {"annotations": directed, "labels": labels or {}},
-        "spec": {"restartPolicy": restart, "containers": [container]} | chosen | spec,
+        "spec": {
+            "restartPolicy": restart,
+            "containers": [container],
+            "securityContext": {"runAsUser": 1042},
+        }
+        | chosen
+        | spec,
     }
 
 

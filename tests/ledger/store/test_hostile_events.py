@@ -160,14 +160,6 @@ def test_the_first_owner_of_a_job_keeps_it(dsn: str) -> None:
         assert (own.stored, of_scheduler.stored, elsewhere.stored) == (2, 1, 2)
 
 
-@pytest.mark.parametrize("change", [{"node": "n2"}, {"cluster": "west"}])
-def test_an_event_with_an_owner_speaks_of_the_node_that_delivers_it(change: dict[str, Any]) -> None:
-    document = {**Story().start().events[0], "owner": 7}
-    read = read_delivery(delivery([document | change, document], node="n1"), BEGIN)
-    assert [letter.refusal for letter in read.refused] == ["scope"]
-    assert [event.owner for event in read.events] == [7]
-
-
 @pytest.mark.parametrize("ended", [0, 60, 100])
 def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str, ended: int) -> None:
     """A node with 8 GPUs of which events speak for 100 s, in spans that end after some of them."""

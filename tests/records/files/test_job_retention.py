@@ -2,7 +2,11 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +21,7 @@ from lockstep_records.files.job_status import (
     remove_ended_jobs,
     to_remove,
 )
-from lockstep_records.files.jobs import page_path
+from lockstep_records.files.jobs import list_jobs, page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
@@ -78,6 +82,36 @@ def test_jobs_are_removed_with_their_archive_mark(tmp_path: Path) -> None:
     assert len(read_statuses(tmp_path)) == 24
     assert archived_jobs(tmp_path) == frozenset()
     remove_ended_jobs(tmp_path / "never")
+
+
+class Mount:
+    """An entry that a user mounted a file system on which nobody else may look at."""
+
+    name = path = "aa-mount"
+
+    def stat(self, **_: bool) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+
+def test_what_nobody_may_look_at_hides_no_other_job_and_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("bb", "cc"):
+        append_event(tmp_path / "jobs" / name, Event(kind="job_started", job_id=name, attempt=0))
+    scan = os.scandir
+
+    @contextmanager
+    def scan_with_a_mount(folder: Any) -> Iterator[Iterator[Any]]:
+        with scan(folder) as entries:
+            yield chain([Mount()], entries)
+
+    monkeypatch.setattr("lockstep_records.files.jobs.os.scandir", scan_with_a_mount)
+    assert [job.name for job in list_jobs(tmp_path)] == ["bb", "cc"]
+    assert "aa-mount/ is refused: it is left out (Permission denied)" in caplog.messages
+    monkeypatch.undo()
+    monkeypatch.setattr("lockstep_records.files.job_status.list_jobs", lambda _: Mount().stat())
+    remove_ended_jobs(tmp_path)
+    assert "retention=left" in caplog.text
 
 
 @pytest.fixture

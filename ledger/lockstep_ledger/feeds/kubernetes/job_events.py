@@ -299,9 +299,11 @@ def _describe(job: Job, attempts: list[Attempt]) -> dict[str, Any]:
     top, workload = job.top, job.workload
     gpus, nodes = _size(job, attempts)
     pod_class = next((pod.job_class for pod in job.pods.values() if pod.job_class), "")
+    users = {pod.user for pod in job.pods.values()}
     classes = ((workload and workload.job_class), (top and top.job_class), pod_class)
     return {
         "name": job.name,
+        "uid": users.pop() if len(users) == 1 else None,
         "project": job.namespace,
         "queue": job.queue or None,
         "job_class": next(filter(None, classes), None),

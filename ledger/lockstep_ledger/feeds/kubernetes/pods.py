@@ -20,7 +20,7 @@ Fate = Literal["", "succeeded", "failed", "disrupted", "taken", "unseen"]
 """How a run of a pod's containers ended: taken away by whoever owns it, or while nobody looked."""
 DISRUPTIONS = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting"})
 """Reasons of pods that their node gave up."""
-_MAX_MESSAGE = 500
+_MAX_MESSAGE, _MAX_USER = 500, 2**32 - 1
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class Pod:
     Attributes:
         phase: Pending, Running, Succeeded or Failed.
         waiting: why its containers do not start.
+        user: user id as which the containers that hold accelerators run, where the pod says so.
         runs: by begin.
     """
 
@@ -75,6 +76,7 @@ class Pod:
     is_unschedulable: bool = False
     is_deleted: bool = False
     claims: tuple[str, ...] = ()
+    user: int | None = None
     restarts: int = 0
     runs: dict[float, PodRun] = field(default_factory=dict)
     gone: float | None = None
@@ -114,6 +116,7 @@ def read_pod(item: Any, before: Pod | None = None) -> Pod:
         message=printable(text_of(status.get("message")), _MAX_MESSAGE),
         is_deleted=bool(meta.get("deletionTimestamp")),
         claims=_read_claims(spec, status),
+        user=_read_user(spec),
         runs=before.runs if before else {},
     )  # fmt: skip
     for condition, is_true, document in conditions_of(status):
@@ -159,6 +162,17 @@ def _read_claims(spec: Document, status: Document) -> tuple[str, ...]:
     stated = (*list_of(spec.get("resourceClaims")), *list_of(status.get("resourceClaimStatuses")))
     named = (text_of(each.get("resourceClaimName")) for each in stated)
     return tuple(filter(None, named))
+
+
+def _read_user(spec: Document) -> int | None:
+    names, of_pod = _main_containers(spec), part_of(spec, "securityContext").get("runAsUser")
+    users = {
+        part_of(each, "securityContext").get("runAsUser", of_pod)
+        for each in list_of(spec.get("containers"))
+        if text_of(each.get("name")) in names
+    }
+    [user] = users if len(users) == 1 else [None]
+    return user if isinstance(user, int) and 0 <= user < _MAX_USER else None
 
 
 def _main_containers(spec: Document) -> set[str]:

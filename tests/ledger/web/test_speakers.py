@@ -1,0 +1,251 @@
+"""Who may say what of which job: rows by somebody who had not read the code, and random ones."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_ledger.ingest.document import DeliveryError, read_delivery
+from lockstep_ledger.ingest.speakers import RELATIONS, RULES, Speaker, may_join, relation
+from lockstep_ledger.store import queries
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.tables import agents
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.web.grants import Grant, Tokens
+from lockstep_records.events.kinds import KINDS
+
+NOW = 1_795_000_000.0
+EAST, WEST = frozenset({"east"}), frozenset({"west"})
+SPEAKERS: dict[str, tuple[Grant, str, str]] = {
+    "agent_n1": (Grant(scope="agent", node="node-1", clusters=EAST), "east", "node-1"),
+    "agent_n2": (Grant(scope="agent", node="node-2", clusters=EAST), "east", "node-2"),
+    "agent_n3": (Grant(scope="agent", node="node-3", clusters=EAST), "east", "node-3"),
+    "agent_w1": (Grant(scope="agent", node="w-1", clusters=WEST), "west", "w-1"),
+    "agent_unbound_token": (Grant(scope="agent", clusters=EAST), "east", "node-5"),
+    "launcher_1042_n1": (Grant(scope="launcher", owner=1042, clusters=EAST), "east", "node-1"),
+    "launcher_1042_west": (Grant(scope="launcher", owner=1042, clusters=WEST), "west", "w-2"),
+    "launcher_no_uid": (Grant(scope="launcher", clusters=EAST), "east", "node-1"),
+    "feed_east": (Grant(scope="scheduler", clusters=EAST), "east", ""),
+    "feed_west": (Grant(scope="scheduler", clusters=WEST), "west", ""),
+}
+WRITERS = Tokens({name: grant for name, (grant, _, _) in SPEAKERS.items()})
+IDS = {
+    "own_1042_n1": "own-1", "own_two_nodes_1042": "own-2", "own_third_node_of_two": "own-3",
+    "own_unscheduled_1042": "own-4", "owned_2001_n1": "nb-1", "owned_2001_n2": "nb-2",
+    "noproject_2001_n1": "nb-3", "unowned_by_feed": "4400", "waiting_slurm_2001": "4242",
+    "waiting_slurm_1042": "4141", "waiting_slurm_uid_unknown": "4343",
+    "waiting_pod_2001": "team/Job/x", "west_1042": "w-job", "id_own_1042_n1_in_west": "own-1",
+    "started_by_the_same_token_unowned": "lt-1", "new_id": "new",
+}  # fmt: skip
+MEMBERS = frozenset({"node", "owner", "cluster", "job_id", "launcher", "time"})
+REQUIRED: dict[str, dict[str, Any]] = {
+    "job_resumed": {"step": 1}, "checkpoint_failed": {"total": 1, "outcome": "failed"},
+    "restore_failed": {"total": 1}, "goodput": {"rank_seconds": {}}, "rank_ended": {"rank": 0},
+    "node_event": {"sign": "xid"}, "attempt_ended": {"outcome": "failed"},
+    "job_finished": {"outcome": "failed"}, "resources_allocated": {"part": "p"},
+    "resources_released": {"part": "p"},
+}  # fmt: skip
+Row = tuple[str, str, str, dict[str, Any]]
+"""Speaker, kind, job, and members and fields of an event."""
+STARTED, SUBMITTED = "job_started", "job_submitted"
+WORLD: tuple[Row, ...] = (
+    ("feed_east", STARTED, "own-1", {"uid": 1042, "project": "vision", "num_gpus": 8}),
+    ("agent_n1", STARTED, "own-1", {"owner": 1042}),
+    ("agent_n1", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
+    ("agent_n2", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
+    ("agent_n2", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
+    ("agent_n3", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
+    ("agent_n1", STARTED, "own-4", {"owner": 1042}),
+    ("feed_east", STARTED, "nb-1", {"uid": 2001, "project": "vision"}),
+    ("agent_n1", STARTED, "nb-1", {"owner": 2001}),
+    ("feed_east", STARTED, "nb-2", {"uid": 2001, "num_nodes": 1}),
+    ("agent_n2", STARTED, "nb-2", {"owner": 2001}),
+    ("agent_n1", STARTED, "nb-3", {"owner": 2001}),
+    ("feed_east", STARTED, "4400", {}),
+    ("feed_east", SUBMITTED, "4242", {"uid": 2001, "aliases": ["slurm:lab:4242"]}),
+    ("feed_east", SUBMITTED, "4141", {"uid": 1042, "aliases": ["slurm:lab:4141"]}),
+    ("feed_east", SUBMITTED, "4343", {"aliases": ["slurm:lab:4343"]}),
+    ("feed_east", SUBMITTED, "team/Job/x",
+     {"uid": 2001, "aliases": ["kubernetes:7d1f0d3c-6f2e-4f60-9a44-0a2b9b1c7a10"]}),
+    ("feed_west", STARTED, "w-job", {"uid": 1042, "aliases": ["slurm:westlab:77"]}),
+    ("launcher_no_uid", STARTED, "lt-1", {}),
+)  # fmt: skip
+
+
+class Ledger:
+    """A ledger to which speakers deliver one statement at a time."""
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self.writer, self.count = writer, 0
+
+    def say(self, row: Row) -> str:
+        """A where it is stored, R where it is refused."""
+        name, kind, job_id, stated = row
+        _, cluster, node = SPEAKERS[name]
+        self.count += 1
+        event = {
+            "id": f"event-{self.count}", "kind": kind, "job_id": job_id, "attempt": 0,
+            "time": NOW + self.count,
+            "fields": REQUIRED.get(kind, {})
+            | {n: v for n, v in stated.items() if n not in MEMBERS and "." not in n},
+        } | {n: v for n, v in stated.items() if n in MEMBERS}  # fmt: skip
+        frame = {
+            "version": 1, "cluster": stated.get("delivery.cluster", cluster),
+            "node": stated.get("delivery.node", node), "events": [event],
+        }  # fmt: skip
+        grant = WRITERS.grant(f"Bearer {name}")
+        assert grant is not None
+        try:
+            read = read_delivery(json.dumps(frame).encode(), NOW + 1000, grant.speaker)
+        except DeliveryError:
+            return "R"
+        submission = Submission(read.events, [*read.refused], "", read.speaker)
+        self.writer.write([submission])
+        return "R" if submission.refused else "A"
+
+    def jobs(self) -> dict[tuple[str, str], Any]:
+        """What is known of each job, but for words that decide nothing."""
+        with self.writer._engine.connect() as connection:
+            rows = queries.list_jobs(connection, {}, 100)["jobs"]
+            return {(row["cluster"], row["job_id"]): row for row in rows}
+
+
+@contextmanager
+def opened() -> Iterator[Ledger]:
+    ledger = Ledger(StoreWriter(open_store("sqlite:///:memory:"), clock=lambda: NOW + 1000))
+    for row in WORLD:
+        assert ledger.say(row) == "A", row
+    yield ledger
+
+
+def rows() -> Iterator[Any]:
+    for line in Path(__file__).with_name("speakers.txt").read_text("utf-8").splitlines()[1:]:
+        name, speaker, kind, job, rest = line.split(" ", 4)
+        stated, _, verdicts = rest.rpartition(" ")
+        yield pytest.param((speaker, kind, IDS[job], json.loads(stated)), verdicts, id=name)
+
+
+MONEY = ("project", "user", "costs")
+
+
+@pytest.mark.parametrize(("row", "verdicts"), [*rows()])
+def test_a_statement_counts_as_its_row_says(row: Row, verdicts: str) -> None:
+    with opened() as ledger:
+        before = ledger.jobs()
+        answer = ledger.say(row)
+        after = ledger.jobs()
+    assert answer == "R" if verdicts == "R" else answer in {"A", *verdicts}, row
+    if "A" not in verdicts:
+        assert {k: [j[n] for n in MONEY] for k, j in before.items()} == {
+            k: [after[k][n] for n in MONEY] for k in before
+        }
+    if answer == "R":
+        assert after == before
+
+
+def test_a_token_without_a_node_is_pinned_to_the_first_that_it_speaks_of() -> None:
+    with opened() as ledger:
+        assert ledger.say(("agent_unbound_token", STARTED, "new", {"owner": 7})) == "A"
+        with ledger.writer._engine.connect() as connection:
+            [pin] = connection.execute(agents.select()).all()
+        assert pin.node == "node-5"
+        for writer in (ledger.writer, None):
+            restarted = Ledger(writer or StoreWriter(ledger.writer._engine))
+            restarted.count = 100 if writer else 200
+            other = {"owner": 7, "delivery.node": "node-6"}
+            assert restarted.say(("agent_unbound_token", STARTED, "more", other)) == "R"
+            taken = {"owner": 7, "delivery.node": "node-1"}
+            assert restarted.say(("agent_unbound_token", STARTED, "more", taken)) == "R"
+            assert restarted.say(("agent_unbound_token", STARTED, "new", {"owner": 7})) == "A"
+
+
+def test_the_scheduler_decides_whose_a_job_is_also_after_somebody_else_spoke() -> None:
+    """The verdict is the same in either order."""
+    alias = {"aliases": ["slurm:lab:9"]}
+    claims: list[Row] = [
+        ("launcher_1042_n1", STARTED, "9", {"num_gpus": 64}),
+        ("launcher_1042_n1", STARTED, "theft", alias),
+        ("agent_n1", STARTED, "own", {"owner": 2001, **alias}),
+    ]
+    word: Row = ("feed_east", SUBMITTED, "9", {"uid": 2001, **alias})
+    found = []
+    for order in ([word, *claims], [*claims, word]):
+        with opened() as ledger:
+            for row in order:
+                ledger.say(row)
+            jobs = ledger.jobs()
+            with ledger.writer._engine.connect() as connection:
+                [own] = queries.find_job(connection, "own", "east")
+            found.append((own.job_id, own.owner, ("east", "theft") in jobs, own.gpu_seconds))
+    assert found[0] == found[1] == ("9", 2001, True, found[0][3])
+
+
+def test_no_alias_has_the_form_of_the_ledgers_own_names() -> None:
+    with opened() as ledger:
+        stolen = {"aliases": ["id:later", "wish:2001:slurm:lab:4242"]}
+        assert ledger.say(("launcher_1042_n1", STARTED, "mine", stolen)) == "A"
+        assert ledger.say(("agent_n1", STARTED, "later", {"owner": 2001})) == "A"
+        assert ledger.jobs()["east", "later"]["job_id"] == "later"
+
+
+@pytest.mark.parametrize(
+    "number", [1000, pytest.param(100_000, marks=pytest.mark.release)]
+)  # fmt: skip
+def test_no_random_statement_changes_a_job_that_its_speaker_may_not(number: int) -> None:
+    rng = random.Random(51)
+    texts: list[Any] = ["", " ", "node-1", "node-2", "east", "west", "1042"]
+    values = [*texts, None, 0, 1042, 2001, [], True]
+    jobs = sorted({*IDS.values(), "theirs", "others"})
+    aliases = ["slurm:lab:4242", "slurm:lab:4343", "slurm:lab:4141", "id:4242", "torchrun:a"]
+    done = 0
+    while done < number:
+        with opened() as ledger:
+            for _ in range(min(200, number - done)):
+                done += 1
+                name = rng.choice([n for n in SPEAKERS if "feed" not in n])
+                grant = SPEAKERS[name][0]
+                stated = {
+                    n: rng.choice(values)
+                    for n in ("node", "owner", "cluster", "launcher", "uid", "delivery.node",
+                              "project", "num_gpus")
+                    if rng.random() < 0.2
+                }  # fmt: skip
+                if rng.random() < 0.5 and grant.scope == "agent":
+                    stated["owner"] = rng.choice((1042, 2001))
+                if rng.random() < 0.3:
+                    stated["aliases"] = rng.sample(aliases, 2)
+                before = ledger.jobs()
+                answer = ledger.say((name, rng.choice(KINDS), rng.choice(jobs), stated))
+                after = ledger.jobs()
+                uid = grant.owner if grant.scope == "launcher" else stated.get("owner")
+                for key, job in before.items():
+                    is_other = job["cluster"] not in (grant.clusters or ())
+                    if answer == "R" or is_other or job["owner"] not in {None, uid}:
+                        assert after.get(key) == job, (name, stated)
+                    elif key in after:
+                        for field in ("project", "user"):
+                            assert after[key][field] == job[field], (name, stated)
+
+
+def test_the_table_knows_every_scope_and_relation() -> None:
+    for scope, rule in RULES.items():
+        assert rule.relations <= RELATIONS.keys()
+        speaker = Speaker(scope=scope, cluster="east", node="n")
+        assert may_join((1, 1), speaker)
+        assert not may_join((1, 2), speaker)
+        assert may_join((None, 1), speaker) is (scope == "operator")
+    with opened() as ledger:
+        [event, *_] = read_delivery(
+            json.dumps({"version": 1, "events": [
+                {"id": "e", "kind": "hang", "job_id": "j", "attempt": 0, "time": NOW, "fields": {}}
+            ]}).encode(), NOW,
+        ).events  # fmt: skip
+        assert ledger.count
+    held = Speaker(scope="launcher", token="t")  # noqa: S106  # the begin of a digest
+    assert relation(event, "t", None, held) == "begun"
+    assert relation(event, "", None, held) == relation(event, "t", 5, held) == "unknown"

@@ -77,7 +77,7 @@ def kind_of(text: str) -> str:
     name = finding.metric.name
     places = {GPU_XID_INCIDENTS.name: ("xid:", 2), NVSWITCH_INCIDENTS.name: ("sxid:", 1)}
     prefix, index = places.get(name, ("", -1))
-    return prefix + finding.labels[index]
+    return prefix + (finding.labels[index].partition("-")[0] if prefix else finding.labels[index])
 
 
 @pytest.mark.parametrize(("kinds", "record"), RECORDS)

@@ -7,6 +7,7 @@ says of itself changes it, and what is unknown matches nothing.
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from lockstep_ledger.merge.facts import MONEY, UNVOUCHED
 from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import EDGE_KINDS, KINDS
 
@@ -20,10 +21,6 @@ RELATIONS: dict[Relation, str] = {
     "unknown": "the speaker's user id is not known, and the job is somebody else's",
     "foreign": "both are known and differ",
 }
-UNVOUCHED = "unvouched"
-"""Member of a stored event whose words on money nobody vouches for; senders cannot set it."""
-MONEY = frozenset({"project", "user", "price_per_gpu_hour", "currency"})
-"""Words that are shown and decide nothing where nobody vouches for them."""
 DESCRIBING = frozenset({"job_submitted", "job_started"})
 _QUEUE_KINDS = frozenset(
     {"job_submitted", "job_preempted", "job_requeued", "resources_allocated", "resources_released"}

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from lockstep_ledger.ingest.speakers import MONEY, UNVOUCHED
 from lockstep_ledger.merge.counted import Booked
 from lockstep_ledger.merge.precedence import (
     NUMBERS,
@@ -21,6 +20,10 @@ from lockstep_records.events.event import Event
 Disagreement = tuple[str, str, Any, Any]
 """Source, field, the value that does not hold, and the one that does."""
 Claim = tuple[Order, Any]
+UNVOUCHED = "unvouched"
+"""Member of a stored event whose words on money nobody vouches for; senders cannot set it."""
+MONEY = frozenset({"project", "user", "price_per_gpu_hour", "currency"})
+"""Words that are shown and decide nothing where nobody vouches for them."""
 _STATING = frozenset({"job_submitted", "job_started"})
 _WHOLE = frozenset({"num_nodes", "world_size"})
 _MAX_VALUES = 20

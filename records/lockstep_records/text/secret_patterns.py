@@ -54,7 +54,10 @@ _KEYS = (
 )
 _NAMES = _ignore_case(f"secret passw(?:or)?d passwd passphrase pwd credential {_KEYS}")
 # Settings that name where a secret is and not what it is.
-_END = r"[\w.-]{0,40}+(?<!(?i:[_.-]file))(?<!(?i:[_.-]path))(?<!(?i:[_.-]name))(?<!(?i:[_.-]dir))"
+_END = (
+    r"[\w.-]{0,40}+(?<!(?i:[_.-]file))(?<!(?i:[_.-]path))(?<!(?i:[_.-]name))(?<!(?i:[_.-]dir))"
+    r"(?<!(?i:error))"
+)
 _NAMED = re.compile(
     rf"((?:{_NAMES}){_END}(?:{_IS}|{_CLOSE},{_BLANKS}(?=[bru]{{0,2}}+\\{{0,4}}+[\"'])){_SCHEME})"
     # The shell's own variable PWD holds a folder.
@@ -103,6 +106,15 @@ _PORT = re.compile(r"\d{1,5}(?:/|$)")
 _LOGIN = re.compile(
     r"((?<![^\s\"'=(])(?!mailto:)[\w.-]{1,64}+:)[^\s\"'/]{1,256}"
     r"(?=@(?:(?:tcp|unix)\(|[\w-]{1,63}\.|localhost))"
+)
+# Arguments whose meaning only their program knows.
+_ARGUMENT = re.compile(
+    r"(\b(?:(?:mysql|mariadb)[\w-]{0,20}+\b[^\n|;]{0,200}?[ \t]-p(?=[^\s])"
+    r"|sshpass\b[^\n|;]{0,80}?[ \t]-p[ \t]{0,8}|wandb[ \t]{1,8}login[ \t]{1,8}(?!-)"
+    r"|openssl\b[^\n|;]{0,200}?[ \t]-(?:k|K|pass|passin|passout)[ \t]{1,8}"
+    r"|curl\b[^\n|;]{0,400}?[ \t](?:-u|--user)[ \t=]{0,8}[\"']?[^\s:]{0,64}:"
+    r"|echo[ \t]{1,8}(?=[^|\n]{3,200}\|[^|\n]{0,80}\b(?:ch)?passwd\b)))"
+    r"(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']{3,}+)"
 )
 _MIN_LOGIN_TOKEN_CHARACTERS = 20
 # Prefixes by which the issuers' own scanners find their tokens. Sources: the rules of gitleaks
@@ -200,6 +212,7 @@ _STEPS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] 
     ("://", _ADDRESS, _mask_password),
     ("@", _LOGIN, _mask_value),
     ("? &", _QUERY_SECRET, _mask_value),
+    ("mysql mariadb sshpass wandb openssl curl passwd", _ARGUMENT, _mask_value),
 )
 """Literals of which a text holds one, the pattern that is searched then, and what replaces it."""
 

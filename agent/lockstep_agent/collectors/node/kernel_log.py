@@ -107,7 +107,6 @@ class KernelLog:
         self._incidents, self._correlator = Incidents(), XidCorrelator(clock)
         self._take_xids, self.recent = take_xids, recent or RecentEvents()
         self._num_read = dict.fromkeys((*paths, NVML_EVENTS), 0)
-        self._num_lost = dict.fromkeys(paths, 0)
         self._boot_id = read_text(boot) or ""
         self._unreadable: set[str] = set()
         self._strange: set[str] = set()
@@ -151,8 +150,7 @@ class KernelLog:
         for name in self._readable:
             yield Reading(metrics.LOG_READ, (name,), self._num_read[name])
             if name in self._logs:
-                num_lost = self._num_lost[name] + self._logs[name].lost
-                yield Reading(metrics.LOG_LOST, (name,), num_lost)
+                yield Reading(metrics.LOG_LOST, (name,), self._logs[name].lost)
                 yield Reading(metrics.LOG_UNKNOWN, (name,), self._logs[name].unknown)
 
     def _xid_readings(self) -> Iterator[Reading]:
@@ -208,10 +206,12 @@ class KernelLog:
 
     def _restore(self, state: dict[str, Any]) -> dict[str, Log]:
         positions: dict[str, dict[str, int]] = {}
+        lost, unknown = (dict.fromkeys(self._paths, 0) for _ in range(2))
         try:
             if state:
                 self._incidents.restore(state)
-                for counts, key in ((self._num_read, "read"), (self._num_lost, "lost")):
+                read = self._num_read
+                for counts, key in ((read, "read"), (lost, "lost"), (unknown, "unknown")):
                     counts |= {name: int(state[key].get(name, 0)) for name in counts}
                 for name, position in state["positions"].items():
                     positions[name] = {str(key): int(value) for key, value in position.items()}
@@ -223,14 +223,17 @@ class KernelLog:
             self._incidents.forget_open()
             for position in positions.values():
                 position.pop("sequence", None)
-        return {name: open_log(path, positions.get(name, {})) for name, path in self._paths.items()}
+        logs = {name: open_log(path, positions.get(name, {})) for name, path in self._paths.items()}
+        for name, log in logs.items():
+            log.lost, log.unknown = lost[name], unknown[name]
+        return logs
 
     def _save(self) -> None:
-        num_lost = {name: self._num_lost[name] + log.lost for name, log in self._logs.items()}
         state = self._incidents.as_json() | {
             "boot_id": self._boot_id,
             "read": self._num_read,
-            "lost": num_lost,
+            "lost": {name: log.lost for name, log in self._logs.items()},
+            "unknown": {name: log.unknown for name, log in self._logs.items()},
             "positions": {name: log.position for name, log in self._logs.items()},
         }
         self._state.save(state)

@@ -94,11 +94,11 @@ def events_of_job(job: SlurmJob, cluster: str) -> Iterator[Event]:
     if job.end is None or job.state in _WENT_BACK:
         return
     first = runs[-1][0]
-    # A script may end well after a step that did not; a signal is a negative status.
+    # A script may end well after a step that did not; a signal is a negative status. It is of all
+    # runs of the job: a requeue's own signal among them.
     step_status = -job.step_signal if job.step_signal else job.step_exit_code
-    fields = _judge(_evidence(job)) | {
-        "exit_code": (job.state == "COMPLETED" and step_status) or job.exit_code
-    }
+    counts = job.state == "COMPLETED" and len(runs) == 1
+    fields = _judge(_evidence(job)) | {"exit_code": (counts and step_status) or job.exit_code}
     if job.cancelled_by is not None:
         fields["reason"] = f"It was cancelled by user {job.cancelled_by}."
     end = max(job.end, first.start or 0.0)

@@ -138,8 +138,9 @@ def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_CLUSTER", "mine")
-    monkeypatch.delenv("LOCKSTEP_JOB_ID", raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    recorder = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    for name in ("LOCKSTEP_JOB_ID", "OMP_NUM_THREADS", *recorder):
+        monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     with pytest.raises(KeyError), _worker_environment(new_job(tmp_path)):  # noqa: PT012  # the block that is left
         added = {
@@ -157,6 +158,7 @@ def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored
             "LOCKSTEP_PAUSE_TIMEOUT": "30m",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "OMP_NUM_THREADS": "1",
+            **dict.fromkeys(recorder, "2000"),
         }
         raise KeyError
     assert dict(os.environ) == before

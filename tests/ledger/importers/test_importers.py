@@ -153,6 +153,11 @@ def test_a_script_that_goes_on_after_a_failed_step_tells_the_status_of_that_step
     ]
     ends = [each.fields for each in checked(read_sacct(lines)) if each.kind == "job_finished"]
     assert [(end["outcome"], end["exit_code"]) for end in ends] == [("succeeded", 3), ("failed", 1)]
+    # The signal of a requeue is in the newest row too, and says nothing of its run.
+    requeued = "7|REQUEUED|0:0|0:15|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T00:09:00"
+    lines = [lines[0], requeued, lines[1].replace("3:0", "0:15")]
+    ends = [each.fields for each in checked(read_sacct(lines)) if each.kind == "job_finished"]
+    assert ends[-1]["exit_code"] == 0
 
 
 SACCT = """#!/bin/sh

@@ -124,7 +124,7 @@ class SmallServer(ThreadingHTTPServer):
         self.connections = ConnectionLimiter(MAX_CONNECTIONS, CONNECTION_TIMEOUT_SECONDS)
         self.max_body_bytes = max_body_bytes
         hosts = {"localhost", host, socket.gethostname(), *names}
-        self._hosts = {_first_label(name) for name in hosts if name and not _is_address(name)}
+        self._hosts = {_first_label(name) for name in hosts if name and not is_address(name)}
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), SmallHandler)
 
@@ -136,7 +136,7 @@ class SmallServer(ThreadingHTTPServer):
         """The refusal of what another site sends through a reader's browser, else None."""
         host = headers.get("Host") or ""
         name = host.removeprefix("[").partition("]" if "[" in host else ":")[0]
-        if name and not _is_address(name) and _first_label(name) not in self._hosts:
+        if name and not is_address(name) and _first_label(name) not in self._hosts:
             text = f"this is not {name[:100]!r}; ask by the address or the name of this machine\n"
             return Answer(HTTPStatus.MISDIRECTED_REQUEST, text.encode())
         origin = headers.get("Origin")
@@ -183,7 +183,8 @@ class SmallServer(ThreadingHTTPServer):
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
 
-def _is_address(name: str) -> bool:
+def is_address(name: str) -> bool:
+    """Whether a host is an address, which no name server can turn to another machine."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -18,10 +18,10 @@ _PORT = (
 _AER = rf"(?:pcieport {finding.ADDRESS}: )?AER: (?:Multiple )?"
 _FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{finding.ADDRESS})"
 _BUS = rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
-_BY_GPU = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
+_GPU_OF_DRIVER = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
 Keys = tuple[tuple[str, ...], ...]
 # A device that is lost is an error of its link, and both ends of a link report one error.
-_OF_LINK = {
+_LINK_KEYS = {
     severity: (("xid", "{pci}"), ("nic", "{pci}"), *(("host", each) for each in worse))
     for severity, worse in {
         "uncorrected": ("pcie_uncorrected",),
@@ -83,12 +83,13 @@ _KERNEL = (
     ),
     *_gpu(
         "firmware",
-        _BY_GPU + r".{0,80}?(?:GSP RM heartbeat timed out|[Hh]eartbeat timed out)",
+        _GPU_OF_DRIVER + r".{0,80}?(?:GSP RM heartbeat timed out|[Hh]eartbeat timed out)",
         echo_of=(("xid", "", "", "119"), ("xid", "", "", "120")),
     ),
     *_gpu(
         "needs_reset",
-        _BY_GPU + r".{0,600}?(?:NV_ERR_RESET_REQUIRED|[Rr]eset required|status=0x0{0,6}62\b)",
+        _GPU_OF_DRIVER
+        + r".{0,600}?(?:NV_ERR_RESET_REQUIRED|[Rr]eset required|status=0x0{0,6}62\b)",
         echo_of=(("xid",),),
     ),
     *_gpu(
@@ -229,14 +230,14 @@ _KERNEL = (
         key=("pci",),
         echo_of=(("host", "pcie_corrected", "unknown"),),
     ),
-    *_host("pcie_corrected", 5, _BUS + r"Correct", key=("pci",), echo_of=_OF_LINK["corrected"]),
+    *_host("pcie_corrected", 5, _BUS + r"Correct", key=("pci",), echo_of=_LINK_KEYS["corrected"]),
     *_host(
         "pcie_nonfatal",
         5,
         _AER + r"Uncorrect(?:ed|able) \(Non-?[Ff]atal\) " + _FROM,
         _BUS + r"Uncorrect(?:ed|able) \(Non-?[Ff]atal",
         key=("pci",),
-        echo_of=_OF_LINK["nonfatal"],
+        echo_of=_LINK_KEYS["nonfatal"],
     ),
     *_host(
         "pcie_uncorrected",
@@ -245,7 +246,7 @@ _KERNEL = (
         _BUS + r"Uncorrect",
         r"APEI fatal PCIe",
         key=("pci",),
-        echo_of=_OF_LINK["uncorrected"],
+        echo_of=_LINK_KEYS["uncorrected"],
     ),
     *_host(
         "file_server_silent",

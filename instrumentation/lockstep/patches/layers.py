@@ -1,4 +1,4 @@
-"""What a model that a loop holds is wrapped in, and what wraps it: the one table of wrappers."""
+"""The table of wrappers: which attribute of one holds the model, and what wraps a model."""
 
 import sys
 from collections.abc import Iterator

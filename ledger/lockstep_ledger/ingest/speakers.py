@@ -1,4 +1,4 @@
-"""Who speaks, and what they may say: one table for every statement that reaches the ledger.
+"""Speakers and the one table of what each may say, for every statement that reaches the ledger.
 
 A speaker is made at the door, of the token and of the frame of its delivery. Nothing that an event
 says of itself changes it, and what is unknown matches nothing.

@@ -14,7 +14,7 @@ from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.isolation import write_isolated
-from lockstep_ledger.store.tables import ASIDE_TIME, agents, events, jobs
+from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
@@ -50,7 +50,6 @@ class StoreWriter:
             timeouts or SettleTimeouts(), Counters(clusters), pricing or Pricing()
         )
         with engine.begin() as connection:
-            agents.create(connection, checkfirst=True)  # a store may be older than it
             self.counters.load(connection)
             self.counters.declare(groups, clock())
             self.counters.save(connection)

@@ -1,7 +1,6 @@
 """Allowed hosts and origins, rate limit, access log."""
 
 import asyncio
-import ipaddress
 import logging
 import math
 import re
@@ -13,6 +12,8 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lockstep_cli.small_server import is_address
 
 _log = logging.getLogger("lockstep_ledger.access")
 _MAX_CLIENTS = 10_000
@@ -84,15 +85,7 @@ class Hosts:
         if match is None:
             return False
         name = (match["ip"] or match["name"]).lower().removesuffix(".")
-        return name in _LOOPBACK_NAMES or name in self.names or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return name in _LOOPBACK_NAMES or name in self.names or is_address(name)
 
 
 def check_json(headers: Headers) -> None:

@@ -311,7 +311,7 @@ _REPEATED = re.compile(
 )
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
 _SEVERE = KIND_BY_NAME["severe"].pattern
-_AFTER_BAR = re.compile(KIND_BY_NAME["bar"].pattern.pattern + r"[^\]]{0,80}\](?P<rest>.*\S)")
+_BAR_REMAINDER = re.compile(KIND_BY_NAME["bar"].pattern.pattern + r"[^\]]{0,80}\](?P<rest>.*\S)")
 _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
 
@@ -391,7 +391,7 @@ class Scan:
         if self.milestones.add_line(milestone):
             return
         self.milestones.bound(line.stamp)
-        if (bar := _AFTER_BAR.match(line.body)) is not None:
+        if (bar := _BAR_REMAINDER.match(line.body)) is not None:
             # A last word is written into the line of the bar.
             self.milestones.add_line(replace(milestone, name="bar", match=bar))
             line.text = bar["rest"]

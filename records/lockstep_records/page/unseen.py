@@ -1,4 +1,4 @@
-"""What a rank does not see of its loop, with the line that shows it: one table for all readers."""
+"""Parts of a loop that a rank does not see, each with the line that shows it, for all readers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -24,7 +24,7 @@ from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, saved_by_repair
 LossKind = Literal["slow", "busy_host", "planned", "in_turns", "rare"]
 _MIN_EXPLAINED_SHARE = 0.5  # of a wait; less leaves a cause of equal size
 # What a rank does after the last collective of a step is waited for in the next one.
-_AFTER_SYNC = frozenset({"optimizer", "other", *PLANNED_PHASES})
+_LATE_OWNERS = frozenset({"optimizer", "other", *PLANNED_PHASES})
 # A rank with more of a cause's cost is late itself; below it ranks take turns.
 _MAX_SHARE_OF_ONE_RANK = 0.6
 _MAX_RARE_STEPS, _MAX_RARE_SHARE = 8, 0.1
@@ -127,7 +127,7 @@ def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
     """
     late = scores.lateness
     after = total_of(values[:, -1:] for name, values in account.owners.items()
-                     if name in _AFTER_SYNC)  # fmt: skip
+                     if name in _LATE_OWNERS)  # fmt: skip
     after = np.nan_to_num(after - nan_stats.lowest(after, axis=0) - np.maximum(
         np.nan_to_num(late[:, -1:]), 0.0
     ))  # fmt: skip
@@ -210,9 +210,9 @@ def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
         is_typical = name in account.own and len(values) > _MIN_TYPICAL
         usual = (nan_stats.median if is_typical else nan_stats.lowest)(values, axis=0)
         seconds = np.where(
-            last & (name not in _AFTER_SYNC), 0.0, values[rows, columns] - usual[columns]
+            last & (name not in _LATE_OWNERS), 0.0, values[rows, columns] - usual[columns]
         )
-        if name in _AFTER_SYNC:
+        if name in _LATE_OWNERS:
             seconds = np.fmax(seconds, values[rows, before] - usual[before])
         excess.append(np.nan_to_num(seconds))
     return np.array(excess)

@@ -114,6 +114,16 @@ class Ledger:
             rows = queries.list_jobs(connection, {}, 100)["jobs"]
             return {(row["cluster"], row["job_id"]): row for row in rows}
 
+    def weighed(self) -> dict[tuple[str, str], Any]:
+        """Of each job what a statement without weight does not change."""
+        found, names = {}, [*self.jobs()]
+        with self.writer._engine.connect() as connection:
+            for cluster, job_id in names:
+                [row] = queries.find_job(connection, job_id, cluster)
+                document = queries.job_document(connection, row)
+                found[cluster, job_id] = {name: document.get(name) for name in WEIGHED}
+        return found
+
 
 @contextmanager
 def opened() -> Iterator[Ledger]:
@@ -127,23 +137,34 @@ def rows() -> Iterator[Any]:
     for line in Path(__file__).with_name("speakers.txt").read_text("utf-8").splitlines()[1:]:
         name, speaker, kind, job, rest = line.split(" ", 4)
         stated, _, verdicts = rest.rpartition(" ")
-        yield pytest.param((speaker, kind, IDS[job], json.loads(stated)), verdicts, id=name)
+        wrong = pytest.mark.xfail(
+            strict=True, reason="it counts: docs/security.md says what it does"
+        )
+        yield pytest.param(
+            (speaker, kind, IDS[job], json.loads(stated)), verdicts, id=name,
+            marks=[wrong] if name in KNOWN_WRONG else [],
+        )  # fmt: skip
 
 
-MONEY = ("project", "user", "costs")
+WEIGHED = (
+    "project", "user", "costs", "owner", "status", "outcome", "cause_node", "gpus", "machines",
+    "machine_gpus", "expected_nodes", "last_checkpoint_step",
+)  # fmt: skip
+KNOWN_WRONG = frozenset(
+    ["S023", "S027", "S028", "S030", "S045", "S049", "S069", "S072", "S073", "S074", "S146"]
+)
+"""A node's word on whose a job is, where it runs and its GPUs counts without a voucher."""
 
 
 @pytest.mark.parametrize(("row", "verdicts"), [*rows()])
 def test_a_statement_counts_as_its_row_says(row: Row, verdicts: str) -> None:
     with opened() as ledger:
-        before = ledger.jobs()
+        before, weighed = ledger.jobs(), ledger.weighed()
         answer = ledger.say(row)
-        after = ledger.jobs()
+        after, now = ledger.jobs(), ledger.weighed()
     assert answer == "R" if verdicts == "R" else answer in {"A", *verdicts}, row
     if "A" not in verdicts:
-        assert {k: [j[n] for n in MONEY] for k, j in before.items()} == {
-            k: [after[k][n] for n in MONEY] for k in before
-        }
+        assert {key: now[key] for key in weighed} == weighed
     if answer == "R":
         assert after == before
 

@@ -102,7 +102,7 @@ durations: $(READY) $(SERVERS) ## Record how long each file of tests takes, so t
 	LOCKSTEP_DURATIONS=$(abspath tests/durations.json) $(MAKE) --no-print-directory test
 
 test-clusters: $(READY) $(SERVERS) ## Run the demo, the wheel, and a live Slurm and a live Kubernetes; ten minutes each
-	$(call PYTEST,cluster or e2e)
+	$(call PYTEST,(cluster or e2e) and not release)
 
 $(TORCH_VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -m venv $(TORCH_VENV)

@@ -62,10 +62,11 @@ def alert_rule(alert: Alert, windows: ScrapeWindows, delivery: Delivery) -> dict
         rule["keep_firing_for"] = alert.keep_firing.text
     rule["labels"] = _labels(alert)
     words = f"{alert.description} {alert.condition.evidence()}".strip()
-    of_rank = alert.is_of_job and "$labels.rank" in alert.summary + words
+    if alert.is_of_job and "$labels.rank" in alert.summary + words:
+        words += naming_pod("$labels", " The rank runs in pod ", ".")
     rule["annotations"] = {
         "summary": alert.summary,
-        "description": words + (naming_pod("$labels", " The rank runs in pod ", ".") if of_rank else ""),
+        "description": words,
         "notified_within": spelled(alert.deadline_seconds(windows)),
         **({"causes": causes(alert.is_of_job)} if alert.is_page else {}),
         **_gpu_count(alert),

@@ -44,7 +44,8 @@ SLO_GOALS = {{
 _HEAD = (
     "# Written by `make generate` from alerts/slos.yaml and alerts/lockstep_alerts/scrapes.py.\n"
 )
-_PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml
+_PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml \
+--rules.alert.resend-delay=3m
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
 # ledgers.json lists the ledger, where there is one: [{{"targets": ["ledger:9450"]}}]
 # Agents and ledger of Kubernetes ask for a token: components/plain-prometheus has their scrapes.

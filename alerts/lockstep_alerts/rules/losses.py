@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.joins import (
 from lockstep_alerts.conditions.wide import explained_jobs
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_catalogue import agent, foreign, recorded, training
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, STATE
+from lockstep_catalogue.labels import CLUSTER, GOODPUT, NODE, STATE
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
@@ -95,10 +95,14 @@ _PLACE = (CLUSTER, foreign.ALERT_CAUSE)
 
 
 def _shared_loss(rules: Parameters) -> str:
-    losses = rules.limits.losses
-    lost = f"({recent(recorded.JOB_LOSS, rules.windows)} > {losses.job_gpus:g})"
-    by_cause = explained_jobs(rules.windows, losses)
-    return f"{by_cause} * on ({names(CLUSTER, JOB_ID)}) group_left () {lost}"
+    """What jobs lose to a cause that stands; a job that lost long before loses to its own."""
+    losses, windows = rules.limits.losses, rules.windows
+    lost = f"({recent(recorded.JOB_LOSS, windows)} > {losses.job_gpus:g})"
+    earlier = f"{select(recorded.JOB_LOSS)}[{_RECENT}] offset {windows.long}"
+    own = f"min_over_time({earlier}) > {losses.job_gpus:g}"
+    counted = by("group", recent(recorded.SHARED_LOSS, windows), *JOB_LABELS)
+    others = f"({lost} unless {JOB_JOIN} ({own} unless {JOB_JOIN} {counted}))"
+    return f"{explained_jobs(windows, losses)} * {JOB_JOIN} group_left () {others}"
 
 
 def _cluster_loss(rules: Parameters) -> str:

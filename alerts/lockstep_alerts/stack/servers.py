@@ -124,6 +124,11 @@ _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
 _READY_SECONDS = 30.0
 _LOG_TAIL_BYTES = 4096
 _START_ATTEMPTS = 3
+RESEND_SECONDS = 180
+"""Alertmanager takes an alert for resolved that has not come again for four times as long.
+
+A restart or an upgrade of Prometheus ends in less, and no standing page is notified anew.
+"""
 BOARDS = "boards"
 READY_PATHS = {
     "prometheus": "/-/ready",
@@ -246,6 +251,7 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             f"--storage.tsdb.path={folder / 'prometheus'}",
             f"--web.listen-address={listens['prometheus']}",
             f"--web.external-url={urls['prometheus']}",
+            f"--rules.alert.resend-delay={RESEND_SECONDS}s",
             "--enable-feature=exemplar-storage",
         ),
         BOARDS: (

@@ -85,8 +85,8 @@ class Ruler:
         self._write(lines)
 
     def firing(self, rule_files: Iterable[Path]) -> dict[float, list[Labels]]:
-        """Labels of the alerts that fire, by the second of the situation."""
-        found: dict[float, list[Labels]] = {float(second): [] for second in self.times}
+        """Labels of the alerts that fire, by the second at which Prometheus evaluates its rules."""
+        found: dict[float, list[Labels]] = {float(second): [] for second in self.times[self._is_up]}
         for stage in stages(rule_files):
             written = []
             for rule in stage:
@@ -95,7 +95,7 @@ class Ruler:
                     continue
                 courses = self._alerts(rule)
                 for course in courses:
-                    for second in self.times[~np.isnan(course.values)]:
+                    for second in self.times[self._is_up & ~np.isnan(course.values)]:
                         found[float(second)].append(course.labels)
                 written += courses
             self._write([self._encoded_with_staleness(course) for course in written])

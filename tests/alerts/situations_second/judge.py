@@ -9,11 +9,14 @@ from pathlib import Path
 from alerts.situations.expand import Paging, through_alertmanager
 from alerts.situations.fleet import build
 from alerts.situations.ruler import Ruler, prometheus
+from lockstep_alerts.stack.servers import RESEND_SECONDS
 
 from .expectation import NOT_PROGRESSING, NOTICE, PAGES, TICKET, Case, Expectation
 
 SCRAPE = 60.0
 GAP_SECONDS = 300.0  # an alert that is back within the group's interval notifies nobody anew
+VALID_SECONDS = 4 * RESEND_SECONDS
+"""How long an alert of a Prometheus that is away stands in Alertmanager."""
 Key = tuple[str, ...]
 
 
@@ -65,11 +68,18 @@ def heard(case: Case, firing: Mapping[float, list[dict[str, str]]], paging: Pagi
         if each.time >= silenced.get(key, float("inf")):
             continue
         runs = found.setdefault(key, [])
-        if runs and each.time - runs[-1].end <= GAP_SECONDS:
+        if runs and _is_one(runs[-1].end, each.time, firing):
             runs[-1] = replace(runs[-1], end=each.time)
         else:
             runs.append(Heard(each.time, each.time, each.kind, each.labels))
     return sorted((run for runs in found.values() for run in runs), key=lambda run: run.begin)
+
+
+def _is_one(end: float, begin: float, evaluated: Iterable[float]) -> bool:
+    """Whether an alert that is back was never gone for those who are notified."""
+    quiet = sum(end < time < begin for time in evaluated) * SCRAPE
+    away = begin - end - SCRAPE - quiet
+    return quiet + SCRAPE <= GAP_SECONDS and away <= VALID_SECONDS
 
 
 @dataclass(frozen=True)

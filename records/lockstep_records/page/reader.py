@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,8 @@ def _decode(values: Values, path: Path) -> Values:
     return values
 
 
-# Of a row: its number, and its checksum at the end.
-_NUMBER_AND_CHECKSUM = struct.Struct(f"<I{ROW.offsets['checksum'] - 4}xQ")
+_CHECKSUM_AT = ROW.offsets["checksum"]  # of a row, behind all that it covers
+_CONTENT = struct.Struct(f"{_CHECKSUM_AT}s{ROW.size - _CHECKSUM_AT}x")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
 _MOST_READS = 4  # a writer stores into one slot at a time, in well under a microsecond
 
@@ -327,7 +328,7 @@ def read_newest(page: Page, count: int) -> bytes:
 
 def _read_valid(page: Page, first: int, last: int) -> bytes:
     """The valid rows from number ``first`` up to ``last`` (exclusive), packed, oldest first."""
-    rows, checksum_at, valid = page.identity["row_count"], ROW.offsets["checksum"], []
+    rows, valid = page.identity["row_count"], []
     with _opened(page.path) as descriptor:
         while first < last:
             index = first % rows
@@ -339,14 +340,25 @@ def _read_valid(page: Page, first: int, last: int) -> bytes:
                 raise PageError("io", f"page {page.path} cannot be read: {error}") from error
             if len(data) < size:
                 raise PageError("truncated", f"page {page.path} has shrunk since it was opened")
-            view, numbers = memoryview(data), _NUMBER_AND_CHECKSUM.iter_unpack(data)
-            for at, (number, checksum) in enumerate(numbers):
-                row = view[at * ROW.size : (at + 1) * ROW.size]
-                is_it = number == (first + at) % ROW_NUMBERS
-                if is_it and checksum == zlib.crc32(row[:checksum_at]):
-                    valid.append(row)
+            valid.append(_select_valid(data, first))
             first = end
     return b"".join(valid)
+
+
+def _select_valid(data: bytes, first: int) -> bytes:
+    """Those of the rows from number ``first`` on that have their number and checksum."""
+    memory, last = memoryview(data), first + len(data) // ROW.size
+    checksums = memory.cast("Q")[_CHECKSUM_AT // 8 :: ROW.size // 8].tolist()
+    numbers = memory.cast("I")[:: ROW.size // 4].tolist()
+    of_content = [*starmap(zlib.crc32, _CONTENT.iter_unpack(data))]
+    of_place = [number % ROW_NUMBERS for number in range(first, last)]
+    if checksums == of_content and numbers == of_place:
+        return data
+    pairs = zip(checksums, of_content, numbers, of_place, strict=True)
+    wrong = [at for at, (a, b, c, d) in enumerate(pairs) if a != b or c != d]
+    bounds = [-1, *wrong, last - first]
+    parts = (memory[(a + 1) * ROW.size : b * ROW.size] for a, b in pairwise(bounds))
+    return b"".join(parts)
 
 
 def newest_rows(page: Page, count: int) -> list[Values]:

@@ -98,18 +98,20 @@ def summarize_ranks(
     phases = {
         phase: nan_stats.mean(steps.phases[phase][:, columns], axis=1) for phase in STEP_PHASES
     }
-    median = nan_stats.median_number
+    medians = [nan_stats.median(each, axis=1) for each in (lag, lateness, own_work, sync)]
+    lag_p95 = nan_stats.quantile(lag, 0.95, axis=1)
+    number = nan_stats.number
     return tuple(
         RankSummary(
             rank=member.rank,
             node=member.node,
-            last_share=nan_stats.number(share[row]),
-            lag_seconds=median(lag[row]),
-            lag_p95_seconds=nan_stats.quantile_number(lag[row], 0.95),
-            lateness_seconds=median(lateness[row]),
-            own_work_seconds=median(own_work[row]),
-            sync_seconds=median(sync[row]),
-            phase_seconds={phase: nan_stats.number(mean[row]) for phase, mean in phases.items()},
+            last_share=number(share[row]),
+            lag_seconds=number(medians[0][row]),
+            lag_p95_seconds=number(lag_p95[row]),
+            lateness_seconds=number(medians[1][row]),
+            own_work_seconds=number(medians[2][row]),
+            sync_seconds=number(medians[3][row]),
+            phase_seconds={phase: number(mean[row]) for phase, mean in phases.items()},
         )
         for row, member in enumerate(steps.members)
     )

@@ -1,5 +1,6 @@
 """Reads the rank pages of one attempt: NumPy over the rings, no loop over steps."""
 
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _DEVICE_BIT = _BITS["device"]
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
+_NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 _BLOCKED = "blocked_seconds"
 _WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED, "collection": COLLECTION}
 
@@ -111,7 +113,7 @@ def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
     for path in list_pages(folder):
         try:
             page = read_page(path)
-            rows = np.frombuffer(read_ring(page), dtype=ROW_DTYPE)
+            rows = _read_rows(page)
         except PageError as error:
             unreadable.append(str(error))
             continue
@@ -120,12 +122,28 @@ def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
             continue
         # A checksum does not stop a writer from writing nonsense.
         is_possible = (rows["seconds"] >= 0) & (rows["seconds"] <= _MAX_STEP_SECONDS)
-        ranks[page.identity["rank"]] = _Rank(page, rows[is_possible])
+        ranks[page.identity["rank"]] = _Rank(page, _select(rows, is_possible))
     notes += [f"Left out: {text}." for text in unreadable]
     if not ranks:
         why = unreadable[0] if unreadable else "it holds no rank pages"
         raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
     return [ranks[rank] for rank in sorted(ranks)]
+
+
+def _read_rows(page: Page) -> NDArray[np.void]:
+    """The rows of a page [rows]; raises PageError.
+
+    In memory of their own: what an allocator has freed between others' it does not give back.
+    """
+    data = read_ring(page)
+    memory = mmap.mmap(-1, max(1, len(data)), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(data)
+    return np.frombuffer(memory, dtype=ROW_DTYPE, count=len(data) // ROW_DTYPE.itemsize)
+
+
+def _select(rows: NDArray[np.void], chosen: NDArray[np.bool_]) -> NDArray[np.void]:
+    """Some of the rows; a copy only where there are others."""
+    return rows if chosen.all() else rows[chosen]
 
 
 def _check_same_world(ranks: Sequence[_Rank]) -> None:
@@ -222,24 +240,30 @@ def _clock_note(ranks: Sequence[_Rank]) -> str:
 
 
 def _matrices(
-    ranks: Sequence[_Rank], numbers: Integers, clock: Clock, by_host: Integers
+    ranks: list[_Rank], numbers: Integers, clock: Clock, by_host: Integers
 ) -> dict[str, Matrix]:
     """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step.
 
-    Times by another clock than this one are NaN as well, but in the steps ``by_host``.
+    Times by another clock than this one are NaN as well, but in the steps ``by_host``. The ranks
+    have no rows any more afterwards.
     """
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
-    matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
+    matrices = {name: np.empty((len(ranks), len(numbers))) for name in names}
     for row, (page, all_rows) in enumerate(ranks):
-        rows = all_rows[all_rows["step"] >= numbers[0]] if len(numbers) else all_rows
+        # The rows of all ranks are larger than what is kept of them: they go one by one.
+        ranks[row] = _Rank(page, _NO_ROWS)
+        rows = _select(all_rows, all_rows["step"] >= numbers[0]) if len(numbers) else all_rows
         columns = np.searchsorted(numbers, rows["step"])
+        is_right = None
+        if clock == "device":
+            is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
         for name in names:
-            # Of a step that was written twice the last row counts.
             values = _column(page, rows, name)
-            if clock == "device" and name in by_clock:
-                is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
+            if is_right is not None and name in by_clock:
                 values = np.where(is_right, values, np.nan)
+            matrices[name][row] = np.nan
+            # Of a step that was written twice the last row counts.
             matrices[name][row, columns] = values
     return matrices
 

@@ -94,12 +94,16 @@ def read_deployment(path: Path) -> Deployment:
     cooldown = Cooldown()
     if entry.has("cooldown"):
         cooldown = read_quantities(Cooldown, entry.entry("cooldown"))
+    receivers = {
+        use: tuple(read_receiver(each, policy, use) for each in entry.entries(use))
+        for use in USES
+        if entry.has(use)
+    }
+    owners = receivers.get("owners", ())
+    if owners and all(each.project for each in owners):
+        raise entry.refuse("owners", "name one without a project, for all other projects")
     return Deployment(
-        receivers={
-            use: tuple(read_receiver(each, policy) for each in entry.entries(use))
-            for use in USES
-            if entry.has(use)
-        },
+        receivers=receivers,
         cooldown=cooldown,
         office_hours=(
             read_office_hours(entry.entry("office_hours")) if entry.has("office_hours") else None

@@ -126,10 +126,15 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receiver:
-    """One way to reach somebody: its kind and the fields of the deployment file."""
+    """One way to reach somebody: its kind and the fields of the deployment file.
+
+    Attributes:
+        project: whose owners it reaches; empty for those of all that have no receiver.
+    """
 
     kind: str
     settings: Settings
+    project: str = ""
 
     def entry(self, use: str) -> Content:
         """The entry of Alertmanager's list of this kind; ``use`` is page, ticket or watchdog."""
@@ -171,15 +176,16 @@ def read_policy(entry: Entry) -> SecretPolicy:
     return SecretPolicy(are_here=are_here, version=version)
 
 
-def read_receiver(entry: Entry, policy: SecretPolicy) -> Receiver:
-    """The receiver of ``- KIND: {FIELD: VALUE}``.
+def read_receiver(entry: Entry, policy: SecretPolicy, use: str) -> Receiver:
+    """The receiver of ``- KIND: {FIELD: VALUE}``, of owners with a ``project`` beside it.
 
     Raises:
         SpecError: an unknown kind, a field that is missing, unknown or wrong, or a secret without
             its file.
     """
-    entry.check_keys((), tuple(KINDS))
-    name, *others = entry.fields()
+    optional = ("project",) if use == "owners" else ()
+    entry.check_keys((), (*KINDS, *optional))
+    name, *others = [each for each in entry.fields() if each not in optional]
     if others:
         raise entry.refuse(others[0], f"name one kind for each dash: {', '.join(KINDS)}")
     kind, body = KINDS[name], entry.entry(name)
@@ -194,7 +200,8 @@ def read_receiver(entry: Entry, policy: SecretPolicy) -> Receiver:
         is_secret = each.endswith("_file")
         read = kind.read.get(each, Entry.text)
         settings[each] = _read_secret(body, each, policy) if is_secret else read(body, each)
-    return Receiver(kind=name, settings=settings)
+    project = entry.text("project") if entry.has("project") else ""
+    return Receiver(kind=name, settings=settings, project=project)
 
 
 def _refuse_inline_secrets(body: Entry, kind: Kind) -> None:

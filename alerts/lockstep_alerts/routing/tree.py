@@ -1,5 +1,6 @@
 """The tree of routes, and the receiver that each alert must reach by it."""
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ TICKETS = "tickets"
 NOBODY = "nobody"
 DEAD_MAN = "watchdog"
 OWNERS = "owners"
-_RECEIVERS = {"page": PAGER, "ticket": TICKETS, "owners": OWNERS, "watchdog": DEAD_MAN}
+_RECEIVERS = {"page": PAGER, "ticket": TICKETS, "watchdog": DEAD_MAN}
 # Pages about one loss are one notification: none keeps another quiet, silenced or not.
 _PAGE_GROUP = [CLUSTER.name, INCIDENT.name]
 _ALERT_GROUP = [CLUSTER.name, "alertname"]
@@ -77,21 +78,32 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
 
 def _owners(delivery: Delivery, deployment: Deployment) -> list[Route]:
     """What owners of jobs repair themselves goes to them, by project, at any hour."""
-    if "owners" not in deployment.receivers:
-        return []
-    grouped = {"group_by": [CLUSTER.name, PROJECT.name, JOB_ID.name]}
-    wait = {"group_wait": _wait("critical", delivery)}
-    return [{"receiver": OWNERS, "matchers": ['route="owners"'], **grouped, **wait}]
+    common = {
+        "group_by": [CLUSTER.name, PROJECT.name, JOB_ID.name],
+        "group_wait": _wait("critical", delivery),
+    }
+    projects = {each.project for each in deployment.receivers.get("owners", ())}
+    # Of all others comes last: an alert takes the first route that matches.
+    return [
+        {"receiver": _owners_of(project), "matchers": ['route="owners"', *of_project], **common}
+        for project in sorted(projects, reverse=True)
+        for of_project in [[f"{PROJECT.name}={json.dumps(project)}"] if project else []]
+    ]
+
+
+def _owners_of(project: str) -> str:
+    return f"{OWNERS} of {project}" if project else OWNERS
 
 
 def _receivers(deployment: Deployment) -> list[dict[str, object]]:
     listed: list[dict[str, object]] = [{"name": NOBODY}]
     for use, receivers in deployment.receivers.items():
-        by_key: dict[str, object] = {}
-        for kind in dict.fromkeys(each.kind for each in receivers):
-            entries = [each.entry(use) for each in receivers if each.kind == kind]
-            by_key[KINDS[kind].key] = entries
-        listed.append({"name": _RECEIVERS[use], **by_key})
+        by_name: dict[str, dict[str, list[object]]] = {}
+        for each in receivers:
+            name = _owners_of(each.project) if use == "owners" else _RECEIVERS[use]
+            entries = by_name.setdefault(name, {}).setdefault(KINDS[each.kind].key, [])
+            entries.append(each.entry(use))
+        listed += [{"name": name, **by_key} for name, by_key in by_name.items()]
     return listed
 
 

@@ -222,9 +222,25 @@ def test_the_shipped_example_generates(tmp_path: Path) -> None:
 
 
 def test_owners_of_jobs_have_a_route_where_the_deployment_names_them(tmp_path: Path) -> None:
-    own = 'owners:\n  - webhook: {url: "https://owners.example.org/x"}\n'
-    routes = config(tmp_path, WHOLE + own)["route"]["routes"]
-    [route] = [each for each in routes if each["receiver"] == "owners"]
-    assert route["matchers"] == ['route="owners"']
-    assert "project" in route["group_by"]
+    of_all = '  - webhook: {url: "https://owners.example.org/x"}\n'
+    of_vision = '  - webhook: {url: "https://vision.example.org/x"}\n    project: vision\n'
+    old = WHOLE.replace(
+        "{url_file: hook}", "{url: https://hook.example.org}"
+    )  # as amtool 0.25 reads
+    found = config(tmp_path, old + "owners:\n" + of_all + of_vision)
+    path = tmp_path / "found.yaml"
+    path.write_text(yaml.safe_dump(found), encoding="utf-8")
+
+    def reached(*labels: str) -> str:
+        command = ["amtool", "config", "routes", "test", f"--config.file={path}", *labels]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    alert = ("alertname=TrainLossDiverging", "severity=warning", "route=owners")
+    assert reached(*alert, "project=vision") == "owners of vision"
+    assert reached(*alert, "project=speech") == reached(*alert) == "owners"
+    assert reached("alertname=JobLosing", "severity=critical", "project=vision") == "pager"
+    urls = {r["name"]: r.get("webhook_configs", [{}])[0].get("url") for r in found["receivers"]}
+    assert urls["owners of vision"] == "https://vision.example.org/x"
     assert "owners" not in {each["receiver"] for each in config(tmp_path)["route"]["routes"]}
+    status, output = generate(tmp_path, WHOLE + "owners:\n" + of_vision)
+    assert (status, "name one without a project" in output) == (2, True)

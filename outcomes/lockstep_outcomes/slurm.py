@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from types import MappingProxyType
+from typing import NamedTuple
 
 from lockstep_outcomes.signs import SCHEDULER_SIGNS
 
@@ -65,7 +66,7 @@ def rows(
         row: dict[str, str] = dict(zip(header, map(str.strip, values), strict=False))
         if len(values) != num_values:
             warn(f"row on line {number} has {len(values)} columns of {num_values}; {_REMEDY}")
-        elif _JOB_ID.fullmatch(row.get("JobID", "0")):
+        elif _JOB_ID.fullmatch(row["JobID"]):
             yield row
         else:
             warn(f"row on line {number} begins with no job id, {row['JobID']!r:.80}; {_REMEDY}")
@@ -80,6 +81,8 @@ def _read_line(raw: bytes | str) -> str:
 
 def _read_header(line: str, delimiter: str, warn: Callable[[str], None]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in line.removesuffix(delimiter).split(delimiter))
+    if "JobID" not in names:
+        raise ValueError(f"a table of sacct without JobID begins with {line[:60]!r}; print it too")
     if delimiter in _DELIMITERS and _FREE_TEXTS & {*names}:
         warn(f"names of jobs can hold {delimiter!r} and forge rows; {_REMEDY}")
     return names
@@ -102,12 +105,14 @@ ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
 _NO_NODE = "None assigned"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
-_SHARE = "gres/shard"
+_SHARES = "gres/shard", "gres/mps"
 # What was asked for on the command line: the number, and of what it is a number.
 _ASKED = re.compile(
     r"(?:^|\s)(?:--(?P<per>gpus(?:-per-(?:node|task))?)[= ]|-G ?|--(?P<gres>gres)[= ]\S*?\bgpu:)"
-    r"(?:(?P<model>[A-Za-z][\w.-]*)[:=])?(?P<number>\d{1,7})\b"
+    r"(?:(?P<model>[\w.-]+)[:=])?(?P<number>\d{1,7})\b"
 )
+_CORES = re.compile(r"\bcpu=(\d+)")
+_NODE_GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d{1,6})(?![\w.:])")
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
 COLUMNS = (
@@ -125,6 +130,32 @@ _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 
 class NoAccountingError(ValueError):
     """Slurm's accounting cannot be asked; the text says what is missing."""
+
+
+class Partition(NamedTuple):
+    """What each node of a partition has, and whether a job gets whole ones."""
+
+    gpus: int
+    cores: int | None
+    is_exclusive: bool
+
+    def gpus_of(self, nodes: int, cores: int) -> int | None:
+        """GPUs of a job on so many nodes with so many cores; None where it may share a node."""
+        is_whole = self.is_exclusive or (self.cores or 0) * nodes == cores > 0
+        return self.gpus and (self.gpus * nodes if is_whole and nodes else None)
+
+
+def read_partitions(lines: Iterable[str]) -> dict[str, Partition]:
+    """Partitions of a table of ``sinfo`` with PARTITION and GRES in its header, parted by ``|``."""
+    header, *table = [[field.strip() for field in line.split("|")] for line in lines] or [[]]
+    found: dict[str, set[Partition]] = {}
+    for row in (dict(zip(header, values, strict=False)) for values in table):
+        if not row.keys() >= {"GRES", "PARTITION"}:
+            continue
+        gpus = sum(map(int, _NODE_GPUS.findall(row["GRES"])))
+        of_node = Partition(gpus, _count(row.get("CPUS")), row.get("OVERSUBSCRIBE") == "EXCLUSIVE")
+        found.setdefault(row["PARTITION"].rstrip("*"), set()).add(of_node)
+    return {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,7 +233,7 @@ def ask_sacct(
     selection: Iterable[str],
     warn: Callable[[str], None] = lambda _: None,
     timeout_seconds: float = 300.0,
-    partitions: Mapping[str, int] = MappingProxyType({}),
+    partitions: Mapping[str, Partition] = MappingProxyType({}),
 ) -> list[SlurmJob]:
     """Jobs by the accounting of this machine's Slurm, without their steps, for these take minutes.
 
@@ -264,7 +295,7 @@ def ended_state(job_id: str, last_sign_seconds: float) -> str:
 def jobs(
     table: Iterable[dict[str, str]],
     zone: tzinfo = UTC,
-    partitions: Mapping[str, int] = MappingProxyType({}),
+    partitions: Mapping[str, Partition] = MappingProxyType({}),
 ) -> list[SlurmJob]:
     """One record a job, from rows of sacct.
 
@@ -274,7 +305,7 @@ def jobs(
     Args:
         table: rows in the order of printing.
         zone: of times without one; the hour that a zone has twice counts as the first.
-        partitions: GPUs that a job gets with each node, by partition, where that is certain.
+        partitions: by name; they tell the GPUs of jobs that have whole nodes.
     """
     by_id: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, dict[str, str]] = {}
@@ -325,7 +356,7 @@ def _job(  # rows, and what to read them by
     row: dict[str, str],
     earlier: list[dict[str, str]],
     zone: tzinfo,
-    partitions: Mapping[str, int],
+    partitions: Mapping[str, Partition],
 ) -> SlurmJob:
     _, by = state_of(_first(row, "State") or "")
     code, signal = _exit(_first(row, "ExitCode"))
@@ -352,7 +383,7 @@ def _job(  # rows, and what to read them by
     )
 
 
-def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, int]) -> SlurmRun:
+def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition]) -> SlurmRun:
     gpus, model, source = _gpus(row, partitions)
     return SlurmRun(
         state=state_of(_first(row, "State") or "")[0],
@@ -369,7 +400,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, int]) -> Sl
     )
 
 
-def _gpus(row: dict[str, str], partitions: Mapping[str, int]) -> tuple[int | None, str, str]:
+def _gpus(row: dict[str, str], partitions: Mapping[str, Partition]) -> tuple[int | None, str, str]:
     """Number and model of a row's GPUs, and the column that says so; None where none does.
 
     No model where several are mixed. Shares of a GPU tell no number of GPUs.
@@ -381,11 +412,14 @@ def _gpus(row: dict[str, str], partitions: Mapping[str, int]) -> tuple[int | Non
         counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
         if counts:
             return sum(counts), models[0] if len(models) == 1 else "", column
-        if _SHARE in row.get(column, ""):
+        if any(share in row.get(column, "") for share in _SHARES):
             return None, "", ""
-    nodes, of_node = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
-    if of_node == 0 or (of_node and nodes):
-        return of_node * (nodes or 0), "", "Partition"
+    if (partition := partitions.get(row.get("Partition", ""))) is not None:
+        cores = _CORES.search(_first(row, "AllocTRES", "ReqTRES") or "")
+        nodes = _count(_first(row, "NNodes")) or 0
+        gpus = partition.gpus_of(nodes, int(cores[1]) if cores else 0)
+        if gpus is not None:
+            return gpus, "", "Partition"
     options = _options(row.get("SubmitLine", ""))
     for match in [*_ASKED.finditer(options)][-1:]:
         unit = "NNodes" if match["gres"] else _ASKED_PER.get(match["per"] or "")

@@ -8,7 +8,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES, jobs, rows, state_of, tasks_of
+from lockstep_outcomes.slurm import (
+    ENDED_STATES,
+    OPEN_STATES,
+    jobs,
+    read_partitions,
+    rows,
+    state_of,
+    tasks_of,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/slurm-gcm"
 
@@ -164,6 +172,12 @@ def test_gpus_are_counted_once_also_where_they_are_named_by_model(
     assert (job.gpus, job.gpu_model) == (gpus, model)
 
 
+SINFO = """PARTITION|OVERSUBSCRIBE|GRES|CPUS
+whole*|EXCLUSIVE|gpu:h100:8(S:0-1)|192
+cpu|NO|(null)|64
+shared|NO|gpu:1g.10gb:7,gpu:h100:1|32
+mixed|EXCLUSIVE|gpu:8|32
+mixed|EXCLUSIVE|gpu:4|32"""
 ASKED = {"JobID": "7", "State": "COMPLETED", "Partition": "whole", "NNodes": "2", "NTasks": "4"}
 
 
@@ -174,6 +188,10 @@ ASKED = {"JobID": "7", "State": "COMPLETED", "Partition": "whole", "NNodes": "2"
         ({"AllocTRES": "cpu=9,gres/shard=2", "SubmitLine": "sbatch --gpus=8 a.sh"}, None, ""),
         ({"AllocTRES": "cpu=9"}, 16, "Partition"),
         ({"Partition": "cpu"}, 0, "Partition"),
+        ({"Partition": "shared", "AllocTRES": "cpu=64,node=2"}, 16, "Partition"),
+        ({"Partition": "shared", "AllocTRES": "cpu=24,node=2"}, None, ""),
+        ({"Partition": "mixed"}, None, ""),
+        ({"AllocTRES": "gres/mps=50"}, None, ""),
         ({"Partition": "b", "SubmitLine": "sbatch --gpus 8 a.sh"}, 8, "SubmitLine"),
         ({"Partition": "b", "SubmitLine": "sbatch -G a100:8 a.sh"}, 8, "SubmitLine"),
         ({"Partition": "b", "SubmitLine": "srun --gpus-per-node=h100:8 a"}, 16, "SubmitLine"),
@@ -185,7 +203,7 @@ ASKED = {"JobID": "7", "State": "COMPLETED", "Partition": "whole", "NNodes": "2"
 def test_gpus_are_of_the_first_column_that_states_them_and_else_unknown(
     columns: dict[str, str], gpus: int | None, source: str
 ) -> None:
-    [job] = jobs([ASKED | columns], partitions={"whole": 8, "cpu": 0})
+    [job] = jobs([ASKED | columns], partitions=read_partitions(SINFO.splitlines()))
     assert (job.gpus, job.gpus_source) == (gpus, source)
 
 

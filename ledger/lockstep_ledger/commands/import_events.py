@@ -26,6 +26,7 @@ from lockstep_ledger.store.database import disposing, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
+from lockstep_outcomes.slurm import Partition, read_partitions
 from lockstep_records.delivery.spool import requeue
 from lockstep_records.file_access.token_files import read_token
 from lockstep_records.text.printable import printable
@@ -48,19 +49,32 @@ def read_documents(
     Raises:
         ValueError: a file is none of the source; the text names it.
     """
+    of_sinfo = {path: _read_sinfo(path) for path in files} if source == "sacct" else {}
+    partitions = {name: each for table in of_sinfo.values() for name, each in table.items()}
     for path in files:
+        if of_sinfo.get(path):
+            continue
         if source == "events":
             yield from _read_lines(path)
             continue
         try:
             with path.open("rb") as file:
-                is_table = source == "sacct"
-                table = read_sacct(file, cluster, zone=zone, warn=warn) if is_table else None
-                events = read_mlperf(path, cluster) if table is None else table
+                events = (
+                    read_sacct(file, cluster, zone=zone, warn=warn, partitions=partitions)
+                    if source == "sacct"
+                    else read_mlperf(path, cluster)
+                )
                 for event in events:
                     yield event.document()
         except (ValueError, OSError) as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _read_sinfo(path: Path) -> dict[str, Partition]:
+    """Partitions of a table of sinfo; none where the file is another one."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline(200)
+        return read_partitions([header, *file]) if header.startswith("PARTITION|") else {}
 
 
 def _read_lines(path: Path) -> Iterator[Document]:
@@ -113,7 +127,7 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(SOURCES),
     default="events",
     show_default=True,
-    help="Format of the files: events.jsonl, sacct --parsable, or logs of jobs.",
+    help="Format of the files: events.jsonl, sacct --parsable (beside sinfo's), or logs of jobs.",
 )
 @timezone_option("Time zone in which sacct printed its times.")
 def import_events(

@@ -1,14 +1,14 @@
 """Events of jobs by Slurm's accounting, from a table or followed by polls."""
 
 import functools
-import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +17,16 @@ from lockstep_ledger.importers.scheduler_events import JobEvents
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence
 from lockstep_outcomes.signs import status_sign
-from lockstep_outcomes.slurm import SlurmJob, SlurmRun, ask_sacct, jobs, rows, tasks_of
+from lockstep_outcomes.slurm import (
+    Partition,
+    SlurmJob,
+    SlurmRun,
+    ask_sacct,
+    jobs,
+    read_partitions,
+    rows,
+    tasks_of,
+)
 from lockstep_records.events.event import Event, stable_id
 from lockstep_records.events.kinds import MAX_NAME
 from lockstep_records.file_access.atomic_file import write_atomically
@@ -35,6 +44,7 @@ def read_sacct(
     *,
     zone: tzinfo = UTC,
     warn: Callable[[str], None] = lambda _: None,
+    partitions: Mapping[str, Partition] = MappingProxyType({}),
 ) -> Iterator[Event]:
     """Events of all jobs of a table.
 
@@ -43,11 +53,12 @@ def read_sacct(
         cluster: as the ledger names it.
         zone: in which sacct printed its times.
         warn: gets a sentence for each row that is left out.
+        partitions: as ``jobs`` takes them.
 
     Raises:
         ValueError: the text is not such a table.
     """
-    for job in jobs(rows(lines, warn=warn), zone):
+    for job in jobs(rows(lines, warn=warn), zone, partitions):
         for each in tasks_of(job):
             yield from events_of_job(each, cluster)
 
@@ -197,7 +208,6 @@ _AHEAD_SECONDS = 366 * 86_400.0
 _CLOCK_SECONDS = 2.0
 _IDS_AT_ONCE = 500
 _ASK_TIMEOUT_SECONDS = 20.0
-_NODE_GPUS = re.compile(r"\bgpu(?::[A-Za-z][\w.-]*)?:(\d{1,6})")
 
 
 class KnownJob(msgspec.Struct):
@@ -296,8 +306,8 @@ class SlurmFeed:
         """
         begin, end = max(0.0, self._state.until - _OVERLAP_SECONDS), now_seconds + _AHEAD_SECONDS
         period = (f"--starttime={_slurm_time(begin)}", f"--endtime={_slurm_time(end)}")
-        gpus = _gpus_by_partition()
-        ask = functools.partial(ask_sacct, warn=self.warn, partitions=gpus)
+        partitions = read_partitions(_ask("sinfo", "--format=%R|%h|%G|%c"))
+        ask = functools.partial(ask_sacct, warn=self.warn, partitions=partitions)
         found = {job.job_id: job for job in ask(period)}
         open_ids = {name for name, entry in self._state.jobs.items() if entry.end is None}
         # Jobs that are held or depend on others are in the queue and in no period.
@@ -376,18 +386,6 @@ class SlurmFeed:
 def list_partitions() -> list[str]:
     """Names of Slurm's partitions; empty where it does not say."""
     return sorted(set(_ask("sinfo", "--noheader", "--format=%R")))
-
-
-def _gpus_by_partition() -> dict[str, int]:
-    """GPUs that come with each node of a partition: 0 where it has none, all of whole nodes."""
-    found: dict[str, set[int | None]] = {}
-    for line in _ask("sinfo", "--noheader", "--format=%R|%h|%G"):
-        name, share, gres = (*line.split("|", 2), "", "")[:3]
-        counts = [int(number) for number in _NODE_GPUS.findall(gres)]
-        is_certain = not counts or share == "EXCLUSIVE"
-        found.setdefault(name, set()).add(sum(counts) if is_certain else None)
-    alike = {name: min(counts, key=str) for name, counts in found.items() if len(counts) == 1}
-    return {name: count for name, count in alike.items() if count is not None}
 
 
 def _slurm_time(seconds: float) -> str:

@@ -21,7 +21,10 @@ for word in "$@"; do [ "$word" = --jobs ] && table=ids; done
 while [ "$1" != --delimiter ]; do shift; done
 cat "$(dirname "$0")/$table" | sed "s/|/$2/g"
 """
-SINFO = "#!/bin/sh\nprintf 'cpu|NO|(null)\\nwhole|EXCLUSIVE|gpu:h100:8(S:0-1)\\n'\n"
+SINFO = (
+    "#!/bin/sh\nprintf 'PARTITION|OVERSUBSCRIBE|GRES|CPUS\\ncpu|NO|(null)|64\\n"
+    "whole|EXCLUSIVE|gpu:h100:8(S:0-1)|192\\n'\n"
+)
 NOW = round(time.time()) - 1000
 
 

@@ -25,6 +25,7 @@ STATE_COLOURS: dict[GoodputState, str] = {
     "hang": "#c03a78",
     "recovery": "#8074c8",
     "idle": "#949494",
+    "held_after_end": "#8a8a3c",
     "other": "#7f8b99",
     "unknown": "#6b6b6b",
 }

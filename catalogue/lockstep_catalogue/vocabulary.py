@@ -32,6 +32,7 @@ GoodputState = Literal[
     "hang",
     "recovery",
     "idle",
+    "held_after_end",
     "other",
     "unknown",
 ]

@@ -133,7 +133,9 @@ def read_intervals(connection: Connection, begin: float, end: float) -> Iterator
                 )
 
 
-WASTED_STATES = frozenset(("straggler_wait", "restore", "rework", "hang", "recovery", "idle"))
+WASTED_STATES = frozenset((
+    "straggler_wait", "restore", "rework", "hang", "recovery", "idle", "held_after_end",
+))  # fmt: skip
 """States in which GPUs that somebody pays for bring no training forward, whoever is to blame."""
 CHOSEN = ("cluster", "project", "user", "queue", "job_class")
 """Fields of lines by which they are chosen, each by one value."""

@@ -12,12 +12,13 @@ from lockstep_ledger.merge.allocation import (
     step_intervals,
 )
 from lockstep_ledger.merge.facts import JobFacts
-from lockstep_ledger.merge.runs import Run
+from lockstep_ledger.merge.runs import SLACK_SECONDS, Run
 from lockstep_ledger.merge.spans import Span
 from lockstep_outcomes.progress.ettr import JobGoodput
 
 UNUSED = "idle"
 """What becomes of GPUs that a scheduler granted and no launcher used."""
+HELD = "held_after_end"
 States = dict[str, float]
 
 
@@ -46,8 +47,13 @@ def states_of(micros: Mapping[str, int], run: Run, *, is_over: bool) -> States:
     states = {state: number / MICRO for state, number in micros.items() if number}
     if run.granted is None or not is_over:
         return states
-    rest = UNUSED if run.spans else "unknown"
-    return _fit(states, gpu_seconds(run.granted, until=run.end if run.is_held else math.inf), rest)
+    rest, end = UNUSED if run.spans else "unknown", run.scheduler_end
+    total = gpu_seconds(run.granted, until=run.end if run.is_held else math.inf)
+    since = math.inf if end is None else end
+    late = (each for each in run.granted if each.end_by(math.inf) > since + SLACK_SECONDS)
+    held = gpu_seconds(late, since)
+    states = _fit(states, total - held, rest)
+    return {**states, HELD: held} if held else states
 
 
 def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
@@ -100,8 +106,9 @@ def _granted(run: Run, facts: JobFacts) -> list[Interval] | None:
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
         found: list[Interval] = []
         for part in run.parts:
-            ends = [time for time in (part.bound, end) if time is not None]
-            until = min(ends, default=None) if part.end is None else part.end
+            until = part.bound if part.end is None else part.end
+            if until is None and end is not None:
+                until = max(end, part.heard)
             model = part.gpu_model or models.get(part.machine, "")
             found += part.intervals(until, 0.0, model)
         return found

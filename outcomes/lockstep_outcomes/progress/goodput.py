@@ -12,7 +12,7 @@ from lockstep_outcomes.progress import hangs
 from lockstep_records.page.reader import Page
 
 # Stragglers are known only by comparing ranks; recovery and idleness lie outside of any page.
-_UNPAGED_STATES = frozenset({"straggler_wait", "recovery", "idle"})
+_UNPAGED_STATES = frozenset({"straggler_wait", "recovery", "idle", "held_after_end"})
 PAGE_STATES: tuple[vocabulary.GoodputState, ...] = tuple(
     state for state in vocabulary.GOODPUT_STATES if state not in _UNPAGED_STATES
 )

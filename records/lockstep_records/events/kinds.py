@@ -300,6 +300,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
             _F("gpus_source", "text", "what states num_gpus: a column of Slurm's accounting"),
     _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
             _F("node", "text", "node of the part, where it has one"),
+            _F("held_by", "text", "what holds it though the job's work has ended"),
         ),
         edge=True,
     ),

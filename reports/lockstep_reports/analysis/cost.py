@@ -15,7 +15,7 @@ from lockstep_reports.verdict.losses import Loss
 
 SECONDS_PER_HOUR = 3600.0
 # The other states need more than the step rows of one attempt.
-_WHOLE_JOB_STATES = frozenset({"restore", "rework", "recovery", "idle"})
+_WHOLE_JOB_STATES = frozenset({"restore", "rework", "recovery", "idle", "held_after_end"})
 STATES = tuple(state for state in GOODPUT_STATES if state not in _WHOLE_JOB_STATES)
 """The states that step rows show, in the order of the catalogue."""
 

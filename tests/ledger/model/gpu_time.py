@@ -116,7 +116,11 @@ def times_of_runs(
             is_held = stated is not None and stated.end is None and stated.bound is None
             until = run.end if is_held else float("inf")
             total = sum(each.seconds(each.begin, until) for each in granted)
-            states = _fit(states, total, UNUSED if run.spans else "unknown")
+            after = float("inf") if run.scheduler_end is None else run.scheduler_end
+            late = [each for each in granted if each.end > after + 5.0]
+            kept = sum(each.seconds(after, float("inf")) for each in late)
+            states = _fit(states, total - kept, UNUSED if run.spans else "unknown")
+            states |= {"held_after_end": kept} if kept else {}
         held = used if granted is None else granted
         times.append(GpuTime(states=states, intervals=held, used=used))
     return times
@@ -250,7 +254,10 @@ def _granted(
     end = next((time for time in words_of_end if time is not None), float("inf"))
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
-        ends = [min(end, part.bound) if part.end is None else part.end for part in own]
+        ends = [
+            part.end or (part.bound if part.bound < float("inf") else max(end, part.begin))
+            for part in own
+        ]
         return [
             Interval(begin=part.begin, end=until, gpus=part.gpus)
             for part, until in zip(own, ends, strict=True)

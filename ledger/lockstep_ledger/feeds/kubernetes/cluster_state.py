@@ -135,6 +135,8 @@ class ClusterState:
                 self._due.pop(job.uid, None)
                 if job.stopped is not None and now < job.stopped + SILENT_SECONDS:
                     self._due[job.uid] = job.stopped + SILENT_SECONDS
+                elif (job.ending or job.stopped) and not all(p.is_over for p in job.pods.values()):
+                    self._due[job.uid] = now + SILENT_SECONDS
             return [job for job in changed.values() if self._is_taken(job)]
 
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from lockstep_ledger.feeds.kubernetes.fields import count_of, list_of, part_of, text_of
+from lockstep_ledger.feeds.kubernetes.job_events import IDLE_SUFFIX
 from lockstep_ledger.feeds.kubernetes.pods import PodRun
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 from lockstep_records.file_access.token_files import read_token
@@ -163,6 +164,8 @@ def _read_job(document: dict[str, Any]) -> Remembered:
 
 def _read_run(runs: dict[str, PodRun], kind: str, time: float, fields: Any) -> None:
     part = text_of(fields.get("part"))
+    if fields.get("held_by") or part.endswith(IDLE_SUFFIX):
+        return  # of no run that it knows already
     if kind == "resources_allocated":
         created = fields.get("pod_created")
         runs[part] = PodRun(

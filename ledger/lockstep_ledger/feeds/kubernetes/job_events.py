@@ -13,7 +13,11 @@ from lockstep_records.events.event import Event, stable_id
 _CONSEQUENCE_SECONDS, _STEP_SECONDS = 30.0, 0.001
 # A controller starts a pod anew, or states the end, within seconds.
 SILENT_SECONDS = 60.0
-_NOT_UPDATED = "Its pods have ended, and its object was not updated."
+HELD_SECONDS = 900.0
+"""How often it is said that pods hold GPUs after the end of their job's work."""
+_NOT_UPDATED = "Its work has ended, and its object was not updated."
+IDLE_SUFFIX = "/idle"
+"""Ends the name of the part of a pod's GPUs after the end of its work."""
 _BAD = frozenset({"failed", "disrupted", "taken", "unseen"})
 
 
@@ -146,10 +150,23 @@ class Job:
     def stopped(self) -> float | None:
         """When the last of its pods ended and its object did not say so; None while one is open."""
         ends = [run.end for run in self.all_runs()]
-        is_open = None in ends or any(not pod.is_over for pod in self.pods.values())
+        is_open = None in ends or any(
+            not pod.is_over and pod.idle_since is None for pod in self.pods.values()
+        )
         if self.ending is not None or is_open:
             return None
         return max((end for end in ends if end is not None), default=None)
+
+    def idle_pods(self, now: float) -> Iterator[tuple[str, float, float | None, Pod]]:
+        """What holds GPUs a while after the end of its work: part, begin, end and the pod."""
+        since = now if self.ending is None else self.ending.time or now
+        for pod in self.pods.values():
+            if pod.idle_since is not None:
+                until = pod.gone if pod.idle_until is None else pod.idle_until
+                if (now if until is None else until) - pod.idle_since >= SILENT_SECONDS:
+                    yield f"{pod.uid}{IDLE_SUFFIX}", pod.idle_since, until, pod
+            elif now - since >= SILENT_SECONDS:
+                yield from ((r.part, since, None, pod) for r in pod.runs.values() if r.end is None)
 
     @property
     def queue(self) -> str:
@@ -216,6 +233,23 @@ class EventWriter:
             yield from self._stop(job, attempts[-1], last, job.stopped)
         if job.ending is not None:
             yield from self._end(job, job.ending, attempts, now)
+        yield from self._held(job, attempts, now)
+
+    def _held(self, job: Job, attempts: list[Attempt], now: float) -> Iterator[Event]:
+        """What pods hold after the end of the work, said again while they do."""
+        last = len(attempts) - 1
+        for part, begin, end, pod in job.idle_pods(now) if attempts else ():
+            keepers = f" ({', '.join(pod.keepers)})" if pod.keepers else ""
+            held = {"part": part, "num_gpus": pod.gpus, "node": pod.node or None,
+                    "held_by": f"pod {pod.name}{keepers}"}  # fmt: skip
+            times = {} if end else {f"hold {part} {now // HELD_SECONDS:.0f}": now}
+            if part.endswith(IDLE_SUFFIX):
+                times = {f"take {part}": begin} | times
+            for said, time in times.items():
+                yield from self._event(job, said, "resources_allocated", time, last, held)
+            if end is not None:
+                over = {"part": part, "fate": "taken"}
+                yield from self._event(job, f"give {part}", "resources_released", end, last, over)
 
     def _describe(
         self, job: Job, attempts: list[Attempt], submitted: float, now: float
@@ -260,8 +294,10 @@ class EventWriter:
 
     def _stop(self, job: Job, attempt: Attempt, number: int, time: float) -> Iterator[Event]:
         """The end of an attempt by its pods alone; another may follow."""
-        has_succeeded = all(run.fate == "succeeded" for run in attempt.runs)
-        ending = Ending("Completed" if has_succeeded else "Failed", time, _NOT_UPDATED)
+        fates = {run.fate for run in attempt.runs}
+        has_failed = bool(fates & {"failed", "disrupted"})
+        word = "Failed" if has_failed else "Completed" if fates == {"succeeded"} else "Deleted"
+        ending = Ending(word, time, _NOT_UPDATED)
         judged = judge_job(ending, attempt.runs, job.pods, has_run=True)
         over, moment = {**judged, "goes_on": True}, attempt.end_before(time)
         yield from self._event(job, f"over {attempt.opening}", "job_finished", moment, number, over)

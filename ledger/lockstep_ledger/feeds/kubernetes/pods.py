@@ -56,6 +56,9 @@ class Pod:
         waiting: why its containers do not start.
         user: user id as which the containers that hold accelerators run, where the pod says so.
         runs: by begin.
+        idle_since, idle_until: from the end of its work, while other containers run on; both None
+            of one whose work goes on, and the second while they do.
+        keepers: names of these.
     """
 
     uid: str
@@ -80,6 +83,9 @@ class Pod:
     restarts: int = 0
     runs: dict[float, PodRun] = field(default_factory=dict)
     gone: float | None = None
+    idle_since: float | None = None
+    idle_until: float | None = None
+    keepers: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -202,6 +208,10 @@ def _read_runs(pod: Pod, spec: Document, status: Document) -> None:
                 if begin is not None:
                     number = restarts - (where == "lastState")
                     spans.append((begin, end if state == "terminated" else None, number, found))
+    _read_idle(pod, spec, status, names)
+    began = seconds_of(status.get("startTime"))
+    if not spans and began is not None and pod.phase == "Failed" and pod.reason in DISRUPTIONS:
+        spans.append((began, None, 0, {}))  # a node that gives a pod up forgets its containers
     # What runs comes last: a run lasts as long as any of its containers does.
     for begin, end, number, document in sorted(spans, key=lambda span: (span[1] is None, span[0])):
         _add_run(pod, begin, end, number, document)
@@ -211,6 +221,21 @@ def _read_runs(pod: Pod, spec: Document, status: Document) -> None:
         close_runs(pod, max((time for time in times if time), default=pod.created), "failed")
     if pod.restarts > 1:
         fill_restarts(pod)
+
+
+def _read_idle(pod: Pod, spec: Document, status: Document, names: set[str]) -> None:
+    """Note from when on containers without accelerators alone keep a pod, and its accelerators."""
+    ends: dict[bool, list[float | None]] = {True: [], False: []}
+    for each in list_of(status.get("containerStatuses")):
+        name, end = text_of(each.get("name")), part_of(each, "state", "terminated")
+        ends[name in names].append(seconds_of(end.get("finishedAt")))
+        if name not in names and not end:
+            pod.keepers += (name,)
+    own, others = ([end for end in ends[side] if end is not None] for side in (True, False))
+    if own and len(own) == len(names) and spec.get("restartPolicy") in {"Never", "OnFailure"}:
+        pod.idle_since = max(own)
+        is_closed = len(others) == len(ends[False]) or pod.phase in {"Succeeded", "Failed"}
+        pod.idle_until = max([*own, *others]) if is_closed else None
 
 
 def _add_run(pod: Pod, begin: float, end: float | None, number: int, document: Document) -> None:

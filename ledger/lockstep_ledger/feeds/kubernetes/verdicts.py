@@ -10,9 +10,10 @@ from lockstep_ledger.feeds.kubernetes.pods import DISRUPTIONS, Pod, PodRun
 from lockstep_outcomes.classify import Classification, classify
 from lockstep_outcomes.evidence import Evidence, RankEnd
 from lockstep_outcomes.signs import SCHEDULER_SIGNS
+from lockstep_records.text.printable import printable
 
 _QUEUE_WORDS = {"Preempted": "PreemptionByKueue", "NodeFailures": "NodeLost"}
-_MAX_PODS = 64
+_MAX_PODS, _MAX_NAME = 64, 100
 _RANKS = re.compile(r" on ranks? [\d, ]*\d(?:, \.\.\.)?")
 _ONE_RANK = re.compile(r"Ranks? [\d, .]+ was")
 
@@ -44,7 +45,9 @@ def judge_job(
     found = _judge_pods(runs, pods)
     if found is None:
         found = classify(Evidence(scheduler=(word if sign else "Failed",)))
-    return _fields(found, ending.message)
+    bad = [pods[run.pod].name for run in _bad(runs) if run.pod in pods] if len(runs) > 1 else []
+    names = (f"Pod {printable(name, _MAX_NAME)} failed first." for name in bad[:1])
+    return _fields(found, " ".join((*names, ending.message)))
 
 
 def find_ending(top: Owned | None, kind: str, pods: Sequence[Pod]) -> Ending | None:
@@ -80,12 +83,15 @@ def _judge_waiting(word: str, pods: Iterable[Pod]) -> Classification:
     return classify(Evidence(scheduler=(word if word in SCHEDULER_SIGNS else "Failed",)))
 
 
+def _bad(runs: Sequence[PodRun]) -> list[PodRun]:
+    """The runs that failed, the first of them first."""
+    bad = (run for run in runs if run.fate in {"failed", "disrupted"} and run.end is not None)
+    return sorted(bad, key=lambda run: (run.end or 0.0, run.part))
+
+
 def _judge_pods(runs: Sequence[PodRun], pods: dict[str, Pod]) -> Classification | None:
-    """The verdict on the runs that failed, the first of them first; None where none did."""
-    bad = sorted(
-        (run for run in runs if run.fate in {"failed", "disrupted"} and run.end is not None),
-        key=lambda run: (run.end, run.part),
-    )
+    """The verdict on the runs that failed; None where none did."""
+    bad = _bad(runs)
     if not bad:
         return None
     first, pod = bad[0], pods.get(bad[0].pod)

@@ -480,9 +480,7 @@ def _first(row: dict[str, str], *names: str) -> str | None:
 
 def _exit(text: str | None) -> tuple[int | None, int | None]:
     match = re.fullmatch(r"(\d+):(\d+)", text or "")
-    if match is None:
-        return None, None
-    return int(match[1]), int(match[2]) or None
+    return (int(match[1]), int(match[2]) or None) if match else (None, None)
 
 
 def _count(text: str | None) -> int | None:

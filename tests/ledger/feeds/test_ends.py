@@ -219,11 +219,11 @@ def test_pods_decide_when_the_last_work_has_ended_where_the_object_stays_silent(
 
 DONE = {"status": {"conditions": [condition("Succeeded", 300.0)]}}
 GATE = {"name": "proxy", "state": {"running": {"startedAt": moment(2)}}, "restartCount": 0}
-# What is shown at 1,000 s of a job's object and pod: outcome, GPU-seconds, and those after the end.
+# What is there at 1,000 s of a job's object and pod: outcome, GPU-seconds, and those after the end.
 AFTER_THE_END: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str | None, float, float]]] = {
     "a pod that runs on": (DONE, {}, ("succeeded", 1996, 1400)),
-    "a container beside it that runs on": (
-        {}, {"end": 300, "beside": GATE}, ("succeeded", 1996, 1400),
+    "a container without GPUs that runs on": (
+        {}, {"end": 300, "sidecar": GATE}, ("succeeded", 1996, 1400),
     ),
     "a pod that is over": (DONE, {"end": 300}, ("succeeded", 596, 0)),
     "a pod that is deleted": ({}, {"end": 300, "exit_code": 143, "is_deleted": True},
@@ -240,17 +240,17 @@ AFTER_THE_END: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str | None,
 def test_gpus_that_are_held_after_the_end_of_the_work_are_waste(scene: Scene, name: str) -> None:
     parts, words, expected = AFTER_THE_END[name]
     top = custom("PyTorchJob", "kubeflow.org/v1", **parts)
-    is_deleted, beside = words.get("is_deleted"), words.get("beside")
-    status = {key: each for key, each in words.items() if key not in {"is_deleted", "beside"}}
-    shown = pod("a-0", top, begin=2, **status)
-    shown["spec"]["restartPolicy"] = "Never"
+    is_deleted, sidecar = words.get("is_deleted"), words.get("sidecar")
+    status = {key: each for key, each in words.items() if key not in {"is_deleted", "sidecar"}}
+    document = pod("a-0", top, begin=2, **status)
+    document["spec"]["restartPolicy"] = "Never"
     if is_deleted:
-        shown["metadata"]["deletionTimestamp"] = moment(290)
-    if beside is not None:
-        shown["spec"]["containers"].append(container(0, "proxy"))
-        shown["status"] |= {"phase": "Running"}
-        shown["status"]["containerStatuses"].append(beside)
-    events = scene.show(top, shown, at=1000)
+        document["metadata"]["deletionTimestamp"] = moment(290)
+    if sidecar is not None:
+        document["spec"]["containers"].append(container(0, "proxy"))
+        document["status"] |= {"phase": "Running"}
+        document["status"]["containerStatuses"].append(sidecar)
+    events = scene.show(top, document, at=1000)
     story = Story(job_id="team-a/a", now=NOW + 1000, events=[dict(each) for each in events])
     job = Replay(story).job
     held = job.goodput.get("held_after_end", 0.0)

@@ -118,9 +118,9 @@ def times_of_runs(
             total = sum(each.seconds(each.begin, until) for each in granted)
             after = float("inf") if run.scheduler_end is None else run.scheduler_end
             late = [each for each in granted if each.end > after + 5.0]
-            kept = sum(each.seconds(after, float("inf")) for each in late)
-            states = _fit(states, total - kept, UNUSED if run.spans else "unknown")
-            states |= {"held_after_end": kept} if kept else {}
+            after_end = sum(each.seconds(after, float("inf")) for each in late)
+            states = _fit(states, total - after_end, UNUSED if run.spans else "unknown")
+            states |= {"held_after_end": after_end} if after_end else {}
         held = used if granted is None else granted
         times.append(GpuTime(states=states, intervals=held, used=used))
     return times

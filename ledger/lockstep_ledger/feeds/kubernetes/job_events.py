@@ -245,8 +245,8 @@ class EventWriter:
             times = {} if end else {f"hold {part} {now // HELD_SECONDS:.0f}": now}
             if part.endswith(IDLE_SUFFIX):
                 times = {f"take {part}": begin} | times
-            for said, time in times.items():
-                yield from self._event(job, said, "resources_allocated", time, last, held)
+            for identity, time in times.items():
+                yield from self._event(job, identity, "resources_allocated", time, last, held)
             if end is not None:
                 over = {"part": part, "fate": "taken"}
                 yield from self._event(job, f"give {part}", "resources_released", end, last, over)

@@ -82,12 +82,14 @@ class Log(Protocol):
     Attributes:
         position: how far the log was read.
         lost: messages since the start that were overwritten before they were read.
-        unknown: lines since the start that have no stamp of a kind that is known.
+        unknown: lines since the start that have no stamp of a kind that is known, the first of
+            them as ``first_unknown``.
     """
 
     position: Position
     lost: int
     unknown: int
+    first_unknown: str
 
     def read(self) -> Iterator[Message]:
         """The messages since the last call, at most 5,000.
@@ -124,6 +126,7 @@ class Ring:
         self._path, self._read_record = path, read_record
         self._descriptor: int | None = None
         self.position, self.lost, self.unknown = dict(position), 0, 0
+        self.first_unknown = ""
 
     def read(self) -> Iterator[Message]:
         """The records after the last one read."""
@@ -169,6 +172,7 @@ class LogFile:
         self._path = path
         self._before: Message | None = None
         self.position, self.lost, self.unknown = dict(position), 0, 0
+        self.first_unknown = ""
 
     def read(self) -> Iterator[Message]:
         """The complete lines after the last one read; a line without its end waits."""
@@ -193,7 +197,9 @@ class LogFile:
             message, is_known = read_line(text, now, self._before)
             self._before = message or self._before
             # Lines that go on with the one before have no stamp of their own.
-            self.unknown += not is_known and bool(text) and not text[0].isspace()
+            if not is_known and text and not text[0].isspace():
+                self.unknown += 1
+                self.first_unknown = self.first_unknown or _truncate(text)
             if message is not None:
                 yield message
 

@@ -200,8 +200,9 @@ class KernelLog:
         if log.unknown > max(_FEW_LINES, 0.9 * num_lines) and name not in self._strange:
             self._strange.add(name)
             _log.warning(
-                "log=%s path=%s lines=%d unknown=%d state=not understood, so that its silence says"
-                " nothing", name, self._paths[name], num_lines, log.unknown,
+                "log=%s path=%s: %d of %d lines were not understood, so that its silence says"
+                " nothing; the first: %r", name, self._paths[name], log.unknown, num_lines,
+                log.first_unknown,
             )  # fmt: skip
 
     def _restore(self, state: dict[str, Any]) -> dict[str, Log]:

@@ -16,7 +16,7 @@ SPEC = read_spec(spec_path(), Duration("5s"))
 NAMED_ALERTS = {alert.name: alert for alert in SPEC.alerts}
 SENTENCES = {
     ("TrainNodeFault", "a GPU is lost"): "GPU 3: lost. ",
-    ("TrainNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0.",
+    ("TrainNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0: restart_node.",
     ("TrainPortFault", "its port is down"): "mlx5_3 down.",
 }
 

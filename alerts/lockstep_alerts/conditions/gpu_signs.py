@@ -20,9 +20,17 @@ def failed() -> str:
     return select(incidents.GPU_HEALTH, eq(VERDICT, "failed"))
 
 
-def fatal_xids(window: str, *matchers: Matcher) -> str:
-    """Fatal Xids that were reported within the window, by address on the bus."""
+def fatal_xids(window: str, *matchers: Matcher, has_remedy: bool = False) -> str:
+    """Fatal Xids that were reported within the window, by address on the bus.
+
+    Args:
+        window: in seconds.
+        matchers: of the series.
+        has_remedy: whether they carry the vendor's remedy by the catalogue's table.
+    """
     # The time and not the count: a counter kept over restarts is born with old incidents.
     lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
     fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
+    if has_remedy:
+        return f"({lately}) * {_XID_JOIN} group_left ({incidents.REMEDY.name}) {fatal}"
     return f"({lately}) and {_XID_JOIN} {fatal}"

@@ -74,8 +74,11 @@ class NodeFault(Condition):
         gpus = listing(
             failed, "GPU {{ $series.Labels.gpu }}: {{ $series.Labels.gpu_reason }}", CLUSTER, NODE
         )
-        item = "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
-        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS)
+        item = (
+            "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
+            ": {{ $series.Labels.remedy }}"
+        )
+        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS, has_remedy=True)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
 

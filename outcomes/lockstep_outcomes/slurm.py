@@ -178,6 +178,7 @@ class SlurmRun:
     gpu_model: str | None
     gpus_source: str
     models: tuple[tuple[str, int], ...] = ()
+    hosts: str = ""  # as Slurm lists them
 
     def goes_on_in(self, later: "SlurmRun") -> bool:
         """Whether a later row is of the same run: a resize, which may not be closed yet."""
@@ -397,6 +398,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
         gpu_model=model or None,
         gpus_source=source,
         models=_models(row),
+        hosts=(_first(row, "NodeList") or "").removesuffix(_NO_NODE),
     )
 
 
@@ -474,8 +476,7 @@ def _span_seconds(text: str | None) -> float | None:
 
 
 def _first(row: dict[str, str], *names: str) -> str | None:
-    values = (row[name] for name in names if row.get(name, "") not in _ABSENT)
-    return next(values, None)
+    return next((row[name] for name in names if row.get(name, "") not in _ABSENT), None)
 
 
 def _exit(text: str | None) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep_records.files.jobs import JOB_ID, fit_job_id
+from lockstep_records.text.host_lists import names_host
 
 _POD_INFO = Path("/etc/lockstep/pod")
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -78,8 +79,6 @@ ALLOCATION = "LOCKSTEP_ALLOCATION"
 """Slurm's job for which LOCKSTEP_JOB_ID was set: sbatch hands both on to jobs that a job submits.
 """
 _ID = re.compile(r"[0-9]{1,12}")
-_HOSTS = re.compile(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*")
-_RANGES = re.compile(r"\[([^\]]*)\]")
 _MAX_COMPONENTS = 128
 
 
@@ -141,28 +140,6 @@ def _component(job: str, environment: Mapping[str, str]) -> int:
         if number and environment.get(f"SLURM_JOB_ID_HET_GROUP_{number}") == job:
             return number
     for number in numbers:
-        if _holds(environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{number}", ""), node):
+        if names_host(environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{number}", ""), node):
             return number
     return 0
-
-
-def _holds(hosts: str, node: str) -> bool:
-    """Whether a list of Slurm's, such as ``n[1-3,07],login``, names a node."""
-    return any(_matches(_RANGES.split(part), node) for part in _HOSTS.findall(hosts))
-
-
-def _matches(pieces: list[str], node: str) -> bool:
-    """Whether a node is among the names of one part: fixed texts and ranges take turns."""
-    pattern = "".join(
-        f"([0-9]{{1,{_MAX_COMPONENTS}}})" if index % 2 else re.escape(piece)
-        for index, piece in enumerate(pieces)
-    )
-    match = re.fullmatch(pattern, node)
-    return match is not None and all(
-        any(_is_between(number, *span.partition("-")[::2]) for span in ranges.split(","))
-        for number, ranges in zip(match.groups(), pieces[1::2], strict=True)
-    )
-
-
-def _is_between(number: str, first: str, last: str) -> bool:
-    return int(first or 0) <= int(number) <= int(last or first or 0) and (len(number) >= len(first))

@@ -28,8 +28,9 @@ from lockstep_outcomes.slurm import (
     tasks_of,
 )
 from lockstep_records.events.event import Event, stable_id
-from lockstep_records.events.kinds import MAX_NAME
+from lockstep_records.events.kinds import MAX_NAME, MAX_TEXT
 from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.text.host_lists import split_hosts
 from lockstep_records.text.printable import printable
 
 _WENT_BACK = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
@@ -75,6 +76,7 @@ def description_of(job: SlurmJob) -> dict[str, object]:
         "project": job.account,
         "job_class": job.qos,
         "time_limit_seconds": job.time_limit_seconds,
+        "nodes": _nodes_of(job),
         "aliases": [f"slurm:{job.cluster}:{job.job_id}"] if job.cluster else None,
         "source": "slurm",
     }
@@ -136,7 +138,12 @@ def _size_of(row: SlurmRun) -> dict[str, object]:
     """Nodes and GPUs of a row; a number that nobody states is none, and not 0."""
     source = row.gpus_source or None
     return {"num_nodes": row.nodes, "num_gpus": row.gpus, "gpu_model": row.gpu_model,
-            "gpus_source": source}  # fmt: skip
+            "gpus_source": source, "nodes": _nodes_of(row)}  # fmt: skip
+
+
+def _nodes_of(row: SlurmRun) -> list[str] | None:
+    """Its nodes as far as an event holds them."""
+    return [part for part in split_hosts(row.hosts) if len(part) <= MAX_TEXT] or None
 
 
 def _eligible(row: SlurmRun) -> dict[str, float]:

@@ -7,7 +7,7 @@ says of itself changes it, and what is unknown matches nothing.
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lockstep_ledger.merge.facts import MONEY, UNVOUCHED
+from lockstep_ledger.merge.facts import UNVOUCHED
 from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import EDGE_KINDS, KINDS
 
@@ -118,8 +118,8 @@ class Speaker:
         """The event as of this speaker: with the place and the user that are known of it."""
         owner = event.owner if self.scope in {"operator", "agent"} else self.uid
         extra = {name: value for name, value in event.extra.items() if name != UNVOUCHED}
-        if not (RULES[self.scope].vouches or self.projects) and MONEY & event.fields.keys():
-            extra[UNVOUCHED] = True
+        if RULES[self.scope].has_node:
+            extra[UNVOUCHED] = not self.projects
         if time != event.time:
             extra["node_time"] = event.time
         return replace(

@@ -1,5 +1,6 @@
 """The record of a job: a function of its facts and spans, whatever order its events came in."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, steps_of
@@ -26,6 +27,7 @@ _STATED_NUMBERS = {
 }  # fmt: skip
 """Fields of a record by what a job states."""
 _NEVER = Verdict(failure_class="unknown", cause="never_started")
+_MAX_OTHERS = 20
 
 
 Incidents = Callable[[float, float], Sequence[NodeEvent]]
@@ -227,7 +229,9 @@ class Derivation:
             record.run_begin = newest.begin
             record.machines = len(newest.newest)
             of_node = self._facts.gpus_of_node
-            record.machine_gpus = sum(span.gpus(of_node) for span in newest.newest)
+            gpus = sum(span.gpus(of_node) for span in newest.newest)
+            granted = math.inf if newest.granted is None else gpus_at_end(newest.granted, 0.0)
+            record.machine_gpus = min(gpus, granted)
 
     def _end(self, record: Record) -> None:
         record.status = "finished"
@@ -266,6 +270,8 @@ class Derivation:
             for _, value in (*facts.launchers.get(name, ()), *facts.unvouched.get(name, ()))
             if value != facts.value(name)
         }
+        others = [node for node in sorted(facts.claimants) if not facts.is_placed(node)]
+        found |= {("launcher", "nodes", node, None) for node in others[:_MAX_OTHERS] if facts.nodes}
         for index, run in enumerate(self.runs):
             verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None
             if verdict is not None and verdict.loser:

@@ -16,13 +16,15 @@ from lockstep_ledger.merge.precedence import (
     order_of,
 )
 from lockstep_records.events.event import Event
+from lockstep_records.text.host_lists import names_host
 
 Disagreement = tuple[str, str, Any, Any]
 """Source, field, the value that does not hold, and the one that does."""
 Claim = tuple[Order, Any]
 UNVOUCHED = "unvouched"
-"""Member of a stored event whose words on money nobody vouches for; senders cannot set it."""
-MONEY = frozenset({"project", "user", "price_per_gpu_hour", "currency"})
+"""Member of a stored event that a node says by itself, which senders cannot set; true where nobody
+vouches for its words on money either."""
+MONEY = frozenset({"project", "user", "price_per_gpu_hour", "currency", "num_gpus"})
 """Words that are shown and decide nothing where nobody vouches for them."""
 _STATING = frozenset({"job_submitted", "job_started"})
 _WHOLE = frozenset({"num_nodes", "world_size"})
@@ -59,6 +61,10 @@ class JobFacts(msgspec.Struct):
         named: first word of the scheduler on the user id, which holds over all others.
         holder: token that began it.
         wishes: aliases that its nodes state, and that count once the scheduler names its user.
+        is_scheduled: whether a scheduler speaks of it.
+        nodes: as it names them.
+        claimants: nodes that speak of it by themselves.
+        begun: first of their starts.
         unvouched: claims on money by field that nobody vouches for.
         scheduler: its claims by field, the newest last; those of a run are all there.
         launchers: different claims by field, each with its first event.
@@ -82,6 +88,10 @@ class JobFacts(msgspec.Struct):
     named: tuple[Order, int] | None = None
     holder: str = ""
     wishes: list[str] = []
+    is_scheduled: bool = False
+    nodes: set[str] = set()
+    claimants: set[str] = set()
+    begun: Order | None = None
     unvouched: dict[str, list[Claim]] = {}
     scheduler: dict[str, list[Claim]] = {}
     launchers: dict[str, list[Claim]] = {}
@@ -106,8 +116,7 @@ class JobFacts(msgspec.Struct):
             return
         self.heard = max(self.heard, event.time)
         self.received = max(self.received, event.received_seconds)
-        if self.owner is None:
-            self.owner = event.owner
+        self.note_owner(event)
         if event.kind in _STATING:
             self._describe(event)
         self._contradict(event)
@@ -123,7 +132,12 @@ class JobFacts(msgspec.Struct):
         if claims := self.scheduler.get(name):
             return claims[-1][1]
         claims = self.launchers.get(name)
-        return min(claims)[1] if claims else None
+        if not claims:
+            return None
+        order, value = min(claims)
+        # The word with which nodes begin a job: a later one makes nobody wait for more of them.
+        is_late = name == "num_nodes" and self.begun is not None and order > self.begun
+        return None if is_late else value
 
     def scheduler_value(self, name: str, latest: float | None) -> Any:
         """The scheduler's newest value that is not later than a time; None where it has none."""
@@ -179,6 +193,8 @@ class JobFacts(msgspec.Struct):
     def _describe(self, event: Event) -> None:
         is_scheduler = event.source == SCHEDULER
         self.note_uid(event)
+        if UNVOUCHED in event.extra:
+            self.begun = min(self.begun or order_of(event), order_of(event))
         if event.kind == "job_submitted":
             side = 0 if is_scheduler else 1
             before = self.submitted[side]
@@ -189,7 +205,8 @@ class JobFacts(msgspec.Struct):
             if value is None or value == "":
                 continue
             value = int(value) if name in _WHOLE else value
-            money = self.unvouched if name in MONEY and UNVOUCHED in event.extra else None
+            is_unvouched = name in MONEY and event.extra.get(UNVOUCHED)
+            money = self.unvouched if is_unvouched else None
             self._state(name, (order_of(event), value), is_scheduler=is_scheduler, side=money)
 
     def note_uid(self, event: Event) -> bool:
@@ -202,9 +219,38 @@ class JobFacts(msgspec.Struct):
         self.owner = self.named[1]
         return before is not None and before != self.owner
 
-    def is_foreign(self, event: Event) -> bool:
-        """Whether an event is of another user than the job turned out to be of."""
-        return None not in {event.owner, self.owner} and event.owner != self.owner
+    def note_owner(self, event: Event) -> None:
+        """Takes the user of a job that has none yet; of a scheduler's job only it names one."""
+        if self.owner is None and not (self.is_scheduled and UNVOUCHED in event.extra):
+            self.owner = event.owner
+
+    def note_place(self, event: Event) -> bool:
+        """Takes the scheduler's word on the nodes; whether what some have said counts anew."""
+        if event.source != SCHEDULER:
+            if UNVOUCHED in event.extra:
+                self.claimants.add(event.node or "")
+            return False
+        stated = event.fields.get("nodes")
+        named = {name for name in stated if name} if isinstance(stated, list) else set()
+        if self.is_scheduled and named <= self.nodes:
+            return False
+        before = {*filter(self.is_placed, self.claimants)}
+        self.is_scheduled, self.nodes = True, self.nodes | named
+        return before != {*filter(self.is_placed, self.claimants)}
+
+    def is_placed(self, node: str) -> bool:
+        """Whether a node is of the job: where a scheduler speaks of it, by its word alone."""
+        names = {node, node.partition(".")[0]}
+        return not self.is_scheduled or not names.isdisjoint(self.nodes) or any(
+            "[" in hosts and names_host(hosts, name) for hosts in self.nodes for name in names
+        )  # fmt: skip
+
+    def weighs(self, event: Event) -> bool:
+        """Whether an event counts: of the job's user, and from one of its nodes."""
+        is_scheduler = event.source == SCHEDULER
+        uid = event.count("uid") if is_scheduler and event.kind in _STATING else event.owner
+        is_own = None in {uid, self.owner} or uid == self.owner
+        return is_own and (UNVOUCHED not in event.extra or self.is_placed(event.node or ""))
 
     def _state(
         self, name: str, claim: Claim, *, is_scheduler: bool, side: dict[str, list[Claim]] | None

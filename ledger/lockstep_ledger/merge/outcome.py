@@ -74,9 +74,10 @@ def silent_nodes(run: Run, num_nodes: int | None) -> list[str]:
     return [*run.silent, *(f"unseen {number}" for number in unseen[:_MAX_NAMED])][:_MAX_NAMED]
 
 
-def _read_end(span: Span) -> Verdict:
+def _read_end(span: Span, run: Run) -> Verdict:
     end = span.ending
     assert end is not None
+    may_blame = end.is_vouched or end.cause_node in {each.machine for each in run.spans}
     is_bad = end.outcome in {"failed", "unknown"}
     # A failure that nobody could class counts against the cluster until somebody does.
     return Verdict(
@@ -84,7 +85,7 @@ def _read_end(span: Span) -> Verdict:
         failure_class=end.failure_class or ("unknown" if is_bad else None),
         cause=end.cause,
         reason=end.reason,
-        node=end.cause_node or span.node or None,
+        node=(end.cause_node if may_blame else span.machine) or span.node or None,
         rank=end.rank,
         time=span.end,
         is_implied=end.is_implied,
@@ -101,7 +102,7 @@ def _judge_nodes(run: Run, num_nodes: int | None) -> Verdict | None:
     if not ends:
         return None
     ends.sort(key=lambda entry: entry[0])
-    verdicts = [_read_end(span) for _, span in ends]
+    verdicts = [_read_end(span, run) for _, span in ends]
     bad = [each for each in verdicts if each.outcome not in {"succeeded", "unknown"}]
     causes = [each for each in bad if each.cause not in CONSEQUENCES]
     if bad:
@@ -117,7 +118,7 @@ def _judge_nodes(run: Run, num_nodes: int | None) -> Verdict | None:
 def _judge_scheduler(run: Run) -> Verdict | None:
     """What the scheduler says; None where it says nothing of an end."""
     span = run.scheduler
-    verdict = None if span is None or span.ending is None else _read_end(span)
+    verdict = None if span is None or span.ending is None else _read_end(span, run)
     if run.preemptions and (verdict is None or verdict.is_open):
         return Verdict("preempted", cause="preemption", time=run.preemptions[0].time)
     return verdict

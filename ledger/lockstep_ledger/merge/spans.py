@@ -18,6 +18,7 @@ class End(msgspec.Struct):
 
     Attributes:
         is_implied: whether it only follows from the pages of the ranks.
+        is_vouched: whether its speaker may blame a node that is not of the run.
     """
 
     order: Order
@@ -29,6 +30,7 @@ class End(msgspec.Struct):
     rank: int | None = None
     is_implied: bool = False
     exit_code: int | None = None
+    is_vouched: bool = True
 
 
 class Span(msgspec.Struct):

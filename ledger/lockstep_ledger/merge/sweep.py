@@ -10,6 +10,7 @@ from copy import deepcopy
 from itertools import takewhile
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
+from lockstep_ledger.merge.facts import UNVOUCHED
 from lockstep_ledger.merge.plausible import most_gpu_seconds
 from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, order_of
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
@@ -114,7 +115,7 @@ class Source:
             node=self.name, number=len(self.spans), attempt=event.attempt, opened=order_of(event),
             last=order_of(event), begin=event.time, has_start=has_start,
             gpu_model=event.text("gpu_model"), is_launched=event.kind == "job_started",
-            machine=event.text("node") or event.node or "",
+            machine=event.node or event.text("node"),
             held_until=event.time,
         )  # fmt: skip
         if event.kind == "job_started":
@@ -201,6 +202,7 @@ def _close(span: Span, event: Event) -> None:
         cause=event.text("cause") or None,
         reason=reason[:_MAX_REASON] if isinstance(reason, str) else None,
         cause_node=event.text("cause_node") or event.node or None,
+        is_vouched=UNVOUCHED not in event.extra,
         rank=rank if type(rank) is int and abs(rank) < _MAX_RANK else None,
         is_implied=event.text("source") == PAGES_SOURCE,
         exit_code=status if type(status) is int else None,

@@ -32,7 +32,7 @@ _NODE_EVENTS = _JOB_EVENTS.where(
 _EVER = -1e300
 # As text: SQLite takes a partial index only for the very words of its condition.
 _INCIDENTS = (
-    select(events.c.node, events.c.time, events.c.body)
+    select(events)
     .where(
         events.c.job == bindparam("number"),
         text("kind = 'node_event'"),
@@ -85,6 +85,7 @@ class JobWork:
     def _apply(self) -> None:
         state = self._state
         before = state.frame
+        state.pending = [*filter(state.facts.weighs, state.pending)]
         self._is_growth = not any(event.kind in STRUCTURAL for event in state.pending)
         by_source: dict[str, list[Event]] = defaultdict(list)
         for event in state.pending:
@@ -104,7 +105,8 @@ class JobWork:
         state, old = self._state, self._state.facts
         state.facts = facts = JobFacts(
             old.cluster, old.job_id, old.number, old.ids, old.aliases, old.instances, old.owner,
-            named=old.named, holder=old.holder, wishes=old.wishes,
+            named=old.named, holder=old.holder, wishes=old.wishes, nodes=old.nodes,
+            is_scheduled=old.is_scheduled, claimants=old.claimants,
         )  # fmt: skip
         facts.booked, state.sources, state.begins_anew = old.booked, {}, False
         state.touched.clear()
@@ -114,11 +116,10 @@ class JobWork:
         def taken() -> Iterator[Event]:
             for row in self._connection.execute(_JOB_EVENTS, {"number": facts.number}):
                 event = event_of_row(row, facts)
-                if facts.is_foreign(event):
-                    continue
-                facts.take(event)
-                names.update(_sources_of(event))
-                yield event
+                if facts.weighs(event):
+                    facts.take(event)
+                    names.update(_sources_of(event))
+                    yield event
 
         self._count_marks(taken())
         for name in sorted(names, key=lambda name: (name != SCHEDULER, name)):
@@ -138,7 +139,7 @@ class JobWork:
             if not record.preemptions and derivation.update(record, changed):
                 return record
         # By value: the derivation outlives this work, and may not hold the state that holds it.
-        incidents = partial(_read_incidents, self._connection, state.number)
+        incidents = partial(_read_incidents, self._connection, state.facts)
         state.derivation = Derivation(state.facts, state.sources, incidents, self._timeouts)
         state.num_spans = state.derivation.num_spans
         return state.derivation.record()
@@ -197,7 +198,7 @@ class JobWork:
         values = {"number": self._state.number, "node_name": node, "since": since}
         rows = self._connection.execute(_NODE_EVENTS, values)
         facts = self._state.facts
-        found = [e for row in rows if not facts.is_foreign(e := event_of_row(row, facts))]
+        found = [e for row in rows if facts.weighs(e := event_of_row(row, facts))]
         if not is_of_scheduler:
             return found
         for event in found:
@@ -254,23 +255,21 @@ def _sources_of(event: Event) -> Iterator[str]:
 
 
 def _read_incidents(
-    connection: Connection, number: int, since: float, until: float
+    connection: Connection, facts: JobFacts, since: float, until: float
 ) -> Sequence[NodeEvent]:
-    values = {"number": number, "since": since, "until": until}
-    return [
-        _incident(row.node, row.time, json.loads(row.body))
-        for row in connection.execute(_INCIDENTS, values)
-    ]
+    values = {"number": facts.number, "since": since, "until": until}
+    rows = (event_of_row(row, facts) for row in connection.execute(_INCIDENTS, values))
+    return [_incident(event) for event in rows if facts.weighs(event)]
 
 
-def _incident(node: str, time: float, body: dict[str, Any]) -> NodeEvent:
-    fields, machine = body["fields"], machine_of(node, body)
+def _incident(event: Event) -> NodeEvent:
+    fields = event.fields
     ranks = fields.get("ranks")
     numbers = tuple(ranks[:256]) if isinstance(ranks, list) else ()
     sign, detail = fields.get("sign"), str(fields.get("detail") or "")[:300]
     return NodeEvent(
-        sign=sign if isinstance(sign, str) else "", node=machine or None, ranks=numbers,
-        detail=detail, time=time,
+        sign=sign if isinstance(sign, str) else "", node=event.node or None, ranks=numbers,
+        detail=detail, time=event.time,
     )  # fmt: skip
 
 

@@ -78,7 +78,8 @@ class Joins:
 
     def note(self, job: JobState, event: Event, speaker: Speaker) -> JobState:
         """Notes the names that an event states; the job that it is of then."""
-        if job.facts.note_uid(event):  # what a stranger said counts no more
+        # What a stranger or another node said counts no more, or what one said early counts.
+        if job.facts.note_uid(event) | job.facts.note_place(event):
             self._begin_anew(job)
         instance, names = instance_of(event), aliases_of(event)
         twin_id, _, twin_instance = event.job_id.rpartition("@")
@@ -199,6 +200,8 @@ class Joins:
         facts.owner = other.owner if facts.owner is None else facts.owner
         facts.ids = {**other.ids, **facts.ids}
         facts.holder = facts.holder or other.holder
+        facts.is_scheduled |= other.is_scheduled
+        facts.nodes, facts.claimants = facts.nodes | other.nodes, facts.claimants | other.claimants
         facts.aliases, facts.wishes = facts.aliases + other.aliases, facts.wishes + other.wishes
         facts.instances = {**other.instances, **facts.instances}
         facts.booked = self._join_booked(facts.booked, other.booked)

@@ -166,8 +166,7 @@ class Transaction:
             state.memory.add(event.key, job)
             job.facts.holder = submission.speaker.token
         submission.stored += 1
-        if job.facts.owner is None:
-            job.facts.owner = event.owner
+        job.facts.note_owner(event)
         job.facts.name(event, state.sequence + 1)
         job = self._joins.note(job, event, submission.speaker)
         self._changed[job.number] = job

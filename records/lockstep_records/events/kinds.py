@@ -105,6 +105,7 @@ def _seconds(name: str, meaning: str) -> EventField:
 
 
 _DISAGREES = _F("disagrees", "object", "fields of which the source says another value as well")
+_NODES = _F("nodes", "texts", "a scheduler's names of its nodes, as Slurm lists them: n[1-3,7]")
 _DESCRIPTION = (
     _F("name", "text", "name that people gave the job"),
     _F("user", "text", "who submitted it"),
@@ -113,6 +114,7 @@ _DESCRIPTION = (
     _F("queue", "text", "queue or partition"),
     _F("project", "text", "account that pays"),
     _count("num_nodes", "nodes that the job asked for", _MAX_NODES),
+    _NODES,
     _count("world_size", "ranks of the whole job", _MAX_RANKS),
     _count("num_gpus", "GPUs allocated to the whole job", _MAX_RANKS),
     _F("gpus_source", "text", "what states num_gpus: a column of Slurm's accounting"),
@@ -301,6 +303,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
             _F("node", "text", "node of the part, where it has one"),
             _F("held_by", "text", "what holds it though the job's work has ended"),
+            _NODES,
         ),
         edge=True,
     ),

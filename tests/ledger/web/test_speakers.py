@@ -54,16 +54,17 @@ Row = tuple[str, str, str, dict[str, Any]]
 """Speaker, kind, job, and members and fields of an event."""
 STARTED, SUBMITTED = "job_started", "job_submitted"
 WORLD: tuple[Row, ...] = (
-    ("feed_east", STARTED, "own-1", {"uid": 1042, "project": "vision", "num_gpus": 8}),
+    ("feed_east", STARTED, "own-1",
+     {"uid": 1042, "project": "vision", "num_gpus": 8, "num_nodes": 1, "nodes": ["node-1"]}),
     ("agent_n1", STARTED, "own-1", {"owner": 1042}),
     ("agent_n1", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
     ("agent_n2", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
     ("agent_n2", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
     ("agent_n3", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
     ("agent_n1", STARTED, "own-4", {"owner": 1042}),
-    ("feed_east", STARTED, "nb-1", {"uid": 2001, "project": "vision"}),
+    ("feed_east", STARTED, "nb-1", {"uid": 2001, "project": "vision", "nodes": ["node-[0-1]"]}),
     ("agent_n1", STARTED, "nb-1", {"owner": 2001}),
-    ("feed_east", STARTED, "nb-2", {"uid": 2001, "num_nodes": 1}),
+    ("feed_east", STARTED, "nb-2", {"uid": 2001, "num_nodes": 1, "nodes": ["node-2"]}),
     ("agent_n2", STARTED, "nb-2", {"owner": 2001}),
     ("agent_n1", STARTED, "nb-3", {"owner": 2001}),
     ("feed_east", STARTED, "4400", {}),
@@ -150,10 +151,8 @@ WEIGHED = (
     "project", "user", "costs", "owner", "status", "outcome", "cause_node", "gpus", "machines",
     "machine_gpus", "expected_nodes", "last_checkpoint_step",
 )  # fmt: skip
-KNOWN_WRONG = frozenset(
-    ["S023", "S027", "S028", "S030", "S045", "S049", "S069", "S072", "S073", "S074", "S146"]
-)
-"""A node's word on whose a job is, where it runs and its GPUs counts without a voucher."""
+KNOWN_WRONG = frozenset(["S049"])
+"""Where no scheduler speaks, launchers that know of one node each are many nodes of a job."""
 
 
 @pytest.mark.parametrize(("row", "verdicts"), [*rows()])
@@ -183,6 +182,19 @@ def test_a_token_without_a_node_is_pinned_to_the_first_that_it_speaks_of() -> No
             taken = {"owner": 7, "delivery.node": "node-1"}
             assert restarted.say(("agent_unbound_token", STARTED, "more", taken)) == "R"
             assert restarted.say(("agent_unbound_token", STARTED, "new", {"owner": 7})) == "A"
+
+
+def test_no_node_is_blamed_that_is_not_the_jobs_nor_counts_before_it_is_named() -> None:
+    blame = {"outcome": "failed", "failure_class": "infra", "cause_node": "node-9"}
+    early: Row = ("agent_n3", STARTED, "4242", {"owner": 2001})
+    named: Row = ("feed_east", STARTED, "4242", {"uid": 2001, "nodes": ["node-[3-4]"]})
+    with opened() as ledger:
+        assert ledger.say(("launcher_1042_n1", "job_finished", "own-4", blame)) == "A"
+        assert ledger.weighed()["east", "own-4"]["cause_node"] == "node-1"
+        assert ledger.say(early) == "A"
+        assert ledger.jobs()["east", "4242"]["status"] == "pending"
+        assert ledger.say(named) == "A"
+        assert ledger.weighed()["east", "4242"]["machines"] == 1
 
 
 def test_the_scheduler_decides_whose_a_job_is_also_after_somebody_else_spoke() -> None:

@@ -274,6 +274,7 @@ class EventWriter:
     def _part(self, job: Job, run: PodRun, number: int) -> Iterator[Event]:
         begun: dict[str, Any] = {
             "part": run.part, "num_gpus": run.gpus, "node": run.node or None,
+            "nodes": [*filter(None, (run.node, run.host))] or None,
             "pod_created": run.created, "restart": run.restart or None,
         }  # fmt: skip
         take = f"take {run.part}"

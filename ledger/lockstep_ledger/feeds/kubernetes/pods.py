@@ -30,6 +30,7 @@ class PodRun:
     Attributes:
         part: name of it in the ledger.
         end: None while they run.
+        host: name of the machine as the pod's containers see it.
         restart: number of restarts of the pod's containers before it.
     """
 
@@ -45,6 +46,7 @@ class PodRun:
     reason: str = ""
     message: str = ""
     restart: int = 0
+    host: str = ""
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class Pod:
     job_class: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     node: str = ""
+    host: str = ""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -117,6 +120,7 @@ def read_pod(item: Any, before: Pod | None = None) -> Pod:
         job_class=text_of(spec.get("priorityClassName")),
         labels={} if parent else {str(k): str(v) for k, v in part_of(meta, "labels").items()},
         node=text_of(spec.get("nodeName")),
+        host=text_of(spec.get("hostname")) or name,
         phase=text_of(status.get("phase")) or "Pending",
         reason=text_of(status.get("reason")),
         message=printable(text_of(status.get("message")), _MAX_MESSAGE),
@@ -244,7 +248,7 @@ def _add_run(pod: Pod, begin: float, end: float | None, number: int, document: D
     if run is None:
         run = PodRun(f"{pod.uid}/{begin:.0f}", pod.uid, begin, pod.created, restart=max(0, number))
         pod.runs[begin] = run
-    run.gpus, run.node = pod.gpus, pod.node
+    run.gpus, run.node, run.host = pod.gpus, pod.node, pod.host
     if end is None:
         run.end, run.fate = None, ""
         return

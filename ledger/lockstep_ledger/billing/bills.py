@@ -193,8 +193,8 @@ class Bills:
         )
 
     def _accrue(self, begin: float, end: float) -> list[Line]:
-        lines = accrue(read_intervals(self._connection, begin, end), self._pricing, begin, end)
-        return self._visible(lines)
+        intervals = read_intervals(self._connection, begin, end, self._now)
+        return self._visible(accrue(intervals, self._pricing, begin, end))
 
     def _period(self, first: date, last: date) -> Period:
         return Period(first=first, last=last, zone=self._pricing.zone, now=self._now)

@@ -111,8 +111,10 @@ def _line(key: _Key, days: dict[str, float], states: dict[str, float]) -> Line:
     )
 
 
-def read_intervals(connection: Connection, begin: float, end: float) -> Iterator[GpuInterval]:
-    """GPU time of the runs of all jobs that ran in a period; what goes on lasts to its end."""
+def read_intervals(
+    connection: Connection, begin: float, end: float, now: float
+) -> Iterator[GpuInterval]:
+    """GPU time of the runs of all jobs that ran in a period, as it is known at a moment."""
     query = select(jobs.c.state).where(
         jobs.c.started < end,
         or_(jobs.c.ended.is_(None), jobs.c.ended > begin, jobs.c.status != "finished"),
@@ -122,14 +124,14 @@ def read_intervals(connection: Connection, begin: float, end: float) -> Iterator
         names = set(BilledJob.__struct_fields__) - {"gpu_model"}
         values: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
         for run in record.runs:
-            for model, since, until, gpus in pieces(run.allocation, end):
+            for model, since, until, gpus in pieces(run.allocation, run.count_until(now)):
                 yield GpuInterval(
                     job=BilledJob(gpu_model=model, **values),
                     priced=priced_job(record, model),
                     num_gpus=gpus,
                     begin=since,
                     end=until,
-                    states=run.states or record.goodput,
+                    states=run.states,
                 )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from lockstep_ledger.importers.scheduler_events import JobEvents
+from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS, JobEvents
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence
 from lockstep_outcomes.signs import status_sign
@@ -59,9 +59,15 @@ def read_sacct(
     Raises:
         ValueError: the text is not such a table.
     """
-    for job in jobs(rows(lines, warn=warn), zone, partitions):
-        for each in tasks_of(job):
-            yield from events_of_job(each, cluster)
+    table = jobs(rows(lines, warn=warn), zone, partitions)
+    found = [each for job in table for each in tasks_of(job)]
+    all_rows = [row for job in found for row in (*job.earlier, job)]
+    times = [time for row in all_rows for time in (row.submit, row.start, row.end) if time]
+    printed = max(times, default=0.0)
+    for job in found:
+        yield from events_of_job(job, cluster)
+        if job.start is not None and job.end is None and job.start < printed:
+            yield later_word(job, cluster, printed)
 
 
 def description_of(job: SlurmJob) -> dict[str, object]:
@@ -123,7 +129,7 @@ def events_of_job(job: SlurmJob, cluster: str) -> Iterator[Event]:
 
 
 def later_word(job: SlurmJob, cluster: str, time: float) -> Event:
-    """What Slurm says of a job that was described otherwise before: name, account, queue, class."""
+    """What Slurm says of a job that was described otherwise before, or that still runs."""
     events = JobEvents(source="slurm", job_id=job.job_id, cluster=_slurm_of(job, cluster))
     described = description_of(job)
     return events.event("job_submitted", time, f"word {time:.0f} {described}", described)
@@ -225,12 +231,14 @@ class KnownJob(msgspec.Struct):
         word: digest of what Slurm said of it.
         end: None while it is open.
         is_missing: whether accounting no longer knows it.
+        repeated: when the feed last said that it still runs.
     """
 
     sent: set[str] = set()
     word: str = ""
     end: float | None = None
     is_missing: bool = False
+    repeated: float = 0.0
 
 
 class FeedState(msgspec.Struct):
@@ -352,9 +360,13 @@ class SlurmFeed:
 
     def _news(self, job: SlurmJob, now_seconds: float) -> Iterator[Event]:
         row_before, self._read[job.job_id] = self._read.get(job.job_id), hash(job)
+        entry = self._state.jobs.setdefault(job.job_id, KnownJob())
+        runs_on = job.start is not None and job.end is None
+        if runs_on and now_seconds - max(entry.repeated, job.start or 0.0) >= REPEAT_SECONDS:
+            entry.repeated = now_seconds
+            yield later_word(job, self._cluster, now_seconds)
         if row_before == hash(job):
             return
-        entry = self._state.jobs.setdefault(job.job_id, KnownJob())
         word = stable_id(*sorted(description_of(job).items()))[:16]
         is_new_word, entry.word = entry.word not in {"", word}, word
         news = [

@@ -12,6 +12,8 @@ from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.events.event import Event, stable_id
 
+REPEAT_SECONDS = 86_400.0
+"""After which a feed says again what still runs: what nobody speaks of is billed for a week."""
 SCHEDULER_NODE = ""
 """The node of a word on the whole job."""
 

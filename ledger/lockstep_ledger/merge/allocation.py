@@ -35,20 +35,20 @@ def gpu_seconds(
     return math.fsum(each.seconds(since, until) for each in intervals)
 
 
-def shared_gpu_seconds(granted: Iterable[Interval], used: Iterable[Interval]) -> float:
-    """GPU-seconds that are used of those that are granted."""
+def unused_of(granted: Iterable[Interval], used: Iterable[Interval]) -> Iterator[Interval]:
+    """GPUs that are granted and not used."""
     edges = sorted(
         (time, side, sign * each.gpus)
         for side, intervals in enumerate((granted, used))
         for each in intervals
         for time, sign in ((each.begin, 1.0), (each.end_by(math.inf), -1.0))
+        if time < math.inf
     )
-    held, total = [0.0, 0.0], 0.0
+    held = [0.0, 0.0]
     for (time, side, change), (following, *_) in pairwise([*edges, (math.inf, 0, 0.0)]):
         held[side] += change
-        if following < math.inf:
-            total += (following - time) * min(held)
-    return total
+        if following > time and (gpus := held[0] - min(held)) > 1 / MICRO:
+            yield Interval(time, None if following == math.inf else following, gpus)
 
 
 def gpus_at_end(intervals: Sequence[Interval], slack_seconds: float) -> float:
@@ -126,3 +126,8 @@ def pieces(
         for (begin, gpus), (end, _) in pairwise([*own, (max(until, own[-1][0]), 0.0)]):
             if gpus and min(end, until) > begin:
                 yield model, float(begin), float(min(end, until)), gpus
+
+
+def held(steps: Mapping[str, Sequence[tuple[int, float]]], until: float) -> float:
+    """GPU-seconds of all steps up to a time."""
+    return math.fsum((end - begin) * gpus for _, begin, end, gpus in pieces(steps, until))

@@ -47,15 +47,16 @@ def counts_of(record: Record) -> Counts:
         if amount:
             found[metric.name, *labels] = found.get((metric.name, *labels), 0.0) + amount
 
-    for metric, amounts in ((counted.GPU_SECONDS, record.goodput), (counted.COST, record.costs)):
-        for label, amount in amounts.items():
-            add(metric, amount, label)
+    for currency, amount in record.costs.items():
+        add(counted.COST, amount, currency)
     add(counted.JOBS_STARTED, float(record.started is not None))
     add(counted.ATTEMPTS_STARTED, record.attempts)
     add(counted.PREEMPTIONS, record.preemptions)
     lost = sum(run.lost_gpu_seconds for run in record.runs if run.is_preempted)
     add(counted.PREEMPTION_LOST, lost)
     for run in record.runs:
+        for state, seconds in run.explained_states.items():
+            add(counted.GPU_SECONDS, seconds, state)
         if run.requeued_after:
             add(counted.REQUEUES, 1.0, run.requeued_after)
     for name, number in record.checkpoint_counts.items():

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, steps_of
+from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, held
 from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.gpu_time import allocate, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
-from lockstep_ledger.merge.record import Record, RunRecord
+from lockstep_ledger.merge.record import Record, RunRecord, sum_states
 from lockstep_ledger.merge.runs import SLACK_SECONDS, Run, runs_of
 from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
@@ -109,11 +109,12 @@ class Derivation:
                 return False
             micros = micros_of(span, run.scheduler_end, facts.gpus_of_node, is_over=False)
             run.hold(span, micros)
+            run.heard = max(run.heard, span.heard)
             if not run.has_end:
                 run.end = max(run.end, span.heard)
         newest = record.runs[-1]
-        newest.states = states_of(run.micros, run, is_over=False)
-        newest.end_time = run.end
+        newest.states, newest.heard, newest.end_time = states_of(run), run.heard, run.end
+        newest.used_gpu_seconds = _used(run)
         self._count(record)
         self._sum(record)
         record.settle_at = self._settlement.settle_at(self._outcome)
@@ -167,11 +168,11 @@ class Derivation:
         for span in run.spans:
             run.hold(span, micros_of(span, run.scheduler_end, gpus_of_node, is_over=is_over))
         allocate(run, self._facts, is_over=is_over)
-        states = states_of(run.micros, run, is_over=is_over)
         return RunRecord(
             begin=run.begin,
             end=run.end if is_over else None,
             end_time=run.end,
+            heard=run.heard,
             has_start=run.has_start,
             nodes=len(run.newest),
             gpus=gpus_at_end(run.allocation, SLACK_SECONDS),
@@ -182,9 +183,10 @@ class Derivation:
             requeued_after=self._requeued_after(index),
             is_preempted=run.is_preempted,
             lost_gpu_seconds=self._lost(run) if run.is_preempted or has_failed else 0.0,
-            states=states,
-            allocation=steps_of(run.allocation),
-            used_gpu_seconds=run.used_gpu_seconds if run.spans and is_over else None,
+            states=states_of(run),
+            allocation=run.steps,
+            used_gpu_seconds=_used(run),
+            is_estimated=is_over and run.is_left_open,
         )
 
     def _requeued_after(self, index: int) -> str:
@@ -211,12 +213,7 @@ class Derivation:
 
     def _sum(self, record: Record) -> None:
         runs = record.runs
-        goodput: dict[str, float] = {}
-        for run in runs:
-            for state, seconds in run.states.items():
-                goodput[state] = goodput.get(state, 0.0) + seconds
-        record.goodput = {state: seconds for state, seconds in goodput.items() if seconds}
-        record.gpu_seconds = sum(record.goodput.values())
+        sum_states(record)
         record.run_number = sum(run.has_start for run in runs)
         record.attempts = sum(len(run.attempts) for run in runs)
         record.requeues = sum(bool(run.requeued_after) for run in runs)
@@ -281,6 +278,13 @@ class Derivation:
                 found.add(("scheduler", "exit_code", ending.exit_code, 0))
             found.update(_more_than_granted(run))
         return sorted({*found, *map(tuple, facts.contradictions)}, key=str)
+
+
+def _used(run: Run) -> float | None:
+    """GPU-seconds of its launchers, of what was granted; None without a launcher."""
+    if not run.spans:
+        return None
+    return max(0.0, held(run.steps, run.until) - gpu_seconds(run.unused, until=run.until))
 
 
 def _more_than_granted(run: Run) -> Iterator[Disagreement]:

@@ -8,8 +8,11 @@ from lockstep_ledger.merge.allocation import (
     MICRO,
     Interval,
     gpu_seconds,
+    held,
     share_models,
     step_intervals,
+    steps_of,
+    unused_of,
 )
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.runs import SLACK_SECONDS, Run
@@ -42,18 +45,22 @@ def micros_of(
     return {state: round(seconds * MICRO) for state, seconds in fitted.items()}
 
 
-def states_of(micros: Mapping[str, int], run: Run, *, is_over: bool) -> States:
-    """GPU-seconds of a run by state, from those of its spans; what was granted bounds them."""
-    states = {state: number / MICRO for state, number in micros.items() if number}
-    if run.granted is None or not is_over:
-        return states
-    rest, end = UNUSED if run.spans else "unknown", run.scheduler_end
-    total = gpu_seconds(run.granted, until=run.end if run.is_held else math.inf)
-    since = math.inf if end is None else end
-    late = (each for each in run.granted if each.end_by(math.inf) > since + SLACK_SECONDS)
-    held = gpu_seconds(late, since)
-    states = _fit(states, total - held, rest)
-    return {**states, HELD: held} if held else states
+def states_of(run: Run) -> States:
+    """GPU-seconds of a run by state, from those of its spans; they sum to its allocation.
+
+    Of one that goes on these are up to the newest word on it; what no report explains is unknown.
+    """
+    total, end = held(run.steps, run.until), run.scheduler_end
+    unused = min(total, gpu_seconds(run.unused, until=run.until))
+    late = (i for i in run.granted or () if end and i.end_by(math.inf) > end + SLACK_SECONDS)
+    after_end = min(unused, gpu_seconds(late, end or 0.0, run.until))
+    states = {state: number / MICRO for state, number in run.micros.items() if number}
+    states = _fit(states, total - unused, "unknown")
+    rest = UNUSED if run.spans else "unknown"
+    for state, seconds in ((rest, unused - after_end), (HELD, after_end)):
+        if seconds:
+            states[state] = states.get(state, 0.0) + seconds
+    return states
 
 
 def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
@@ -63,13 +70,15 @@ def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
     run.used = []
     for span in run.spans:
         is_open = span.end is None and span.bound is None and not is_over
-        end = None if is_open else _end_of(span, run.scheduler_end)
+        end = None if is_open else _end_of(span, run.scheduler_end if is_over else None)
         of_node = stated or span.gpu_model or model
         run.used += span.intervals(end, facts.gpus_of_node, of_node)
-    granted = _granted(run, facts)
+    granted = _granted(run, facts, is_over=is_over)
     run.granted = None if granted is None else list(share_models(granted, run.used))
-    held = run.used if run.granted is None else run.granted
-    run.allocation = [each if each.model else each._replace(model=model) for each in held]
+    run.unused = list(unused_of(run.granted or (), run.used))
+    heavier = run.used if run.granted is None else run.granted
+    run.allocation = [each if each.model else each._replace(model=model) for each in heavier]
+    run.steps, run.is_over = steps_of(run.allocation), is_over
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
@@ -96,12 +105,16 @@ def _fit(states: States, total: float, rest: str) -> States:
     return states
 
 
-def _granted(run: Run, facts: JobFacts) -> list[Interval] | None:
-    """What the scheduler granted a run; None where it does not state it."""
+def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | None:
+    """What the scheduler granted a run; None where it does not state it.
+
+    What it does not end itself ends with the run, and without nodes where the next one begins.
+    """
     span = run.scheduler
     if span is None or not span.has_start:
         return None
-    end = span.bound if span.end is None else span.end
+    end = span.end if run.spans or span.end is not None else span.bound
+    end = run.end if end is None and is_over else end
     if run.parts:
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
         found: list[Interval] = []
@@ -112,5 +125,5 @@ def _granted(run: Run, facts: JobFacts) -> list[Interval] | None:
             model = part.gpu_model or models.get(part.machine, "")
             found += part.intervals(until, 0.0, model)
         return found
-    words = None if span.end is None and span.bound else facts.words_of_run(span.begin, end)
+    words = facts.words_of_run(span.begin, end)
     return None if words is None else list(step_intervals(span.begin, end, words))

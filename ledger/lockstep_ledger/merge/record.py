@@ -5,8 +5,11 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from lockstep_ledger.merge.allocation import Steps, pieces
+from lockstep_ledger.merge.allocation import Steps, held, pieces
 from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
+
+SILENT_SECONDS = 7 * 86_400.0
+"""Without any word on it, after which nobody may say that a run goes on; feeds say so each day."""
 
 Status = Literal["pending", "running", "ended", "finished"]
 """``ended``: some nodes or all have ended, and the outcome may still change."""
@@ -19,6 +22,8 @@ class RunRecord(msgspec.Struct):
     Attributes:
         end, outcome: None while it goes on.
         end_time: the latest end that was stated, else the last event.
+        heard: newest word on it, up to which its GPU time counts while it goes on.
+        is_estimated: whether its GPU time ends with that word, since nobody stated an end.
         nodes: how many have spans in it.
         requeued_after: why it was needed; empty of the first.
         gpus: that it holds, or held last.
@@ -41,9 +46,23 @@ class RunRecord(msgspec.Struct):
     is_preempted: bool
     lost_gpu_seconds: float
     states: dict[str, float]
+    heard: float = 0.0
     allocation: Steps = {}
     used_gpu_seconds: float | None = None
     costs: dict[str, float] = {}
+    is_estimated: bool = False
+
+    @property
+    def explained_states(self) -> dict[str, float]:
+        """Its states, without what a later report may explain of a run that goes on."""
+        may_change = self.end is None and self.nodes
+        return {s: v for s, v in self.states.items() if not may_change or s != "unknown"}
+
+    def count_until(self, now: float) -> float:
+        """Up to which second its GPU time counts for who reads it at a moment."""
+        if self.end is not None:
+            return math.inf
+        return math.floor(now if now - self.heard <= SILENT_SECONDS else self.heard)
 
 
 class Record(msgspec.Struct):
@@ -132,17 +151,37 @@ def priced_job(record: Record, gpu_model: str) -> PricedJob:
     return PricedJob(record.project, gpu_model, declared)
 
 
+def sum_states(record: Record) -> None:
+    """Fills in the GPU time of all runs."""
+    goodput: dict[str, float] = {}
+    for run in record.runs:
+        for state, seconds in run.states.items():
+            goodput[state] = goodput.get(state, 0.0) + seconds
+    record.goodput = {state: seconds for state, seconds in goodput.items() if seconds}
+    record.gpu_seconds = sum(record.goodput.values())
+
+
+def read_at(record: Record, now: float, pricing: Pricing) -> None:
+    """Lets GPU time and costs of a run that goes on count up to a moment."""
+    for run in record.runs[-1:]:
+        until = run.count_until(now)
+        grown = held(run.allocation, until) - sum(run.states.values())
+        if run.end is None and grown > 0:
+            run.states["unknown"] = run.states.get("unknown", 0.0) + grown
+            run.heard = until
+            sum_states(record)
+            price(record, pricing)
+        run.is_estimated |= run.end is None and until < now
+
+
 def price(record: Record, pricing: Pricing) -> None:
-    """Fills in what the GPU time of all runs costs; of one that goes on what is reported so far."""
+    """Fills in what the GPU time of all runs costs; of one that goes on up to its newest word."""
     record.costs, record.rate_card = {}, pricing.digest
     for run in record.runs:
-        is_open = any(steps[-1][1] for steps in run.allocation.values())
-        parts = list(pieces(run.allocation, run.end_time if is_open else math.inf))
-        held = sum((end - begin) * gpus for _, begin, end, gpus in parts)
-        share = sum(run.states.values()) / held if held else 0.0
         costs: dict[str, float] = {}
-        for model, begin, end, gpus in parts:
-            seconds = (end - begin) * gpus * share
+        until = math.inf if run.end is not None else math.floor(run.heard)
+        for model, begin, end, gpus in pieces(run.allocation, until):
+            seconds = (end - begin) * gpus
             amounts = pricing.costs(priced_job(record, model), begin, end, seconds)
             for currency, amount in amounts.items():
                 costs[currency] = costs.get(currency, 0.0) + amount

@@ -1,10 +1,11 @@
 """Runs of a job: the scheduler's spans with those of nodes in them, and what no scheduler knows."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from lockstep_ledger.merge.allocation import Interval, gpu_seconds, shared_gpu_seconds
+from lockstep_ledger.merge.allocation import Interval, Steps
 from lockstep_ledger.merge.facts import JobFacts, Preemption
 from lockstep_ledger.merge.spans import Span
 
@@ -22,9 +23,12 @@ class Run:
     Attributes:
         spans: of nodes, by begin; several of a node are restarts in place.
         parts: of the allocation, as the scheduler states them.
-        granted, used: by the scheduler and by launchers; ``allocation`` is the heavier one.
+        granted, used: by the scheduler and by launchers; ``allocation`` is the heavier one, and
+            ``steps`` are its sums.
+        unused: what is granted and not used.
         newest: the newest span of each node, by node.
         has_end: whether anybody stated an end that holds.
+        heard: newest word on it.
         held, micros: GPU-microseconds by state of each span, and their sums.
         words: number of words on the GPUs of each span, as they were when it was derived.
     """
@@ -35,12 +39,16 @@ class Run:
     granted: list[Interval] | None = None
     used: list[Interval] = field(default_factory=list)
     allocation: list[Interval] = field(default_factory=list)
+    unused: list[Interval] = field(default_factory=list)
+    steps: Steps = field(default_factory=dict)
     preemptions: list[Preemption] = field(default_factory=list)
     newest: list[Span] = field(default_factory=list)
     begin: float = 0.0
     end: float = 0.0
+    heard: float = 0.0
     has_start: bool = False
     has_end: bool = False
+    is_over: bool = False
     held: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     micros: dict[str, int] = field(default_factory=dict)
     words: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -55,11 +63,9 @@ class Run:
         self.held[key], self.words[key] = micros, span.num_words
 
     @property
-    def used_gpu_seconds(self) -> float:
-        """GPU-seconds of launchers, of what was granted where a scheduler states it."""
-        if self.granted is None:
-            return gpu_seconds(self.used)
-        return shared_gpu_seconds(self.granted, self.used)
+    def until(self) -> float:
+        """Up to when its GPU time counts: the second of the newest word, unless it is over."""
+        return math.inf if self.is_over else float(math.floor(self.heard))
 
     @property
     def scheduler_end(self) -> float | None:
@@ -67,10 +73,10 @@ class Run:
         return None if self.scheduler is None else self.scheduler.end
 
     @property
-    def is_held(self) -> bool:
-        """Whether the scheduler has not taken back what it granted."""
+    def is_left_open(self) -> bool:
+        """Whether the scheduler began it and never said its end."""
         span = self.scheduler
-        return span is not None and span.end is None and span.bound is None
+        return span is not None and span.has_start and span.end is None
 
     @property
     def silent(self) -> list[str]:
@@ -120,8 +126,9 @@ class Run:
         ends = [
             span.end for span in (*spans, *([stated] if stated else ())) if span.end is not None
         ]
-        heard = [span.heard for span in spans] + ([stated.begin] if stated else [])
-        self.end = max(ends) if ends else max([self.begin, *heard])
+        heard = [span.heard for span in (*spans, *([stated] if stated else ()))]
+        self.heard = max([self.begin, *ends, *heard])
+        self.end = max(ends) if ends else self.heard
         return self
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.runs import SLACK_SECONDS, Run
 
-_NEVER_STARTED_SECONDS = 30 * 86_400.0
+_LOST_SECONDS = 30 * 86_400.0
+"""For a start, and for any word on what a scheduler has started and not ended."""
 Outcome = Callable[[], str]
 
 
@@ -61,12 +62,13 @@ class Settlement:
         """Clock from which on the ledger waits no longer; None where it waits for ever."""
         facts, timeouts = self.facts, self.timeouts
         if not self.runs or self.waits_in_queue:
-            return facts.received + _NEVER_STARTED_SECONDS
+            return facts.received + _LOST_SECONDS
         run = self.runs[-1]
         stated = (*run.newest, *([run.scheduler] if run.scheduler else ()))
         received = [span.end_received for span in stated if span.end_received is not None]
         if not received:
-            return None if run.scheduler is not None else facts.received + timeouts.silent_seconds
+            has_scheduler = run.scheduler is not None
+            return facts.received + (_LOST_SECONDS if has_scheduler else timeouts.silent_seconds)
         first = min(received)
         settle_at: float = first if self.is_complete else first + timeouts.node_seconds
         if run.has_start and outcome() == "preempted":
@@ -90,5 +92,6 @@ class Settlement:
         ]
         is_due = settle_at is not None and settle_at <= facts.received
         # A later sign of life of a node tells that the ledger settled too early.
-        alive = max((span.alive for span in run.spans), default=0.0)
+        stated = [run.scheduler] if run.scheduler is not None and run.is_left_open else []
+        alive = max((span.alive for span in (*run.spans, *stated)), default=0.0)
         return bool(own) and (is_due or any(alive <= each.time for each in own))

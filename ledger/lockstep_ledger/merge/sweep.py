@@ -12,7 +12,7 @@ from itertools import takewhile
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.merge.facts import UNVOUCHED
 from lockstep_ledger.merge.plausible import most_gpu_seconds
-from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, order_of
+from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, SETTLED, order_of
 from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
 from lockstep_outcomes.progress.ettr import PROGRESS_STATES
 from lockstep_records.events.event import Event
@@ -139,7 +139,7 @@ class Source:
     def _note_event(self, event: Event) -> None:
         order = order_of(event)
         span = next((s for s in reversed(self.spans) if tuple(s.opened) <= order), None)
-        if span is None:
+        if span is None or event.kind == SETTLED:
             return
         self.changed.add(span.number)
         span.heard = max(span.heard, event.time)

@@ -1,16 +1,20 @@
 """Queries of people and programs: pages of jobs, and everything of one job."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
 from lockstep_ledger.merge.gpu_time import ratios
+from lockstep_ledger.merge.record import Record, read_at, record_of_json
 from lockstep_ledger.store.known_jobs import ID_PREFIX
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs, spans
+from lockstep_outcomes.prices.price import Pricing
 
 MAX_PAGE = 500
 MAX_TIMELINE = 2000
@@ -36,6 +40,7 @@ def list_jobs(
     since_seconds: float | None = None,
     *,
     limits: Limits | None = None,
+    pricing: Pricing | None = None,
 ) -> dict[str, Any]:
     """A page of ``jobs``, the newest first; ``next`` is what ``after`` is for the next one, if any.
 
@@ -46,9 +51,10 @@ def list_jobs(
         after: number of the last job of the page before.
         since_seconds: only jobs with an event at this wall clock or later.
         limits: of the reader.
+        pricing: by which what runs counts up to now; else it does up to its newest event.
     """
     query = (
-        within(select(*_PUBLIC_COLUMNS), limits)
+        within(select(*_PUBLIC_COLUMNS, jobs.c.state), limits)
         .order_by(jobs.c.number.desc())
         .limit(min(limit, MAX_PAGE) + 1)
     )
@@ -58,10 +64,18 @@ def list_jobs(
         query = query.where(jobs.c.number < after)
     if since_seconds is not None:
         query = query.where(jobs.c.updated >= since_seconds)
-    rows = [dict(row) for row in connection.execute(query).mappings()]
-    has_more = len(rows) > limit
-    rows = rows[:limit]
-    return {"jobs": rows, "next": rows[-1]["number"] if has_more else None}
+    found = connection.execute(query).mappings().all()
+    rows = [_listed(row, pricing) for row in found[:limit]]
+    return {"jobs": rows, "next": rows[-1]["number"] if len(found) > limit else None}
+
+
+def _listed(row: Mapping[Any, Any], pricing: Pricing | None) -> dict[str, Any]:
+    values = dict(row)
+    state = values.pop("state")
+    if pricing is None or row["status"] == "finished":
+        return values
+    record = record_now(state, pricing)
+    return values | {"gpu_seconds": record.gpu_seconds, "costs": record.costs}
 
 
 def first_rows(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Mapping[Any, Any]]:
@@ -94,9 +108,19 @@ def find_job(
     return list(connection.execute(query).all())
 
 
-def job_document(connection: Connection, row: Any) -> dict[str, Any]:
+def record_now(state: str, pricing: Pricing | None) -> Record:
+    """The record of a job's row, in which what runs counts up to now where there are prices."""
+    record = record_of_json(state)
+    if pricing is not None:
+        read_at(record, time.time(), pricing)
+    return record
+
+
+def job_document(
+    connection: Connection, row: Any, pricing: Pricing | None = None
+) -> dict[str, Any]:
     """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
-    record = json.loads(row.state)
+    record = msgspec.to_builtins(record_now(row.state, pricing))
     timeline = _timeline(connection, row.number)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {

@@ -106,17 +106,19 @@ def read_number(request: Request, name: str, highest: int = _MAX_NUMBER) -> int 
     return int(text)
 
 
-def job_page(engine: Engine, request: Request) -> dict[str, Any]:
+def job_page(engine: Engine, pricing: Pricing, request: Request) -> dict[str, Any]:
     """The page of jobs that a query asks for."""
     filters = read_filters(request)
     limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
     after, since = read_number(request, "after"), read_number(request, "since")
     with engine.connect() as connection:
         limits = request.state.limits
-        return queries.list_jobs(connection, filters, limit, after, since, limits=limits)
+        return queries.list_jobs(
+            connection, filters, limit, after, since, limits=limits, pricing=pricing
+        )
 
 
-def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:
+def one_job(engine: Engine, pricing: Pricing, request: Request) -> dict[str, Any] | None:
     """Everything of the job that the path names; None where there is none.
 
     Raises:
@@ -130,7 +132,7 @@ def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:
         if len(rows) > 1:
             names = ", ".join(sorted(row.cluster for row in rows))
             raise QueryError(f"job {job_id} is in the clusters {names}; add ?cluster=NAME")
-        return queries.job_document(connection, rows[0]) if rows else None
+        return queries.job_document(connection, rows[0], pricing) if rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +140,15 @@ class Api:
     """The endpoints below ``/api``."""
 
     engine: Engine
+    pricing: Pricing
 
     def jobs(self, request: Request) -> Response:
         """GET /api/jobs: a page of jobs, the newest first."""
-        return JSONResponse(job_page(self.engine, request))
+        return JSONResponse(job_page(self.engine, self.pricing, request))
 
     def job(self, request: Request) -> Response:
         """GET /api/jobs/ID: one job with attempts, timeline, verdicts and checkpoints."""
-        document = one_job(self.engine, request)
+        document = one_job(self.engine, self.pricing, request)
         if document is None:
             return JSONResponse({"error": "no such job; /api/jobs lists them"}, 404)
         return JSONResponse(document)

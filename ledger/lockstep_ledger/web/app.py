@@ -59,7 +59,7 @@ class Application:
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
         guard_scrape = Readers(readers, _SCRAPING_THREADS).guard
-        api, bills = Api(parts.engine), BillsApi(parts.engine, parts.pricing)
+        api, bills = Api(parts.engine, parts.pricing), BillsApi(parts.engine, parts.pricing)
         pages = Pages(parts.engine, parts.windows, bills)
         routes = [
             Route("/api/events", self.intake.deliver, methods=["POST"]),

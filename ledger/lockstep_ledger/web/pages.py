@@ -79,7 +79,7 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         """GET /: the jobs, with filters, and what became of those of the last days."""
-        page = api.job_page(self.engine, request)
+        page = api.job_page(self.engine, self.bills.pricing, request)
         given = dict(request.query_params)
         following = page["next"] and "?" + urlencode({**given, "after": page["next"]})
         counts = self.windows.counts
@@ -96,7 +96,7 @@ class Pages:
 
     def job(self, request: Request) -> Response:
         """GET /jobs/ID: one job."""
-        document = api.one_job(self.engine, request)
+        document = api.one_job(self.engine, self.bills.pricing, request)
         if document is None:
             return HTMLResponse("<p>No such job. <a href='/'>All jobs</a></p>", 404)
         return self._render("job.html", job=document, goodput=_shares(document["goodput"]))

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import select
 
+from lockstep_catalogue.ledger import COST
 from lockstep_ledger.billing.bills import Bills
 from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.queries import job_document
+from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_outcomes.prices.price import Pricing
@@ -44,6 +48,7 @@ def story_of(job: dict[str, Any], now: float) -> Story:
             story.add(kind, node, attempt, **f)
 
     begun: dict[int, float] = {}
+    last = max(at(until) for *_, until, _ in job["said"])
     for source, run, node, gpus, model, begin, end, state in job["said"]:
         since, until, is_last = at(begin), at(end), state in ENDS
         if source == "launcher":
@@ -64,12 +69,57 @@ def story_of(job: dict[str, Any], now: float) -> Story:
             say(until, "job_finished", None, run, outcome=ENDS[state])
         if state == "requeued":
             say(until, "job_requeued", None, run)
+    if begun and last > now:
+        # Feeds say each day what still runs, and nodes each minute.
+        is_fed = any(source != "launcher" for source, *_ in job["said"])
+        say(now, "job_submitted", None if is_fed else job["said"][0][2])
     return story
 
 
+DAY_SECONDS = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("words", "days", "hours", "is_estimated"),
+    [
+        ((), 6.9, 6.9 * 24, False),
+        ((), 7.1, 0.0, True),
+        ((1, 2, 3), 9.9, 9.9 * 24, False),
+        ((1, 2, 3), 10.1, 72.0, True),
+        ((1, 2, 3), 34.0, 72.0, True),
+    ],
+)
+def test_a_grant_that_nobody_ends_counts_for_a_week_after_the_last_word(
+    words: tuple[float, ...], days: float, hours: float, is_estimated: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    begin = at("10-01T00:00:00")
+    story = Story(now=begin).add("job_started", None, num_gpus=1)
+    for day in words:
+        story.now = begin + day * DAY_SECONDS
+        story.add("job_submitted", None)
+    engine = open_store("sqlite:///:memory:")
+    clock = [story.now]
+    writer = StoreWriter(engine, clock=lambda: clock[0])
+    writer.write([Submission(checked(story))])
+    clock[0] = begin + days * DAY_SECONDS
+    monkeypatch.setattr("time.time", lambda: clock[0])
+    writer.settle_due()
+    with engine.connect() as connection:
+        lines = Bills(connection, Pricing(), clock[0]).lines(date(2026, 10, 1), date(2026, 11, 30))
+        record = job_document(connection, connection.execute(select(jobs)).one(), Pricing())
+    assert sum(line.gpu_seconds for line in lines) / 3600 == pytest.approx(hours)
+    assert record["gpu_seconds"] / 3600 == pytest.approx(hours)
+    assert [run["is_estimated"] for run in record["runs_list"]] == [is_estimated]
+    assert record["status"] == ("running" if days < 33 else "finished")
+
+
 @pytest.mark.parametrize("name", MONTHS["moments"])
-def test_every_line_is_right_while_jobs_run_and_after_their_end(name: str) -> None:
+def test_every_line_is_right_while_jobs_run_and_after_their_end(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = at(MONTHS["moments"][name])
+    monkeypatch.setattr("time.time", lambda: now)
     pricing = Pricing(CARD, UTC)
     engine = open_store("sqlite:///:memory:")
     writer = StoreWriter(engine, clock=lambda: now, pricing=pricing)
@@ -79,6 +129,8 @@ def test_every_line_is_right_while_jobs_run_and_after_their_end(name: str) -> No
     with engine.connect() as connection:
         bills = Bills(connection, pricing, now)
         lines = bills.lines(date(2026, 10, 1), date(2026, 11, 30))
+        rows = connection.execute(select(jobs)).all()
+        records = [job_document(connection, row, pricing) for row in rows]
     found: dict[str, list[list[Any]]] = defaultdict(list)
     for line in lines:
         row = [line.month, line.job.gpu_model, line.price, pytest.approx(line.amount)]
@@ -87,3 +139,13 @@ def test_every_line_is_right_while_jobs_run_and_after_their_end(name: str) -> No
     assert {job: sorted(rows, key=str) for job, rows in found.items()} == {
         job: sorted(rows, key=str) for job, rows in expected.items()
     }
+    amounts: dict[str, float] = defaultdict(float)
+    for line in lines:
+        amounts[line.job.job_id] += line.amount
+    assert {r["job_id"]: sum(r["costs"].values()) for r in records if r["costs"]} == pytest.approx(
+        {job_id: amount for job_id, amount in amounts.items() if amount}
+    )
+    counted = [
+        row.value for (name, _), row in writer.counters.snapshot().items() if name == COST.name
+    ]
+    assert sum(counted) == pytest.approx(sum(amounts.values()))

@@ -75,6 +75,13 @@ def test_the_same_again_has_no_new_event_and_another_feed_has_the_same_ids(scene
     ]
 
 
+def test_what_runs_is_said_once_a_day(scene: Scene) -> None:
+    top, day = job("a"), 86_400.0
+    scene.show(top, pod("a-0", top, begin=2), at=3)
+    found = [times_of(scene.new_events(at)) for at in (4, day + 4, day + 5, 2 * day + 4)]
+    assert found == [[], [("job_submitted", day + 4)], [], [("job_submitted", 2 * day + 4)]]
+
+
 def test_a_failed_pod_that_is_replaced_is_a_requeue_with_its_cause(scene: Scene) -> None:
     top = job("a")
     scene.show(top, pod("a-0", top, begin=2), at=3)

@@ -81,6 +81,10 @@ def test_a_poll_sends_what_is_new_and_a_feed_that_starts_again_too(slurm: Slurm)
     feed = slurm.feed()
     assert kinds(poll(feed)) == [("7", "job_submitted"), ("7", "job_started")]
     assert poll(feed, NOW + 5) == []
+    # Each day it says once what still runs.
+    day = 86_400
+    times = [[e.time for e in poll(feed, NOW + at)] for at in (day, day + 5, 2 * day)]
+    assert times == [[NOW + day], [], [NOW + 2 * day]]
     slurm.write("period", row("7", "COMPLETED", NOW + 7))
     [end] = poll(slurm.feed(), NOW + 10)
     assert (end.kind, end.time, end.fields["outcome"]) == ("job_finished", NOW + 7, "succeeded")

@@ -1,5 +1,6 @@
 """GPU time of runs as the sum of intervals: who had how many GPUs from when to when."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,12 @@ class GpuTime:
     states: Mapping[str, float]
     intervals: Sequence[Interval]
     used: Sequence[Interval]
+    is_explained: bool
+
+    @property
+    def counted(self) -> Mapping[str, float]:
+        """States that counters hold: what no report explains may change while a run goes on."""
+        return {s: v for s, v in self.states.items() if self.is_explained or s != "unknown"}
 
     @property
     def total(self) -> float:
@@ -107,34 +114,45 @@ def times_of_runs(
         for span in run.spans:
             own = _used(span, _end_of(span, run, is_over), words)
             is_open = span.end is None and span.bound is None and not is_over
-            used += _used(span, float("inf"), words) if is_open else own
+            used += _used(span, math.inf, words) if is_open else own
             for state, seconds in _states(span, own, is_over, words).items():
                 states[state] += seconds
-        granted = _granted(run, runs, words, parts)
-        if granted is not None and is_over:
-            stated = run.scheduler
-            is_held = stated is not None and stated.end is None and stated.bound is None
-            until = run.end if is_held else float("inf")
-            total = sum(each.seconds(each.begin, until) for each in granted)
-            after = float("inf") if run.scheduler_end is None else run.scheduler_end
-            late = [each for each in granted if each.end > after + 5.0]
-            after_end = sum(each.seconds(after, float("inf")) for each in late)
-            states = _fit(states, total - after_end, UNUSED if run.spans else "unknown")
-            states |= {"held_after_end": after_end} if after_end else {}
+        granted = _granted(run, is_over, runs, words, parts)
         held = used if granted is None else granted
-        times.append(GpuTime(states=states, intervals=held, used=used))
+        until = math.inf if is_over else math.floor(run.heard)  # whole seconds
+        shared = _shared(held, used, until)
+        states = defaultdict(float, _fit(states, shared, "unknown"))
+        unused = sum(each.seconds(each.begin, until) for each in held) - shared
+        after = math.inf if run.scheduler_end is None else run.scheduler_end
+        late = [each for each in granted or () if each.end > after + 5.0]
+        after_end = min(unused, sum(each.seconds(after, until) for each in late))
+        if unused > 1e-9:
+            states[UNUSED if run.spans else "unknown"] += unused - after_end
+            states["held_after_end"] += after_end
+        is_explained = is_over or not run.spans
+        times.append(GpuTime(states=states, intervals=held, used=used, is_explained=is_explained))
     return times
+
+
+def _shared(left: Sequence[Interval], right: Sequence[Interval], until: float) -> float:
+    """GPU-seconds that both have, up to a moment."""
+    every = (*left, *right)
+    cuts = sorted({min(t, until) for each in every for t in (each.begin, each.end)} - {math.inf})
+    total = 0.0
+    for since, end in pairwise(cuts):
+        sums = (sum(e.seconds(since, end) for e in side) for side in (left, right))
+        total += min(sums)
+    return total
 
 
 def _steps(begin: float, end: float, stated: Sequence[tuple[float, float]]) -> list[Interval]:
     """Intervals by words, of which the newest holds, and the first from the begin on."""
     cuts = sorted({begin, end, *(time for time, _ in stated if begin < time < end)})
-    found = []
+    found: list[Interval] = []
     for since, until in pairwise(cuts):
-        by_then = [gpus for time, gpus in stated if time <= since]
-        found.append(
-            Interval(begin=since, end=until, gpus=by_then[-1] if by_then else stated[0][1])
-        )
+        gpus = next((own for time, own in reversed(stated) if time <= since), stated[0][1])
+        begin = found.pop().begin if found and found[-1].gpus == gpus else since
+        found.append(Interval(begin=begin, end=until, gpus=gpus))
     return found
 
 
@@ -244,14 +262,14 @@ def _fit(states: Mapping[str, float], total: float, rest: str) -> dict[str, floa
 
 
 def _granted(
-    run: Run, runs: Sequence[Run], words: Words, parts: Sequence[Part]
+    run: Run, is_over: bool, runs: Sequence[Run], words: Words, parts: Sequence[Part]
 ) -> list[Interval] | None:
     """What the scheduler granted a run; None where it does not state it."""
     span = run.scheduler
     if span is None or not span.has_start:
         return None
-    words_of_end = (span.end, span.bound)
-    end = next((time for time in words_of_end if time is not None), float("inf"))
+    words_of_end = (span.end, None if run.spans else span.bound, run.end if is_over else None)
+    end = next((time for time in words_of_end if time is not None), math.inf)
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
         ends = [
@@ -267,7 +285,7 @@ def _granted(
         for fact in words.scheduler
         if fact.fields.get("num_gpus") is not None and fact.time < end
     ]
-    if not stated or (span.end is None and span.bound is not None):
+    if not stated:
         return None
     return _steps(span.begin, end, stated)
 

@@ -113,7 +113,7 @@ class JobHistory:
 
     @cached_property
     def gpu_times(self) -> list[GpuTime]:
-        """GPU time of each run; of the newest what was reported so far while it goes on."""
+        """GPU time of each run; of the newest up to its last word while it goes on."""
         parts = parts_of([fact for fact in self.facts if not fact.node])
         over = [*[True] * len(self.runs[1:]), *[self.is_last_run_over] * len(self.runs[:1])]
         return times_of_runs(self.runs, over, self.words, parts)
@@ -159,7 +159,8 @@ class JobHistory:
             received.append(self._scheduler_end_received(run))
         if not received:
             is_reported = run.scheduler is not None and run.scheduler_end is None
-            return None if is_reported else heard + settings.silent_wait_seconds
+            wait = NEVER_STARTED_SECONDS if is_reported else settings.silent_wait_seconds
+            return heard + wait
         first = min(received)
         settled = first if self.is_complete else first + settings.node_wait_seconds
         if self.verdicts[-1].verdict.outcome == "preempted" and run.has_start:
@@ -220,6 +221,7 @@ class JobHistory:
     def _holds(self, settlement: Settlement) -> bool:
         """Whether a settlement is about the newest run, and none of its nodes is alive since."""
         run = self.runs[-1]
-        life = [fact.time for fact in run.facts if fact.kind not in _NOT_A_SIGN_OF_LIFE]
+        words = run.scheduler.facts if run.scheduler is not None and run.is_left_open else []
+        life = [fact.time for fact in (*run.facts, *words) if fact.kind not in _NOT_A_SIGN_OF_LIFE]
         is_about = settlement.run_begin >= run.begin - SLACK_SECONDS and not self.waits_in_queue
         return is_about and max(life, default=0.0) <= settlement.time

@@ -140,7 +140,9 @@ def contributions(job: JobHistory) -> dict[CounterKey, float]:
     """What a job adds to every counter."""
     outcome, failure_class, _ = outcome_of(job)
     counts: list[tuple[str, dict[str, str], float]] = [
-        ("gpu_seconds", {"goodput": state}, seconds) for state, seconds in states_of(job).items()
+        ("gpu_seconds", {"goodput": state}, seconds)
+        for time in job.gpu_times
+        for state, seconds in time.counted.items()
     ]
     if outcome is not None:
         ending = {"job_outcome": outcome, "failure_class": failure_class or "none"}

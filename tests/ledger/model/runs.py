@@ -78,13 +78,10 @@ def spans_of_node(facts: Iterable[Fact], zones: Sequence[float] = ()) -> list[Sp
 def spans_of_scheduler(words: Iterable[Fact]) -> list[Span]:
     """The scheduler's spans in order; an end in the queue is a span without a start."""
     spans: list[Span] = []
-    is_open, requeued = False, None
+    is_open, requeued, words = False, None, list(words)
     for fact in words:
         if fact.kind == "job_started":
-            spans.append(
-                Span(node="", attempt=fact.attempt, begin=fact.time, opened_by=fact.key,
-                     facts=[fact])
-            )  # fmt: skip
+            spans.append(Span(node="", attempt=fact.attempt, begin=fact.time, opened_by=fact.key))
             is_open, requeued = True, None
         elif fact.kind == "job_requeued":
             if is_open:
@@ -97,6 +94,7 @@ def spans_of_scheduler(words: Iterable[Fact]) -> list[Span]:
             spans.append(_end_without_start(fact, requeued))
             requeued = None
     _bind(spans)
+    _assign(words, spans)
     return spans
 
 
@@ -174,11 +172,20 @@ class Run:
         ends = [span.end for span in self.spans if span.end is not None]
         if self.scheduler_end is not None:
             ends.append(self.scheduler_end)
-        if ends:
-            return max(ends)
-        heard = [span.last_heard for span in self.spans]
-        return max(
-            [self.begin, *heard, *([] if self.scheduler is None else [self.scheduler.begin])]
+        return max(ends) if ends else self.heard
+
+    @property
+    def heard(self) -> float:
+        """Time of the newest word on it, ends among them."""
+        stated = [] if self.scheduler is None else [self.scheduler]
+        ends = [span.end for span in (*self.spans, *stated) if span.end is not None]
+        return max([self.begin, *ends, *(span.last_heard for span in (*self.spans, *stated))])
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether the scheduler began it and never ended it."""
+        return (
+            self.scheduler is not None and self.scheduler.has_start and self.scheduler_end is None
         )
 
     @property

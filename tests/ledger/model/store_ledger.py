@@ -145,6 +145,7 @@ def _record(record: dict[str, Any], state: job_states.JobState) -> dict[str, Any
         [span.node for span in run.newest] for run in Derivation(state.facts, state.sources).runs
     ]
     counts = defaultdict(int, record["checkpoint_counts"])
+    disagreements = {tuple(each[:3]) for each in record["disagreements"]}
     names = (
         "cluster", "job_id", "ids", "status", "outcome", "failure_class", "cause", "submitted",
         "started", "ended", "queue_wait_seconds", "attempts", "preemptions", "lost_gpu_seconds",
@@ -162,7 +163,7 @@ def _record(record: dict[str, Any], state: job_states.JobState) -> dict[str, Any
         "checkpoints": {name: counts[name] for name in ("ok", "failed", "invalid")},
         "states": record["goodput"],
         "cost": record["costs"],
-        "disagreements": sorted((each[:3] for each in record["disagreements"]), key=str),
+        "disagreements": sorted(map(list, disagreements), key=str),
         "runs": [
             {
                 "begin": run["begin"], "end": run["end"], "has_start": run["has_start"],

@@ -21,6 +21,7 @@ from lockstep_ledger.feeds.kubernetes.objects import (
 )
 from lockstep_ledger.feeds.kubernetes.pods import Pod, close_runs, read_pod
 from lockstep_ledger.feeds.kubernetes.verdicts import find_ending, unseen
+from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS
 
 _log = logging.getLogger(__name__)
 _ORPHAN_SECONDS, _RACE_SECONDS = 3.0, 1.0
@@ -132,11 +133,13 @@ class ClusterState:
             changed |= {uid: self.jobs[uid] for uid in due if uid in self.jobs}
             for job in changed.values():
                 self._update(job)
-                self._due.pop(job.uid, None)
+                wake = self._due.pop(job.uid, now)
                 if job.stopped is not None and now < job.stopped + SILENT_SECONDS:
                     self._due[job.uid] = job.stopped + SILENT_SECONDS
                 elif (job.ending or job.stopped) and not all(p.is_over for p in job.pods.values()):
                     self._due[job.uid] = now + SILENT_SECONDS
+                elif job.newest_begin is not None:
+                    self._due[job.uid] = wake if wake > now else now + REPEAT_SECONDS
             return [job for job in changed.values() if self._is_taken(job)]
 
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:

@@ -7,6 +7,7 @@ from typing import Any
 from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
 from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun
 from lockstep_ledger.feeds.kubernetes.verdicts import judge_attempt, judge_job
+from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS
 from lockstep_records.events.bounds import fit
 from lockstep_records.events.event import Event, stable_id
 
@@ -169,6 +170,11 @@ class Job:
                 yield from ((r.part, since, None, pod) for r in pod.runs.values() if r.end is None)
 
     @property
+    def newest_begin(self) -> float | None:
+        """When the newest of its pods began that run; None where none does."""
+        return max((run.begin for run in self.all_runs() if run.end is None), default=None)
+
+    @property
     def queue(self) -> str:
         """Its queue; empty where it has none."""
         workload, top = self.workload, self.top
@@ -270,6 +276,9 @@ class EventWriter:
             yield from self._event(
                 job, f"describe {job.job_id} {values}", "job_submitted", job.described, 0, fields
             )
+        elif job.newest_begin and now - max(job.described, job.newest_begin) >= REPEAT_SECONDS:
+            job.described = now
+            yield from self._event(job, f"runs {now:.0f}", "job_submitted", now, 0, fields)
 
     def _part(self, job: Job, run: PodRun, number: int) -> Iterator[Event]:
         begun: dict[str, Any] = {

@@ -166,7 +166,7 @@ KINDS: tuple[Kind, ...] = (
           r"^\S*(?:Error|Exception)\b.*(?:shapes cannot be multiplied|must match|(?:size|shape) mismatch|is invalid for input of size|to match target batch_size|incompatible shapes?|same size)"),
     _kind("not_finite_locally", _C, "user", "rank", "the loss of one rank was not finite", "in local", r"\bRank (?P<tasks>\d{1,6}): found (?:NaN|Inf)\w* in local "),
     _kind("not_finite", _C, "user", "workload", "the loss was not finite",
-          "NaN|nan|Inf|inf|finite|diverged",
+          "NaN|Nan|NAN|nan loss|nan grad|is nan|was nan|became nan|become nan|found nan|topping training|is inf|is -inf|was inf|became inf|become inf|inf loss|inf grad| Inf|finite|diverged|Error|Exception|Interrupt",
           r"(?i)^\S*(?:Error|Exception|Interrupt)\b.*(?:\bnan\b|\binf\b|non-?finite|not finite)|\bloss (?:is|became|has become|was) (?:nan|inf|-inf)\b|\b(?:nan|inf|non-?finite) (?:loss|grad\w*) (?:detected|found|encountered)|found nan in|loss (?:has )?diverged|stopping training.{0,40}\bnan\b"),
     _kind("device_assert", _C, "user", "rank", "an assertion failed on the GPU",
           "device-side assert|Assertion `", r"device-side assert triggered"),
@@ -214,7 +214,7 @@ KINDS: tuple[Kind, ...] = (
     # --- progress; ``step`` counts, ``seconds`` or ``ms`` is what a step took
     _kind("evaluation", _M, "unknown", "nobody", "", "alid|valuat|esting |test set|redict",
           r"(?i)\bvalid(?:ation)? loss at (?:iteration|step)\s+(?P<step>\d{1,12})|(?<!\*)\*{3,}+ running (?:evaluation|prediction|validation|test)|^(?:\S+ )?(?:start(?:ing|ed)? |begin(?:ning)? |running |run )?(?:evaluation|validation)(?: (?:start|began|begin|loop|epoch|step|on |of |at |time|loss|took|dataloader)|:|\W*$)|\b(?:evaluating|validating)\b(?! (?:config|arg|param|env|check|input))|\b(?:eval|val|valid|validation)[_ /](?:loss|acc\w*|ppl)['\"]?\s*[:=]"),
-    _kind("checkpoint_saved", _M, "unknown", "nobody", "", "ave|stored|ritten|written",
+    _kind("checkpoint_saved", _M, "unknown", "nobody", "", "aved|tored|ritten|rote|#save|ave-check",
           r"(?i)successfully saved check ?point at iteration\s+(?P<step>\d{1,12})|\b(?:successfully )?(?:saved|stored|written|wrote) (?:the |a |final |model |last |global )*(?:check ?point|weights|state|model)\b(?:.{0,80}?(?:step|iteration|iter)[ _=:]*(?P<step2>\d{1,12}))?|(?:model weights|check ?point|tokenizer config file|model) (?:is |was |successfully |has been )*(?:saved|stored|written)\b|\[#save\] \[END\]\s*\{\"global_step\": (?P<step3>\d{1,12})|save-check ?point: ?[\d.]+"),
     _kind("checkpoint", _M, "unknown", "nobody", "", "aving|ave_check|#save|rite check|riting check",
           r"(?i)\bsaving (?:the |a |final |model |training |global |distributed |async |last )*(?:check ?point|weights|state|model)\b(?:.{0,80}?(?:step|iteration|iter)[ _=:]*(?P<step>\d{1,12}))?|\bsave_check ?point\b(?!_interval|[_\w]*[:=.]).{0,40}(?:start|begin|\.\.\.)|\[#save\] \[BEGIN\]|\bwriting (?:the |a )?check ?point\b"),

@@ -310,7 +310,7 @@ _REPEATED = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*?\.)*[A-Z]\w*?(?:Error|Exception|StopIteration))(?P=type)+"
 )
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
-_SEVERE = KIND_BY_NAME["severe"].pattern
+_LAST = len(KINDS) - 1  # what calls itself an error, and is nothing else
 _BAR_REMAINDER = re.compile(KIND_BY_NAME["bar"].pattern.pattern + r"[^\]]{0,80}\](?P<rest>.*\S)")
 _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
@@ -369,8 +369,8 @@ class Scan:
         matched = next(
             ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(line.body))), None
         )
-        is_unknown = matched is None or matched[0].name == "severe"
-        if _SEVERE.search(line.text):
+        is_unknown = matched is None or matched[0] is KINDS[_LAST]
+        if kinds[-1] == _LAST and KINDS[_LAST].pattern.search(line.text):
             self.num_severe += 1
             self.num_unknown += is_unknown
             self.first_unknown = self.first_unknown or (line.text if is_unknown else "")

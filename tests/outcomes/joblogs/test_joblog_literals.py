@@ -35,12 +35,12 @@ def test_both_searches_find_the_same_lines_of_any_bytes(data: bytes) -> None:
 @pytest.mark.parametrize("newline", [b"", b"\n"])
 def test_a_literal_across_the_edge_of_a_window_is_found_once(shift: int, newline: bytes) -> None:
     longest = max(TABLE, key=len)
-    data = b"." * ((1 << 18) - shift) + newline + longest + b" " + longest + b"\n. nan\n"
+    data = b"." * ((1 << 18) - shift) + newline + longest + b" " + longest + b"\n. NaN\n"
     lines = list(AT_ONCE.lines(data))
     assert lines == list(IN_TURN.lines(data))
     assert len(lines) >= 2
 
 
 def test_a_log_full_of_literals_and_without_lines_is_searched_alike() -> None:
-    data = b"nan" * LONGEST_LINE * 8
+    data = b"NaN" * LONGEST_LINE * 8
     assert list(AT_ONCE.lines(data)) == list(IN_TURN.lines(data))

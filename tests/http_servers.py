@@ -59,13 +59,17 @@ class FakeLedger(ThreadingHTTPServer):
         """Takes or refuses one delivery."""
         body = json.loads(text)
         status = self.statuses.pop(0) if self.statuses else 200
-        if self.bad_ids & {event["id"] for event in body.get("events", ())}:
-            status = 422
+        ids = [event["id"] for event in body.get("events", ())]
+        bad = [each for each in ids if each in self.bad_ids]
+        status = 422 if bad and bad == ids else status
         if self.token and self.tokens[-1] != f"Bearer {self.token}":
             status = 401
         if status == 200:
-            self.bodies.append(body)
-        reply = b"the token is not one of a writer" if status == 401 else b""
+            good = [event for event in body.get("events", ()) if event["id"] not in bad]
+            self.bodies.append({**body, "events": good} if bad else body)
+        rejected = [{"id": each, "reason": "it is bad"} for each in bad]
+        reply = json.dumps({"rejected": rejected}).encode()
+        reply = b"the token is not one of a writer" if status == 401 else reply
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(reply)))
         handler.end_headers()

@@ -104,7 +104,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
     "--max-body",
     "max_body_bytes",
     metavar="BYTES",
-    type=click.IntRange(1024, 64 << 20),
+    type=click.IntRange(1 << 20, 64 << 20),
     default=1 << 20,
     show_default=True,
     help="Limit of the size of a request's body.",

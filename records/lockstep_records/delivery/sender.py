@@ -21,11 +21,11 @@ from lockstep_records.file_access.token_files import read_token
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 100
+MAX_BATCH_BYTES = 512 << 10
+"""Half of what a ledger takes at least; the largest event is a quarter of it."""
 _TIMEOUT_SECONDS, _DEADLINE_SECONDS = 2.0, 10.0
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
 _MAX_ANSWER_BYTES = 1 << 20
-# Numbers, because the names of two of them differ between versions of Python.
-_REFUSALS = frozenset({400, 413, 422})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +103,9 @@ def _hang_up(connected: socket.socket) -> None:
 class Sender:
     """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
-    An event that the ledger refuses on its own is set aside in the spool, so that it does not hold
-    up the rest; ``lockstep ledger replay --spool`` lets it wait again.
+    A ledger names the events that it refuses. They are set aside in the spool;
+    ``lockstep ledger replay --spool`` lets them wait again. An answer that names none is about the
+    ledger, and not about the events.
 
     Args:
         origin: names of the cluster and of this node.
@@ -129,7 +130,6 @@ class Sender:
         self._wall_clock = wall_clock
         self._spool, self._address, self._origin = spool, address, origin
         self._send, self._clock = send, clock
-        self._max_batch = MAX_BATCH
         self._wait_seconds = 0.0
         self._next_seconds = clock()
         self.delivered = self.refused = 0
@@ -139,48 +139,38 @@ class Sender:
         self._spool.refresh()
         if not self._spool.num_pending or self._clock() < self._next_seconds:
             return False
-        batch = self._spool.oldest(self._max_batch)
+        batch = self._spool.next_batch(MAX_BATCH, MAX_BATCH_BYTES)
         try:
             answer = self._send(self._address, self._body(batch))
         except (OSError, ValueError) as error:  # ValueError: the file of the token is refused
             self._wait(str(error))
             return False
-        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-            self._spool.remove(batch, self._count(batch, answer))
-            self._max_batch = min(self._max_batch * 2, MAX_BATCH)
-        # These are about the events; every other status is about the ledger, which may recover.
-        elif answer.status in _REFUSALS:
-            self._refuse(batch, answer)
-        else:
+        refusals = self._refusals(batch, answer)
+        is_taken = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
+        answered = batch if is_taken else [each for each in batch if each.number in refusals]
+        if not answered:
             self._wait(f"status {answer.status}{_text_of(answer)}")
             return False
+        self._spool.remove(answered, refusals)
+        self.refused += len(refusals)
+        self.delivered += len(answered) - len(refusals)
         if self._wait_seconds:
             _log.info("ledger=answers")
         self._wait_seconds = 0.0
         return True
 
-    def _count(self, batch: list[SpooledEvent], answer: Answer) -> dict[int, str]:
-        """Counts a batch that was taken; reason by number of each event in it that was not."""
+    def _refusals(self, batch: list[SpooledEvent], answer: Answer) -> dict[int, str]:
+        """Reason by number of each event that the answer refuses; one of each user is logged."""
         reasons = dict(_rejections(answer))
-        for event_id, reason in reasons.items():
-            _log.warning("ledger=refused event=%.100s reason=%.400r", event_id, reason)
         ids = {event.number: json.loads(event.text)["id"] for event in batch} if reasons else {}
-        refusals = {n: reasons[i] for n, i in ids.items() if i in reasons}
-        refused = min(len(reasons), len(batch))
-        self.refused += refused
-        self.delivered += len(batch) - refused
-        return refusals
-
-    def _refuse(self, batch: list[SpooledEvent], answer: Answer) -> None:
-        """Halves a refused batch for the next time; a single event that is refused is set aside."""
-        if len(batch) > 1:
-            self._max_batch = len(batch) // 2
-            return
-        event_id, text = json.loads(batch[0].text)["id"], _text_of(answer)
-        _log.warning("ledger=refused event=%s status=%s%s", event_id, answer.status, text)
-        self.refused += 1
-        reason = dict(_rejections(answer)).get(event_id, f"status {answer.status}{text}")
-        self._spool.remove(batch, {batch[0].number: reason})
+        found = {number: reasons[name] for number, name in ids.items() if name in reasons}
+        first = {event.owner: event.number for event in reversed(batch) if event.number in found}
+        for owner, number in first.items():
+            _log.warning(
+                "ledger=refused owner=%d event=%.100s reason=%.400r", owner, ids[number],
+                found[number],
+            )  # fmt: skip
+        return found
 
     def _wait(self, reason: str) -> None:
         if not self._wait_seconds:

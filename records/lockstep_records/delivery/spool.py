@@ -5,6 +5,7 @@ two would lose events or send them twice. A file is its user's word on one job: 
 the kernel says, and of which node and cluster the events are, the delivery says.
 """
 
+import heapq
 import itertools
 import json
 import logging
@@ -17,20 +18,23 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lockstep_records.events.bounds import EventError
-from lockstep_records.events.event import FILE_NAME, Event, line_of, parse_line
+from lockstep_records.events.bounds import MAX_LINE, EventError
+from lockstep_records.events.event import FILE_NAME, MAX_FUTURE_SECONDS, Event, line_of, parse_line
 from lockstep_records.events.kinds import EDGE_KINDS
 from lockstep_records.file_access.foreign_files import open_foreign, owner_of
 from lockstep_records.files.jobs import Roots, list_jobs, list_roots
 
 MAX_REFUSED_BYTES = 8 << 20
-"""Of refused events; the oldest go."""
+"""Of refused events; the oldest go, of the user who has most of them."""
 _KEEP = (
     "INSERT INTO refused (is_edge, text, owner, job, reason)"
     " SELECT is_edge, text, owner, job, ? FROM event WHERE number = ?"
 )
-_SIZE = "SELECT coalesce(sum(length(CAST(text AS BLOB))), 0) FROM refused"
-_OLDEST = "SELECT number, length(CAST(text AS BLOB)) FROM refused ORDER BY number LIMIT 500"
+_REFUSED = "SELECT owner, sum(length(CAST(text AS BLOB))) AS size FROM refused GROUP BY owner"
+_OLDEST = (
+    "SELECT number, length(CAST(text AS BLOB)) FROM refused WHERE owner = ?"
+    " ORDER BY number LIMIT 500"
+)
 _REQUEUE = (
     "INSERT INTO event (is_edge, text, owner, job)"
     " SELECT is_edge, text, owner, job FROM refused WHERE number = ?"
@@ -38,15 +42,18 @@ _REQUEUE = (
 _DELETE = "DELETE FROM refused WHERE number = ?"
 
 
-def keep_refused(database: sqlite3.Connection, number: int, reason: str) -> None:
-    """Keeps a waiting event that was refused, in the transaction of the caller."""
-    database.execute(_KEEP, (reason, number))
-    excess = database.execute(_SIZE).fetchone()[0] - MAX_REFUSED_BYTES
-    while excess > 0:
-        for oldest, size in database.execute(_OLDEST).fetchall():
-            if excess > 0:
-                database.execute(_DELETE, (oldest,))
-                excess -= size
+def keep_refused(database: sqlite3.Connection, refusals: Mapping[int, str]) -> None:
+    """Keeps waiting events that were refused, in the transaction of the caller."""
+    database.executemany(_KEEP, [(reason, number) for number, reason in refusals.items()])
+    sizes = Counter(dict(database.execute(_REFUSED).fetchall())) if refusals else Counter[int]()
+    while (excess := sizes.total() - MAX_REFUSED_BYTES) > 0:
+        [(owner, _)] = sizes.most_common(1)
+        for oldest, size in database.execute(_OLDEST, (owner,)).fetchall():
+            if excess <= 0:
+                break
+            database.execute(_DELETE, (oldest,))
+            sizes[owner] -= size
+            excess -= size
 
 
 def requeue(path: Path, ids: Collection[str] = ()) -> int:
@@ -91,7 +98,10 @@ CREATE TABLE IF NOT EXISTS position (
     job TEXT PRIMARY KEY, inode INTEGER NOT NULL, byte INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS launcher (job TEXT PRIMARY KEY, number INTEGER NOT NULL);
 """
-_INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number)"
+_INDICES = """
+CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number);
+CREATE INDEX IF NOT EXISTS by_owner ON event (owner, number);
+"""
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
@@ -118,8 +128,7 @@ def _connect(name: str) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")  # what was taken in outlives a power cut
         database.execute("PRAGMA auto_vacuum = FULL")
-        database.executescript(_SCHEMA)
-        database.execute(_INDEX)
+        database.executescript(_SCHEMA + _INDICES)
         database.execute("SELECT count(*) FROM event").fetchone()
     except sqlite3.Error:
         database.close()
@@ -153,10 +162,14 @@ def row_of(line: str, owner: int, job: str, launcher: str | None) -> tuple[bool,
     if event.job_id != job:
         sentence = f"job_id {event.job_id!r} must be {job!r}, the folder of the file"
         raise EventError("value", sentence)
+    if event.time > time.time() + MAX_FUTURE_SECONDS:
+        raise EventError("future", f"time {event.time:.0f} has not come; set the clock of the node")
     user = None if owner == NOBODY else owner
     # Of which cluster and node it is, the delivery says.
-    sent = replace(event, cluster=None, node=None, launcher=launcher, owner=user)
-    return event.kind in EDGE_KINDS, line_of(sent), owner, job
+    text = line_of(replace(event, cluster=None, node=None, launcher=launcher, owner=user))
+    if len(text) > MAX_LINE:
+        raise EventError("value", f"the event has {len(text)} characters; {MAX_LINE} fit")
+    return event.kind in EDGE_KINDS, text, owner, job
 
 
 def read_lines(path: Path, owner: int, inode: int, byte: int) -> Chunk | None:
@@ -191,6 +204,7 @@ _ROW_BYTES = 120  # of SQLite's own for a row, its job and its place in the inde
 _OWNER_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
 _OWNER_FILES, _LOG_SECONDS = 200, 60.0
 _MAX_LOGGED_JOBS, _FLUSH_BATCH = 1000, 500
+_NEXT = "SELECT number, text, owner, job FROM event WHERE owner = ? ORDER BY number LIMIT ?"
 _LAUNCHERS = "SELECT job, number FROM launcher WHERE job LIKE ?"
 _FORGET = ("DELETE FROM position WHERE job = ?", "DELETE FROM launcher WHERE job = ?")
 _SIZES = (
@@ -250,6 +264,7 @@ class EventSpool:
         self._version = -1
         self._measure()
         self._read_at: dict[str, int] = {}
+        self._served: dict[int, int] = {}
         self._num_calls = 0
         self._logged: dict[str, float] = {}
         self._has_failed = False
@@ -303,10 +318,31 @@ class EventSpool:
         self._count(added)
         self._drop_excess()
 
-    def oldest(self, count: int) -> list[SpooledEvent]:
-        """The events to be sent next, in order."""
-        query = "SELECT number, text, owner, job FROM event ORDER BY number LIMIT ?"
-        return [SpooledEvent(*row) for row in self._database.execute(query, (count,))]
+    def next_batch(self, count: int, size_bytes: int) -> list[SpooledEvent]:
+        """The events to be sent next, those of a user in order.
+
+        Whoever has the fewest bytes in the batch is next, and among these who waited longest.
+        """
+        owners = {owner for owner, _ in self._sizes}
+        queues = {owner: self._database.execute(_NEXT, (owner, count)) for owner in owners}
+        turns = [(0, self._served.get(owner, 0), owner) for owner in owners]
+        heapq.heapify(turns)
+        batch: list[SpooledEvent] = []
+        while turns and len(batch) < count:
+            taken_bytes, turn, owner = heapq.heappop(turns)
+            row = next(queues[owner], None)
+            if row is None:
+                continue
+            event = SpooledEvent(*row)
+            size_bytes -= event.size_bytes
+            if batch and size_bytes < 0:
+                break
+            batch.append(event)
+            heapq.heappush(turns, (taken_bytes + event.size_bytes, turn, owner))
+        newest = max(self._served.values(), default=0) + 1
+        self._served = {owner: self._served.get(owner, 0) for owner in owners}
+        self._served |= dict.fromkeys((event.owner for event in batch), newest)
+        return batch
 
     def remove(
         self, events: Iterable[SpooledEvent], refusals: Mapping[int, str] | None = None
@@ -314,8 +350,7 @@ class EventSpool:
         """Forgets events that were delivered; what was refused, by its number, is set aside."""
         query = "DELETE FROM event WHERE number = ?"
         with self._database:
-            for number, reason in (refusals or {}).items():
-                keep_refused(self._database, number, reason)
+            keep_refused(self._database, refusals or {})
             removed = [e for e in events if self._database.execute(query, (e.number,)).rowcount]
         self.num_pending -= len(removed)
         for event in removed:

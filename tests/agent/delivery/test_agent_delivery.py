@@ -132,19 +132,17 @@ def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) ->
     assert max(pauses) <= 61
 
 
-def test_one_bad_event_among_a_hundred_is_found_by_halves(
-    tmp_path: Path, ledger: FakeLedger
+@pytest.mark.parametrize("num_bad", [0, 1, 99, 100])
+def test_what_a_ledger_refuses_of_a_hundred_events_holds_up_nothing(
+    tmp_path: Path, ledger: FakeLedger, num_bad: int
 ) -> None:
     for number in range(100):
         add_event(tmp_path, number)
-    ledger.bad_ids = {"job-63"}
-    agent = Agent(tmp_path, tmp_path, ledger.url)
-    ticks = 0
-    while agent.tick()[()]:
-        ticks += 1
-    assert ticks < 30
-    assert agent.tick() == {(): 0, ("delivered",): 99, ("refused",): 1, ("dropped",): 0}
-    assert ledger.ids == [f"job-{number}" for number in range(100) if number != 63]
+    ledger.bad_ids = {f"job-{number}" for number in range(num_bad)}
+    agent, counts = Agent(tmp_path, tmp_path, ledger.url), (100 - num_bad, num_bad)
+    taken = {(): 0, ("delivered",): counts[0], ("refused",): counts[1], ("dropped",): 0}
+    assert agent.tick() == taken
+    assert ledger.ids == [f"job-{number}" for number in range(num_bad, 100)]
 
 
 def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(

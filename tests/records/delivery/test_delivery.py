@@ -18,6 +18,7 @@ import pytest
 from http_servers import FakeLedger
 
 from lockstep_records.delivery import sender as sending
+from lockstep_records.delivery import spool as spooling
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender, post
 from lockstep_records.delivery.spool import EVENT_BYTES, SPOOL_BYTES, EventSpool
@@ -36,7 +37,7 @@ def add_event(root: Path, number: int, kind: str = "attempt_started", **fields: 
 
 
 def ids(spool: EventSpool, count: int = 10_000) -> list[str]:
-    return [json.loads(event.text)["id"] for event in spool.oldest(count)]
+    return [json.loads(event.text)["id"] for event in spool.next_batch(count, 1 << 30)]
 
 
 def test_a_full_spool_drops_the_oldest_and_keeps_starts_and_ends_longest(tmp_path: Path) -> None:
@@ -167,6 +168,51 @@ def test_a_killed_process_loses_no_event_and_takes_none_twice(tmp_path: Path) ->
     spool = EventSpool(tmp_path, path)
     spool.refresh()
     assert ids(spool) == [f"e{each}" for each in range(number)]
+
+
+def test_users_take_turns_by_events_and_bytes_and_refused_ones_drop_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, users = EventSpool(tmp_path, None), {"flood": 1, "large": 2, "other": 3}
+    monkeypatch.setattr(spooling, "_owner_of", lambda folder: users.get(folder.name))
+
+    def fill(job: str, count: int, size: int = 0) -> None:
+        spool.add(
+            Event(kind="hang", job_id=job, attempt=0, id=f"{job}-{n}", fields={"why": "x" * size})
+            for n in range(count)
+        )
+
+    fill("flood", 5000)
+    fill("large", 500, 4000)
+    fill("other", 30)
+    batch = spool.next_batch(100, 512 << 10)
+    jobs = [event.job for event in batch]
+    assert jobs.count("other") == 30
+    assert 60 <= jobs.count("flood") < 70
+    own = [json.loads(event.text)["id"] for event in batch if event.job == "flood"]
+    assert own == [f"flood-{number}" for number in range(len(own))]
+    assert sum(event.size_bytes for event in spool.next_batch(9999, 100_000)) <= 100_000
+
+    monkeypatch.setattr(spooling, "MAX_REFUSED_BYTES", 50_000)
+    spool.remove(batch, {event.number: "bad" for event in batch})
+    for _ in range(20):
+        batch = spool.next_batch(100, 512 << 10)
+        spool.remove(batch, {event.number: "bad" for event in batch})
+    kept = spool._database.execute("SELECT job, count(*) FROM refused GROUP BY job").fetchall()
+    assert dict(kept)["other"] == 30
+
+
+def test_what_no_ledger_takes_is_refused_on_the_node(tmp_path: Path) -> None:
+    spool, odd = EventSpool(tmp_path, None), "\U0001f600" * 4000
+    add_event(tmp_path, 0, why=odd, reason=odd)
+    add_event(tmp_path, 1)
+    path = job_folder(tmp_path, "job") / FILE_NAME
+    late = {"id": "e2", "kind": "hang", "job_id": "job", "attempt": 0, "fields": {}}
+    lines = [late | {"time": time.time() + 3600}, late | {"time": 1.0, "version": 2}]  # of a newer
+    with path.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    spool.refresh()
+    assert (ids(spool), spool.refused) == (["e1", "e2"], 2)
 
 
 TOKEN = "right-token-of-a-test"  # noqa: S105  # of a test

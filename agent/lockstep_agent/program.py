@@ -4,9 +4,11 @@ import gc
 import logging
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 
 import click
 
@@ -18,11 +20,12 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.state_file import lock_state
 from lockstep_agent.web.access_control import AccessControl
-from lockstep_agent.web.server import MetricsServer
+from lockstep_agent.web.server import MetricsServer, NodeChannel
 from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_cli.options import bad_input
 from lockstep_cli.signals import until_signal
 
+_log = logging.getLogger(__name__)
 _BETWEEN_SAMPLES_SECONDS = 0.2
 _POLL_SECONDS = 2.0  # how often connections are checked for their time-out
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
@@ -75,6 +78,7 @@ def _serve(options: Options) -> None:
             f"cannot bind --listen {options.host}:{options.port} ({error.strerror}); "
             "choose another address, or port 0 for any free one"
         ) from error
+    _open_channel(options.state, server)
     sampler.start(on_end=server.shutdown)
     _tune_garbage_collector()
     click.echo(f"serving {server.url}", err=True)
@@ -82,6 +86,18 @@ def _serve(options: Options) -> None:
         server.serve_forever(_POLL_SECONDS)
         # A process without a sampler serves nothing: whoever supervises it starts it again.
         raise click.ClickException(f"sampling has ended: {sampler.failure}")
+
+
+def _open_channel(folder: Path | None, server: MetricsServer) -> None:
+    """Answers root's scripts at a socket where there is a folder of state."""
+    if folder is None or not folder.is_dir():
+        return
+    try:
+        channel = NodeChannel(folder, server.pages)
+    except OSError as error:
+        _log.warning("socket=%s cannot be opened: %s", folder, error)
+        return
+    threading.Thread(target=channel.serve_forever, args=(_POLL_SECONDS,), daemon=True).start()
 
 
 def _sampler(runtime: CollectorRuntime, options: Options) -> Sampler:

@@ -1,7 +1,9 @@
 """The HTTP server of agent, pager and boards: one place for what a stranger may cost them."""
 
 import ipaddress
+import os
 import socket
+import struct
 import sys
 import threading
 import time
@@ -10,11 +12,13 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MAX_CONNECTIONS = 64
 CONNECTION_TIMEOUT_SECONDS = 15.0
 _READ_TIMEOUT_SECONDS = 10
+_CREDENTIALS = struct.Struct("iII")
 PLAIN, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 
 
@@ -107,6 +111,7 @@ class SmallServer(ThreadingHTTPServer):
     was turned to this address is another host.
 
     Args:
+        host: address, or path of a socket to which only this user and root may speak.
         names: by which the machine is known beside its own.
         max_body_bytes: of a POST; 0 takes none.
 
@@ -126,6 +131,8 @@ class SmallServer(ThreadingHTTPServer):
         hosts = {"localhost", host, socket.gethostname(), *names}
         self._hosts = {_first_label(name) for name in hosts if name and not is_address(name)}
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if host.startswith("/"):
+            self.address_family = socket.AF_UNIX
         super().__init__((host, port), SmallHandler)
 
     def respond(self, request: Request) -> Answer:
@@ -147,10 +154,23 @@ class SmallServer(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         """Binds without asking a name server for the host's name, which can take seconds."""
+        if self.address_family == socket.AF_UNIX:
+            path = Path(str(self.server_address[0]))
+            path.unlink(missing_ok=True)
+            self.socket.bind(str(path))
+            path.chmod(0o600)
+            return
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.socket.getsockname()[:2]
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002  # of its base
+        """Whether a connection is answered: at a socket in a folder, this user's and root's."""
+        if self.address_family != socket.AF_UNIX:
+            return True
+        credentials = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return _CREDENTIALS.unpack(credentials)[1] in {0, os.geteuid()}
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts the connection's thread; at the limit the oldest connection is closed."""

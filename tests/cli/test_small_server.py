@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import httpx
 import pytest
@@ -60,3 +61,13 @@ def test_a_body_beyond_the_limit_is_not_read(url: str, length: str, status: int)
         head = f"POST /x HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode()
         connection.sendall(head + b"a" * 100 * (status == 200))
         assert f" {status} ".encode() in connection.recv(100)
+
+
+def test_a_socket_in_a_folder_is_its_users_alone_and_replaces_a_stale_one(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    path.touch()
+    transport = httpx.HTTPTransport(uds=str(path))
+    with serving(Echo(str(path), 0)), httpx.Client(transport=transport) as client:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert client.get("http://localhost/x").text == "/x"
+        assert client.get("http://evil.example/x").status_code == 421

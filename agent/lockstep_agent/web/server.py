@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from lockstep_agent.exposition.dcgm_names import render_dcgm
@@ -33,6 +34,7 @@ _INDEX = b"""<!doctype html>
 <li><a href="/ready">/ready</a>: whether there is a sample</li>
 <li><a href="/healthz">/healthz</a>: whether sampling continues</li></ul></html>
 """
+SOCKET_NAME = "agent.sock"
 # They reveal nothing of the node, and a kubelet's probe has no password.
 OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 _MIN_GZIP_BYTES = 1000
@@ -125,6 +127,24 @@ def _accepts_gzip(accept_encoding: str) -> bool:
         if name.strip() == "gzip":
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False
+
+
+class NodeChannel(SmallServer):
+    """The pages for root's scripts, at a socket in the agent's folder of state.
+
+    A port on the loopback is anybody's while the agent restarts; in its folder nobody else listens.
+
+    Raises:
+        OSError: the folder is missing, or its path is too long for a socket.
+    """
+
+    def __init__(self, folder: Path, pages: Pages) -> None:
+        self._pages = pages
+        super().__init__(str(folder.absolute() / SOCKET_NAME), 0)
+
+    def respond(self, request: Request) -> Answer:
+        """The page."""
+        return self._pages.answer(request.path)
 
 
 class MetricsServer(SmallServer):

@@ -198,8 +198,10 @@ def test_users_take_turns_by_events_and_bytes_and_refused_ones_drop_no_others(
     for _ in range(20):
         batch = spool.next_batch(100, 512 << 10)
         spool.remove(batch, {event.number: "bad" for event in batch})
-    kept = spool._database.execute("SELECT job, count(*) FROM refused GROUP BY job").fetchall()
-    assert dict(kept)["other"] == 30
+    num_refused = spool._database.execute(
+        "SELECT job, count(*) FROM refused GROUP BY job"
+    ).fetchall()
+    assert dict(num_refused)["other"] == 30
 
 
 def test_what_no_ledger_takes_is_refused_on_the_node(tmp_path: Path) -> None:

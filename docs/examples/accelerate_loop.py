@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.integrations.accelerate import watched
+import lockstep
 
 VOCABULARY, LENGTH, WIDTH, BATCH = 64, 16, 32, 4
 
@@ -43,24 +43,27 @@ def main() -> None:
         DataLoader(held_out, batch_size=BATCH),
     )
     step = 0
-    with watched(accelerator, model, optimizer):
-        for (tokens,) in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(next_token_loss(model, tokens))
-                optimizer.step()
-                optimizer.zero_grad()
-            if not accelerator.sync_gradients:
-                continue
-            step += 1
-            if step % 20 == 0:
-                model.eval()
-                with torch.no_grad():
-                    for (held_out_tokens,) in held_out_loader:
-                        next_token_loss(model, held_out_tokens)
-                model.train()
-                accelerator.save_state(str(options.out / str(step)))
-            if step == options.steps:
-                break
+    monitor = lockstep.attach(model, optimizer)
+    for (tokens,) in monitor.prepare(loader):
+        with accelerator.accumulate(model):
+            loss = next_token_loss(model, tokens)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        if not accelerator.sync_gradients:
+            continue
+        step += 1
+        monitor.step(step=step, loss=loss, tokens=2 * tokens.numel())
+        if step % 20 == 0:
+            model.eval()
+            with torch.no_grad():
+                for (held_out_tokens,) in held_out_loader:
+                    next_token_loss(model, held_out_tokens)
+            model.train()
+            accelerator.save_state(str(options.out / str(step)))
+        if step == options.steps:
+            break
+    monitor.close()
     accelerator.end_training()
 
 

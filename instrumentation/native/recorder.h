@@ -57,6 +57,7 @@ typedef struct {
     RECORDER_OBJECTS(OBJECT_FIELD)
 #undef OBJECT_FIELD
     /* Bounds up to which no callback is due. */
+    int64_t batch_tokens, batch_samples; /* of the batches that the loop took in this step */
     int64_t wake_rows, wake_step, wake_ns, next_step, flags, lasting_flags;
     double loss_floor, loss_bound, usual_seconds, slow_seconds;
     Py_buffer file, slot, periodic, noted; /* `noted`: what is known of the next row by now */

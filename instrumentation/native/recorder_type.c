@@ -105,6 +105,8 @@ static PyMemberDef recorder_members[] = {
     MEMBER("wake_step", T_LONGLONG, StepRecorder, wake_step, 0),
     MEMBER("wake_ns", T_LONGLONG, StepRecorder, wake_ns, 0),
     MEMBER("next_step", T_LONGLONG, StepRecorder, next_step, 0),
+    MEMBER("batch_tokens", T_LONGLONG, StepRecorder, batch_tokens, 0),
+    MEMBER("batch_samples", T_LONGLONG, StepRecorder, batch_samples, 0),
     MEMBER("flags", T_LONGLONG, StepRecorder, flags, 0),
     MEMBER("lasting_flags", T_LONGLONG, StepRecorder, lasting_flags, 0),
     MEMBER("loss_floor", T_DOUBLE, StepRecorder, loss_floor, 0),

@@ -210,7 +210,13 @@ static int parse_count(StepRecorder *recorder, PyObject *value, const char *name
 
 static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
 {
-    return read_lengths(recorder, arguments, row) < 0 ? handle_part_error(recorder, "loop_numbers") : 0;
+    int status = read_lengths(recorder, arguments, row) < 0 ? handle_part_error(recorder, "loop_numbers") : 0;
+    if (row->tokens == 0)
+        row->tokens = (uint32_t)recorder->batch_tokens;
+    if (row->samples == 0)
+        row->samples = (uint32_t)recorder->batch_samples;
+    recorder->batch_tokens = recorder->batch_samples = 0;
+    return status;
 }
 
 static int end_step(StepRecorder *recorder, const Arguments *arguments)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import lockstep
-from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep.recorder.batches import num_samples, num_tokens
 from lockstep_records.distribution import install_hint
 
 try:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import lockstep
-from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep.recorder.batches import num_samples, num_tokens
 from lockstep_records.distribution import install_hint
 
 try:

@@ -39,6 +39,7 @@ class DeferredMonitor:
     enter_phase, enter_code, first_arrival, wait_begins, wait_ended = map(_handed_on, _HOT[:-1])
     phase, checkpoint, restore = map(_handed_on, ("phase", "checkpoint", "restore"))
     synced, fail, fail_part = map(_handed_on, ("synced", "fail", "fail_part"))
+    count_batch = _handed_on("count_batch")
 
     def __init__(self, create: Callable[[], Monitor], is_due: Callable[[], bool]) -> None:
         self._create, self._is_due = create, is_due

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lockstep.guard import NoParts, Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
@@ -23,8 +23,9 @@ from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
 from lockstep.monitor.reports import PageReports
 from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
+from lockstep.recorder.batches import count_batch
 from lockstep.recorder.interface import NEVER, Recorder, StepRecorder, SuspendedRecorder
-from lockstep.recorder.phases import DONE, FAILED
+from lockstep.recorder.phases import DATA, DONE, FAILED
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
@@ -140,6 +141,11 @@ class LiveMonitor:
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
         return TimedLoader(self, loader)
+
+    def count_batch(self, batch: Any) -> None:
+        """Counts the batch in the step that runs now, but where a block holds the phase."""
+        if self.recorder.phase == DATA:
+            self.parts.run("loop_numbers", count_batch, self.recorder, batch)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Counts the block as one phase, whatever hooks fire inside, such as in an evaluation."""

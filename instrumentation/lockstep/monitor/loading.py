@@ -1,16 +1,23 @@
 """Times how long a loop waits for its next batch, whatever the loader is."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from lockstep.recorder.interface import LoopCalls
 from lockstep.recorder.phases import DATA, OTHER
 
 
+class TakesBatches(LoopCalls, Protocol):
+    """Takes the phases of a loop and its batches."""
+
+    def count_batch(self, batch: Any) -> None:
+        """Counts what the loop is given, as samples and tokens of the step that runs now."""
+
+
 class TimedLoader:
     """A loader whose ``next`` is timed; everything else is the loader's own."""
 
-    def __init__(self, monitor: LoopCalls, loader: Iterable[Any]) -> None:
+    def __init__(self, monitor: TakesBatches, loader: Iterable[Any]) -> None:
         self._monitor, self._loader = monitor, loader
 
     def __iter__(self) -> Iterator[Any]:
@@ -19,6 +26,7 @@ class TimedLoader:
             monitor.enter_code(DATA)
             try:
                 batch = next(batches)
+                monitor.count_batch(batch)
             except StopIteration:
                 return
             finally:

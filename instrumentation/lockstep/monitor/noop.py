@@ -16,7 +16,7 @@ class NoopMonitor(NoopRecorder):
     enabled = False
     next_step = 0
     is_in_block = False
-    describe = synced = fail = fail_part = close = NoopRecorder._do_nothing  # noqa: SLF001  # of the base class
+    count_batch = describe = synced = fail = fail_part = close = NoopRecorder._do_nothing  # noqa: SLF001  # of the base class
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The loader itself."""

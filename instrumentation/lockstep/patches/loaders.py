@@ -1,4 +1,4 @@
-"""Times the wait for each batch of torch's DataLoader, and counts those that are fetched ahead.
+"""Times the wait for each batch of torch's DataLoader, and counts what is fetched and fetched ahead.
 
 Frameworks iterate the loader inside one of their own, out of reach of ``monitor.prepare``.
 """
@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from lockstep.patches import waits
+from lockstep.patches import evaluations, waits
+from lockstep.recorder.batches import count_batch
 from lockstep.recorder.fetched_ahead import fetched_ahead
 from lockstep.recorder.phases import DATA, EVAL, OTHER
 
@@ -23,11 +24,14 @@ def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if recorder is None or recorder.phase == DATA:
             return original(self)
         # An evaluation fetches its own batches.
-        if recorder.phase == EVAL and not torch.is_grad_enabled():
+        if recorder.phase == EVAL and not evaluations.is_over():
             return original(self)
         recorder.enter_code(DATA)
         try:
-            return original(self)
+            batch = original(self)
+            if recorder.phase == DATA:  # no block holds another one
+                waits.run("loop_numbers", count_batch, recorder, batch)
+            return batch
         finally:
             recorder.enter_code(OTHER)
 

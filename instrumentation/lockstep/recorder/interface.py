@@ -131,8 +131,10 @@ class LoopCalls(Protocol):
                 would have to be waited for: it is read within a second.
             gradient_norm: norm before clipping; the same kinds.
             learning_rate: learning rate of the step.
-            tokens: tokens of this rank in the step; the sum of the lengths when left out.
-            samples: samples of this rank in the step; as many as lengths when left out.
+            tokens: tokens of this rank in the step; when left out the sum of the lengths, or of
+                the batches' ``input_ids`` without padding.
+            samples: samples of this rank in the step; when left out as many as lengths, or as the
+                batches have.
             sequence_lengths: tokens of each sequence of this rank in the step.
         """
 
@@ -170,8 +172,11 @@ class StepRecorder(Recorder, Protocol):
         usual_seconds: a step up to that long needs no judgement.
         slow_seconds: a step up to that long has no span.
         uses_device: whether steps are timed on a device.
+        batch_samples, batch_tokens: of the batches of the step that runs now, so far.
     """
 
+    batch_samples: int
+    batch_tokens: int
     held: bool
     measures: bool
     own_ns: int

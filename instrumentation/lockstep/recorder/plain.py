@@ -80,7 +80,7 @@ class PlainRecorder(StepRecorder):
         self.since_ns = self._begun_ns = time.monotonic_ns()
         self._spent_ns = [0] * NUM_PHASES
         self._first_arrival_ns = self._last_arrival_ns = 0
-        self.optimizers = 0
+        self.optimizers = self.batch_samples = self.batch_tokens = 0
         self.own_ns = self.due_ns = self.next_step = self.flags = self.lasting_flags = 0
         self.wake_rows, self.wake_step, self.wake_ns = 1, NEVER, NEVER
         self.loss_floor, self.loss_bound = -math.inf, math.inf
@@ -239,6 +239,8 @@ class PlainRecorder(StepRecorder):
             for name, value in (("min", shortest), ("max", longest), ("squares", squares)):
                 self._page.add_to_row(f"sequence_{name}", value)
             counts = [counts[0] or total, counts[1] or count]
+        counts = [counts[0] or self.batch_tokens, counts[1] or self.batch_samples]
+        self.batch_tokens = self.batch_samples = 0
         return {"tokens": counts[0], "samples": counts[1]}
 
     def _read(self, read: Callable[..., Any], *args: Any) -> Any:

@@ -50,6 +50,43 @@ def test_the_wait_for_a_batch_is_data_whoever_iterates_the_loader(
         assert row["phase_seconds"]["forward"] > 0
 
 
+IDS = torch.ones(3, 8, dtype=torch.long)
+MASK = (torch.arange(8) < 5).long().expand(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples", "tokens"),
+    [
+        (((torch.ones(5, 2), torch.ones(5)), "names"), 5, 0),
+        ({"names": ["a"], "input_ids": IDS}, 3, 24),
+        ({"input_ids": IDS, "attention_mask": MASK}, 3, 15),
+        ("text", 0, 0),
+    ],
+)
+@pytest.mark.parametrize("native", ["on", "off"])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_batches_of_a_step_tell_its_samples_and_tokens_without_padding(
+    root: Path, batch: Any, samples: int, tokens: int, native: str, *, prepared: bool
+) -> None:
+    model = torch.nn.Linear(2, 2)
+    environment = {**ENVIRONMENT, "LOCKSTEP_NATIVE": native}
+    monitor = lockstep.attach(model, root=root, environment=environment, rows=64)
+    loader = DataLoader([batch] * 4, batch_size=None)
+    for number, _ in enumerate(monitor.prepare(loader) if prepared else loader):
+        model(torch.ones(2)).sum().backward()
+        if number % 2:
+            monitor.step()
+            model.eval()
+            with monitor.phase("eval"):
+                list(monitor.prepare(loader))
+            list(loader)
+            model.train()
+    monitor.step(samples=1, tokens=2)
+    monitor.close()
+    counts = [(row["samples"], row["tokens"]) for row in read_rows(page_of(root))]
+    assert counts == [(2 * samples, 2 * tokens)] * 2 + [(1, 2)]
+
+
 def test_what_the_loaders_workers_fetch_ahead_is_in_the_page(
     root: Path, watched: Any, model: torch.nn.Module
 ) -> None:

@@ -3,8 +3,10 @@
 import atexit
 import functools
 import logging
+import operator
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.hangs.worker_server import flight_recorder_settings
-from lockstep.identity.rank_identity import identity_from, mesh_with_stage
+from lockstep.identity.rank_identity import coordinates_of, identity_from, mesh_with_stage
 from lockstep.identity.ranks import RankPosition, find_position, is_group_ready
 from lockstep.identity.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.identity.scheduler import slurm_job_of
@@ -53,6 +55,7 @@ def attach(
 ) -> Monitor:
     """Creates the monitor of this rank and hooks it to its model and optimizers.
 
+    The same models and optimizers again, as in a function that trains an epoch, have theirs.
     Never raises: where no page can be had, it logs the reason and returns the disabled monitor.
 
     Args:
@@ -60,7 +63,7 @@ def attach(
             stages of a pipeline; compiled or not. None when the loop enters its phases itself.
         optimizer: one optimizer or several.
         schedule: of the stages of a pipeline, from ``torch.distributed.pipelining``.
-        mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep).
+        mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep), or torch's DeviceMesh.
         root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.
         environment: RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like; LOCKSTEP=off turns everything
             off.
@@ -68,14 +71,48 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
+    given = (*_flat(model), *_flat(optimizer))
+    if (attached := _Attached.find(given)) is not None:
+        return attached
     os.environ.update(flight_recorder_settings(os.environ))  # for a group that is made later
     page = _PageRequest(mesh, schedule, root, environment, rows)
-    position = outcome_of(find_position, environment)
+    monitor = _create(page, model, optimizer, schedule)
+    _Attached.keep(monitor, given)
+    return monitor
+
+
+def _create(page: "_PageRequest", model: Any, optimizer: Any, schedule: Any) -> Monitor:
+    """The monitor of this rank, or of the one that it will be."""
+    position = outcome_of(find_position, page.environment)
     if isinstance(position, Exception):
         return _log_reason(position)
     if position is None:
         return _attach_later(page, model, optimizer, schedule)
     return _attach_now(page, position, functools.partial(_watch_model, model, optimizer, schedule))
+
+
+def _flat(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, list | tuple) else () if given is None else (given,)
+
+
+class _Attached:
+    """The newest monitor, and weakly what it was attached to."""
+
+    _monitor: Monitor | None = None
+    _given: "tuple[weakref.ref[Any], ...]" = ()
+
+    @classmethod
+    def find(cls, given: tuple[Any, ...]) -> Monitor | None:
+        """The monitor that records just these objects, while it does."""
+        objects = [reference() for reference in cls._given]
+        is_same = 0 < len(objects) == len(given) and all(map(operator.is_, objects, given))
+        return cls._monitor if is_same and cls._monitor and cls._monitor.enabled else None
+
+    @classmethod
+    def keep(cls, monitor: Monitor, given: tuple[Any, ...]) -> None:
+        """Has this monitor found, but where something given can be held in no other way."""
+        references = outcome_of(lambda: tuple(map(weakref.ref, given)))
+        cls._monitor, cls._given = monitor, () if isinstance(references, Exception) else references
 
 
 def _attach_now(
@@ -139,6 +176,7 @@ def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonito
     mesh, schedule, root, environment, rows = request
     parts = Parts()
     settings = settings_from(environment)
+    mesh = parts.run("pipeline", coordinates_of, mesh)
     mesh = parts.run("pipeline", mesh_with_stage, mesh, schedule) or mesh
     identity = identity_from(environment, mesh, parts, position)
     folder = Path(root) if root else find_root(environment)

@@ -2,15 +2,20 @@
 
 import ast
 import difflib
+import os
 import re
 from pathlib import Path
 
 import click
 
-from lockstep.commands.training_script import TrainingLoop, TrainingScript, last_name
+from lockstep.commands.training_loop import TrainingLoop
+from lockstep.commands.training_script import TrainingScript, last_name
 
 _BATCH = re.compile(r"(get|next|fetch|load|sample|draw|make)_?\w*batch|(get|next|fetch)_?data$")
-_SAVE = re.compile(r"(pickle|joblib)\.dump|numpy\.savez?|.*\bsave_?(checkpoint|ckpt|model|weights)")
+_IDS = re.compile(r"(?i:(input_|token_?)?ids$|tokens$)")
+_MESH = re.compile(r"init_device_mesh$|DeviceMesh$|build_mesh$")
+_PAIRWISE = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+_COLLECTIVES = re.compile(r"(all_reduce|all_gather\w*|broadcast|average\w*)$")
 _SPAWNS = re.compile(r"multiprocessing\.(spawn|Process)|TorchTrainer$")
 _SCHEDULE = re.compile(r"torch\.distributed\.pipelining\b.*\.Schedule\w+$")
 _TRAINER_LINES = {
@@ -66,54 +71,86 @@ class ProposedLines:
             raise ValueError(f"{error}; {self._remedy()}") from error
         models, optimizers = map(_write_list, (loop.models, loop.optimizers))
         built = {script.origin(value): name for _, name, value in script.assignments}
-        if accelerator := built.get("accelerate.Accelerator"):
-            self._import("from lockstep.integrations.accelerate import watched")
-            self._wrap(loop.loops[-1], f"with watched({accelerator}, {models}, {optimizers}):")
-            return
         self._import("import lockstep")
         schedules = [f"schedule={name}" for kind, name in built.items() if _SCHEDULE.match(kind)]
         given = [models, optimizers][: 2 if loop.optimizers else 1]
         monitor = self._attach(loop, [*given, *schedules])
-        loss = self._loss_argument(loop)
-        self._add(loop.step_condition() + f"{monitor}.step({loss})", loop.end)
+        arguments = [*self._loss_argument(loop), *self._count_arguments(loop)]
+        self._add(f"{loop.step_condition()}{monitor}.step({', '.join(arguments)})", loop.end)
         evaluations = [*loop.evaluations()]
         self._mark_data(loop, monitor, evaluations)
         for statement in evaluations:
             self._wrap(statement, f'with {monitor}.phase("eval"):')
-        for call in loop.calls_inside():
-            if _SAVE.match(script.origin(call)) and call in script.callers[None]:
-                self._wrap(script.statement(call), f"with {monitor}.checkpoint():")
-        self._add(f"{monitor}.close()", loop.loops[-1])
+        for block in loop.shares(_COLLECTIVES):
+            self._add(f"{monitor}.synced()", block)
+            self.notes.append(
+                f"line {block.lineno} shares parameters now and then: a round of steps"
+            )
+        if self._is_program(loop):
+            self._add(f"{monitor}.close()", loop.loops[-1])
         self.notes += [f"line {n} steps in a loop of its own, in no step" for n in loop.other_lines]
         if not loop.models:
-            self.notes.append("which model the loop trains is not seen; give it to attach first")
-        if self._called & {"torch.save", "torch.distributed.checkpoint.save"}:
-            self.notes.append("checkpoints by torch.save, safetensors and DCP need no line")
-        spawns = any(map(_SPAWNS.search, self._called))
-        launcher = f"by lockstep run --nproc-per-node N {script.path}"
-        self.notes.append(f"start it {'as before' if spawns else launcher}")
+            self.notes.append("which model does the loop train? give it to attach first")
+        self.notes.append("checkpoints by torch.save, safetensors, pickle and DCP need no line")
+        self.notes.append(self._start(loop))
 
-    def _loss_argument(self, loop: TrainingLoop) -> str:
-        """What ``step`` is given, and the question of what it cannot be given by itself."""
-        loss, divisor = loop.loss(), loop.divided_loss()
-        if divisor:
-            self.notes.append(f"the loss was divided by {divisor}: the step tells its last part's")
-            divisor = f" * {divisor}" if divisor.isidentifier() else f" * ({divisor})"
+    def _start(self, loop: TrainingLoop) -> str:
+        """How the script is started with its lines."""
+        script = self._script
+        if any(map(_SPAWNS.search, self._called)):
+            return "start it as before"
+        if not self._is_program(loop):
+            return (
+                "start the script that imports it, by lockstep run; the monitor closes at its end"
+            )
+        module = script.module()
+        return f"start it by lockstep run --nproc-per-node N {module or script.path}"
+
+    def _is_program(self, loop: TrainingLoop) -> bool:
+        script = self._script
+        return script.is_started() or script.scope(loop.loops[-1]) is script.tree
+
+    def _loss_argument(self, loop: TrainingLoop) -> list[str]:
+        """What ``step`` is told of the loss, and the question where that is not seen."""
+        loss, why = loop.loss()
+        self.notes += [why] if why else []
         if not loss:
-            self.notes.append("which loss the step has is not seen; give it to step as loss=")
-        self.notes.append(
-            "how many tokens or samples does a step of the rank have? give step tokens=, without "
-            "padding, or samples=; else throughput is unknown"
-        )
-        return f"loss={loss}{divisor}" if loss else ""
+            self.notes.append("which loss has a step? give it to step as loss=")
+        return [f"loss={loss}"] if loss else []
+
+    def _count_arguments(self, loop: TrainingLoop) -> list[str]:
+        """What ``step`` is told of samples and tokens, where no loader's batches tell it."""
+        fetched = self._fetches(loop)
+        names = [n for s, n, v in self._script.assignments if n and s in fetched]
+        if not names:
+            if isinstance(loop.loops[0], ast.While) or last_name(loop.loops[0].iter) == "range":
+                self.notes.append(
+                    "samples and tokens are counted in batches of torch's DataLoader and of "
+                    "prepare; of others give step samples=, and tokens= without padding"
+                )
+            return []
+        first, inner = names[0], self._script.loops(fetched[0])
+        inner = inner[: inner.index(loop.loops[0])]
+        repeats = getattr(getattr(inner[0], "iter", None), "args", []) if inner else []
+        times = "".join(f"{ast.unparse(repeat)} * " for repeat in repeats[-1:])
+        tokens = [f"tokens={times}{first}.numel()"] if _IDS.search(first) else []
+        return [f"samples={times}len({first})", *tokens]
+
+    def _fetches(self, loop: TrainingLoop) -> list[ast.stmt]:
+        """The statements of the step that fetch a batch by a function."""
+        script, found = self._script, list[ast.stmt]()
+        for call in loop.calls_inside():
+            if loop.loops[0] in script.ancestors(call) and _BATCH.match(last_name(call)):
+                found.append(script.statement(call))
+        return found
 
     def _remedy(self) -> str:
         """Where the loop may be that the script does not have."""
         for package in self._packages & {*_LIBRARIES}:
             return f"it is inside {package}: {_LIBRARIES[package]}"
-        files = [self._script.path.with_name(f"{package}.py") for package in self._packages]
-        near = ", ".join(sorted(file.name for file in files if file.is_file()))
-        return f"give the file with the loop{f': {near} is imported' if near else ''}"
+        trees = self._script.project_files().items()
+        near = ", ".join(os.path.relpath(file) for file, tree in trees if _trains(tree))
+        return f"give the file with the loop{f', perhaps {near}' if near else ''}"
 
     def _attach(self, loop: TrainingLoop, given: list[str]) -> str:
         """Adds the line that creates the monitor; returns its name in the loop."""
@@ -126,39 +163,61 @@ class ProposedLines:
             elif home is not script.tree:
                 self._add(f"global {monitor}", loop.setup)
         kinds = {name.rpartition(".")[2] for name in self._called}
-        if "fully_shard" in kinds and not kinds & {"parallelize_module", "PipelineStage"}:
-            given.append('mesh={"fsdp": torch.distributed.get_rank()}')
-            self.notes.append("mesh= is right for one axis; of several it has one entry each")
-        elif kinds & {"fully_shard", "parallelize_module"}:
-            self.notes.append("attach needs mesh=, the coordinates of the rank by axis, such as tp")
+        given += self._mesh_argument(home, kinds)
         if "init_rpc" in kinds:
             given = []
             self.notes.append(
                 "other processes do the work, which is not seen: put their calls into "
                 'phase("forward"), phase("backward") and phase("optimizer")'
             )
-        self._add(f"{monitor} = lockstep.attach({', '.join(given)})", loop.setup)
+        attach = f"{monitor} = lockstep.attach({', '.join(given)})"
+        if loop.is_given:
+            self._added.append(
+                (loop.setup.lineno - 1, len(self._added), f"{self._indent_of(loop.setup)}{attach}")
+            )
+        else:
+            self._add(attach, loop.setup)
         return monitor
+
+    def _mesh_argument(self, home: ast.AST, kinds: set[str]) -> list[str]:
+        """The coordinates of the rank that attach is given, or the question for them."""
+        script = self._script
+        mesh = [
+            name
+            for statement, name, value in script.assignments
+            if _MESH.search(script.origin(value))
+            and (script.scope(statement) is home or name.startswith("self."))
+        ]
+        files = script.project_files().values()
+        in_project = {last_name(n) for tree in files for n in ast.walk(tree)} | kinds
+        if mesh:
+            return [f"mesh={mesh[-1]}"]
+        if "fully_shard" in kinds and not kinds & {"parallelize_module", "PipelineStage"}:
+            self.notes.append("mesh= is right for one axis; of several it has one entry each")
+            return ['mesh={"fsdp": torch.distributed.get_rank()}']
+        if kinds & {"fully_shard", "parallelize_module"}:
+            self.notes.append("attach needs mesh=, the coordinates of the rank by axis, such as tp")
+        elif in_project & _PAIRWISE:
+            self.notes.append(
+                'are ranks stages of a pipeline? then attach needs mesh={"pp": the stage}'
+            )
+        return []
 
     def _mark_data(self, loop: TrainingLoop, monitor: str, evaluations: list[ast.stmt]) -> None:
         """Marks the wait for each batch, by the loader of the loop or the call that fetches it."""
         script, batches = self._script, loop.loops[0]
         loader = None if isinstance(batches, ast.While) else batches.iter
         while isinstance(loader, ast.Call) and last_name(loader) in {"enumerate", "tqdm", "track"}:
-            loader = loader.args[0] if loader.args else None
+            given = (*loader.args, *(keyword.value for keyword in loader.keywords))
+            loader = given[0] if given else None
         if loader is not None and last_name(loader) not in {"range", "trange", "count"}:
             self._inserted.append((loader.lineno, loader.col_offset, f"{monitor}.prepare("))
             self._inserted.append((loader.end_lineno or 0, loader.end_col_offset or 0, ")"))
-            return
+        for statement in (*self._fetches(loop), *loop.rollouts()):
+            if not {statement, *script.ancestors(statement)} & {*evaluations}:
+                self._wrap(statement, f'with {monitor}.phase("data"):')
         for call in loop.calls_inside():
-            around = [*script.ancestors(call)]
-            if (
-                batches in around
-                and _BATCH.match(last_name(call))
-                and not {*around} & {*evaluations}
-            ):
-                self._wrap(script.statement(call), f'with {monitor}.phase("data"):')
-            elif last_name(call) == "next":
+            if last_name(call) == "next" and batches in script.ancestors(call):
                 self.notes.append(
                     f"line {call.lineno} waits for a batch, which is seen if torch's DataLoader "
                     f'has it; else put it into {monitor}.phase("data")'
@@ -209,6 +268,11 @@ class ProposedLines:
         for number, _, text in sorted(self._added, reverse=True):
             lines.insert(number, text + ("\r" if lines[0].endswith("\r") else ""))
         return lines
+
+
+def _trains(tree: ast.Module) -> bool:
+    """Whether a file may have the loop."""
+    return bool({"backward", "optimizer_step"} & {*map(last_name, ast.walk(tree))})
 
 
 def _write_list(names: list[str]) -> str:

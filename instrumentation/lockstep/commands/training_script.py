@@ -1,7 +1,6 @@
-"""A training script as its syntax tree, and the loop in it: what it trains, where a step ends."""
+"""A training script as its syntax tree."""
 
 import ast
-import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ _PROJECT_DEPTH = 3  # folders up from the script in which a module of the projec
 
 
 Assignment = tuple[ast.stmt, str, ast.expr]
-"""Statement, name and value; of a call with several results the first is taken for its result."""
+"""Statement, name and value; of a call with as many results as arguments each has its own, of
+another the first is taken for its result."""
 
 
 def name_of(expression: ast.AST | None) -> str:
@@ -71,8 +71,7 @@ class TrainingScript:
             for target in node.targets if isinstance(node, ast.Assign) else ():
                 assert isinstance(node, ast.Assign)
                 names = target.elts if isinstance(target, ast.Tuple) else [target]
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-                for name, value in zip(names, values, strict=False):
+                for name, value in zip(names, _results(node.value, len(names)), strict=False):
                     yield node, name_of(name), value
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -98,6 +97,11 @@ class TrainingScript:
         around = [ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, Loop)]
         return [loop for loop in around if self.scope(loop) is self.scope(node)]
 
+    def function_of(self, call: ast.Call) -> Function | None:
+        """The function that a call runs, of the script or of another file of the project."""
+        defined = self._defined(call)
+        return defined if isinstance(defined, Function) else self.imported_function(call)
+
     def _defined(self, call: ast.Call) -> ast.AST | None:
         """The function or method of this script that a call runs."""
         receiver, _, method = name_of(call.func).rpartition(".")
@@ -113,10 +117,33 @@ class TrainingScript:
     def imported_function(self, call: ast.Call) -> Function | None:
         """The function of another file of the project that a call runs; None without one."""
         module, _, name = self.origin(call).rpartition(".")
+        functions = (f for f in self.project_file(module)[1].body if isinstance(f, Function))
+        return next((function for function in functions if function.name == name), None)
+
+    def is_started(self) -> bool:
+        """Whether the file is a program, and no module of one."""
+        own = {name for _, name in self._functions} | {*self._classes}
+        for statement in self.tree.body:
+            names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+            if isinstance(statement, ast.If) and "__name__" in names:
+                return True
+            if isinstance(statement, ast.Expr | ast.Assign | Loop) and names & own:
+                return True
+        return False
+
+    def module(self) -> str:
+        """The name by which a program inside a package is started; empty for any other."""
+        folder, parts = self.path.absolute().parent, [self.path.stem]
+        while (folder / "__init__.py").is_file():
+            parts.insert(0, folder.name)
+            folder = folder.parent
+        imported = {name.partition(".")[0] for name in self.imports.values()}
+        return ".".join(parts) if imported & {parts[0], "None"} - {self.path.stem} else ""
+
+    def project_file(self, module: str) -> tuple[Path | None, ast.Module]:
+        """The file of the project that a module is, and its tree; None and nothing without one."""
         parts = [part for part in module.split(".") if part not in {"", "None"}]
-        if not parts or not name:
-            return None
-        for folder in self.path.absolute().parents[:_PROJECT_DEPTH]:
+        for folder in self.path.absolute().parents[: _PROJECT_DEPTH if parts else 0]:
             file = folder.joinpath(*parts).with_suffix(".py")
             if file.is_file() and file.stat().st_size <= _MAX_BYTES:
                 if file not in self._imported:
@@ -124,17 +151,22 @@ class TrainingScript:
                         self._imported[file] = _parse(file)[1]
                     except (OSError, ValueError):  # what it holds stays unknown
                         self._imported[file] = ast.Module([], [])
-                body = self._imported[file].body
-                return next((f for f in body if isinstance(f, Function) and f.name == name), None)
-        return None
+                return file, self._imported[file]
+        return None, ast.Module([], [])
 
-    def origin(self, value: ast.AST) -> str:
+    def project_files(self) -> dict[Path, ast.Module]:
+        """The files of the project that the script imports from, with their trees."""
+        modules = {m for name in self.imports.values() for m in (name, name.rpartition(".")[0])}
+        found = map(self.project_file, sorted(modules))
+        return {file: tree for file, tree in found if file is not None}
+
+    def origin(self, value: ast.AST, seen: tuple[str, ...] = ()) -> str:
         """The full name of what is called; of a class of the script that of its first base."""
         name = name_of(value.func if isinstance(value, ast.Call) else value)
         root, dot, rest = name.partition(".")
-        bases = self._classes[root].bases if root in self._classes else []
+        bases = self._classes[root].bases if root in self._classes and root not in seen else []
         return (
-            name_of(bases[0]) and self.origin(bases[0])
+            name_of(bases[0]) and self.origin(bases[0], (*seen, root))
             if bases
             else self.imports.get(root, root) + dot + rest
         )
@@ -159,214 +191,21 @@ def _parse(path: Path) -> tuple[list[str], ast.Module]:
     return text.split("\n"), tree
 
 
-_OPTIMIZER = re.compile(
-    r"((?i:optimi[sz]ers?|optims?|adam\w{0,7}|sgd|rmsprop|lbfgs|adagrad|adadelta|adafactor|muon)"
-    r"|(^|[_.])opts?|deepspeed\.initialize)(_?[A-Za-z0-9]{1,2})?$"
-)
-_MODEL = re.compile(r"(?i:model|net|network|module|policy)\w?$")
-_WRAPPER = re.compile(
-    r"(DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard|parallelize_module"
-    r"|prepare_model|prepare|torch\.compile|deepspeed\.initialize|init_process_group)$"
-)
-_LOSS = re.compile(r"(?i:loss\w*|\berr\w*)$")
-_BOOKKEEPING = {"step", "update", "zero_grad"}
-
-
 def last_name(node: ast.AST) -> str:
     """The last part of what a call calls, such as ``step``; empty for anything else."""
     function = node.func if isinstance(node, ast.Call) else None
     return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
-class TrainingLoop:
-    """The loop in which a script steps its optimizers, or does their work by hand.
-
-    Attributes:
-        loops: around the step, from the inside out, in all functions; a turn of the first is a
-            step, or one of its micro-batches.
-        calls: the statement with the step, and that with the call of each function around it.
-        end: the statement after which the step has ended.
-        setup: the statement after which ``models`` and ``optimizers`` have their values.
-        other_lines: of steps in other loops.
-
-    Raises:
-        ValueError: no loop steps an optimizer, or nothing creates what it trains.
-    """
-
-    def __init__(self, script: TrainingScript) -> None:
-        self._script = script
-        steps = [call for call in script.calls if self._stepped(call)]
-        if not any(self._loops(self._chain(call)) for call in steps):
-            steps = [call for call in script.calls if last_name(call) == "backward"]
-        chains = [chain for call in steps if self._loops(chain := self._chain(call))]
-        if not chains:
-            raise ValueError("no loop in it steps an optimizer or runs a backward")
-        # Of nested loops the outer one: its turn has the steps of all critics or micro-batches.
-        chain = min(reversed(chains), key=lambda chain: len(self._loops(chain)))
-        self.loops = self._loops(chain)
-        self.calls = chain[: 1 + max(i for i, node in enumerate(chain) if script.loops(node))]
-        inner = [chain[0] for chain in chains if self.loops[0] in self._loops(chain)]
-        self.other_lines = sorted({c[0].lineno for c in chains if c[0] not in inner})
-        self.end = self._end_of_step(chain[0], inner)
-        self._find_setup({self._stepped(call) for call in steps})
-
-    def _loops(self, chain: list[ast.stmt]) -> list[Loop]:
-        return [loop for statement in chain for loop in self._script.loops(statement)]
-
-    def _chain(self, call: ast.Call) -> list[ast.stmt]:
-        """A step's statement, that which calls its function, and so on outwards."""
-        script, statement = self._script, self._script.statement(call)
-        around = script.parents[statement]
-        if isinstance(around, ast.For) and name_of(around.target) == self._stepped(call) != "":
-            statement = around  # for optimizer in optimizers: optimizer.step()
-        elif not self._stepped(call) and (loops := script.loops(call)):
-            statement = loops[0].body[-1]  # by hand: what follows its backward updates parameters
-        chain, scopes = [statement], list[ast.AST]()
-        while (scope := script.scope(chain[-1])) not in scopes and scope in script.callers:
-            scopes.append(scope)
-            caller = max(script.callers[scope], key=lambda call: len(script.loops(call)))
-            chain.append(script.statement(caller))
-        return chain
-
-    def _stepped(self, call: ast.Call) -> str:
-        """Name of the optimizer that a call steps; empty for any other call."""
-        names = [*map(name_of, call.args[:1]), name_of(call.func).rpartition(".")[0]]
-        found = (name for name in names if name and self._is_optimizer(name))
-        return next(found, "") if last_name(call) == "step" else ""
-
-    def _is_optimizer(self, name: str) -> bool:
-        values = [value for _, n, value in self._script.assignments if n == name]
-        names = [name, *map(self._script.origin, values)]
-        return any(map(_OPTIMIZER.search, names)) and not any("ched" in text for text in names)
-
-    def _end_of_step(self, statement: ast.stmt, steps: list[ast.stmt]) -> ast.stmt:
-        """The last step with those of other branches, and with the bookkeeping that follows it."""
-        script = self._script
-        for block in [a for a in script.ancestors(statement) if isinstance(a, ast.If)]:
-            around = [{step, *script.ancestors(step)} for step in steps]
-            if len({nodes.isdisjoint(block.body) for nodes in around if block in nodes}) > 1:
-                statement = block
-        lists = [b for b in vars(script.parents[statement]).values() if isinstance(b, list)]
-        siblings = next(block for block in lists if statement in block)
-        for sibling in siblings[siblings.index(statement) + 1 :]:
-            call = getattr(sibling, "value", None)
-            if not isinstance(call, ast.Call) or call.args or last_name(call) not in _BOOKKEEPING:
-                break
-            statement = sibling
-        return statement
-
-    def _find_setup(self, stepped: set[str]) -> None:
-        """Finds what is trained, in the function that creates or keeps the optimizers."""
-        script, outermost = self._script, self.loops[-1]
-        created = [
-            (statement, name)
-            for statement, name, value in script.assignments
-            if self._is_optimizer(name) and (name_of(value) or _calls_in(value))
-        ]
-        nearest = [statement for statement, name in created if name in stepped]
-        nearest = nearest or [statement for statement, _ in created] or [self.calls[-1]]
-        own_scope = script.scope(self.calls[0])
-        scopes = [script.scope(statement) for statement in nearest]
-        home = own_scope if own_scope in scopes else scopes[-1]
-
-        def is_before(statement: ast.stmt) -> bool:
-            is_apart = script.scope(outermost) is not home or statement.lineno < outermost.lineno
-            return script.scope(statement) is home and is_apart
-
-        before = [assigned for assigned in script.assignments if is_before(assigned[0])]
-        self.optimizers = [*dict.fromkeys(n for s, n, _ in before if (s, n) in created)]
-        self.models = self._find_models(before)
-        names = {*self.optimizers, *self.models}
-        self._engines = [name for name in self.optimizers if name in self.models]
-        self.optimizers = [f"{n}.optimizer" if n in self._engines else n for n in self.optimizers]
-        places = [statement for statement, name, _ in before if name in names]
-        wrapped = [script.statement(c) for c in script.calls if _WRAPPER.search(script.origin(c))]
-        places += filter(is_before, wrapped)
-        if not places:
-            raise ValueError(f"nothing before line {outermost.lineno} creates what its loop trains")
-        self.setup = max(map(self._lift, places), key=lambda statement: statement.lineno)
-
-    def _find_models(self, before: list[Assignment]) -> list[str]:
-        """Names of the models whose parameters the optimizers have, as they are wrapped last."""
-        models, named = list[str](), list[str]()
-        for _, name, value in before:
-            calls = _calls_in(value)
-            if name in self.optimizers:
-                called = [name_of(call.func).rpartition(".") for call in calls]
-                models += [m for m, _, f in called if f in {"parameters", "configure_optimizers"}]
-            if is_wrapper := bool(calls and _WRAPPER.search(self._script.origin(value))):
-                given = {n for c in calls for a in ast.walk(c) if (n := name_of(a))}
-                models = [name if model in given else model for model in models]
-            if is_wrapper or _MODEL.search(name):
-                named = [name]
-        return [*dict.fromkeys(models or named)]
-
-    def _lift(self, statement: ast.stmt) -> ast.stmt:
-        """The outermost block that a statement stands in and the training does not."""
-        around = {a for call in self.calls for a in self._script.ancestors(call)}
-        for ancestor in self._script.ancestors(statement):
-            if ancestor in around or not isinstance(ancestor, ast.If | ast.With | ast.Try):
-                break
-            statement = ancestor
-        return statement
-
-    def calls_inside(self) -> Iterator[ast.Call]:
-        """The calls of the functions in which the training runs, within its outermost loop."""
-        script, outermost = self._script, self.loops[-1]
-        scopes = {script.scope(call) for call in self.calls} - {script.scope(outermost)}
-        for call in script.calls:
-            if script.scope(call) in scopes or outermost in script.ancestors(call):
-                yield call
-
-    def evaluations(self) -> Iterator[ast.stmt]:
-        """The statements inside that run the model without training it."""
-        script = self._script
-        functions = [f for f in script.callers if f is not None and _is_evaluation(f)]
-        found = {call for function in functions for call in script.callers[function]}
-        for call in self.calls_inside():
-            around, name = [*script.ancestors(call)], name_of(call.func)
-            blocks = [a for a in around if isinstance(a, ast.With) and _is_evaluation(a)]
-            defined = script.imported_function(call)
-            if call in found or (defined is not None and _is_evaluation(defined)):
-                yield script.statement(call)
-            elif (name in self.models or _MODEL.search(name)) and self.loops[0] not in around:
-                loops = [loop for loop in script.loops(call) if loop not in self.loops]
-                yield from (loops or blocks)[-1:] if blocks else ()
-
-    def loss(self) -> str:
-        """Name of the loss where the step ends; empty where it has none."""
-        script, names = self._script, [""]
-        for call in script.calls:
-            is_near = script.scope(call) is script.scope(self.end) and call.lineno < self.end.lineno
-            if last_name(call) == "backward" and is_near:
-                names += filter(_LOSS.search, map(name_of, (*ast.walk(call.func), *call.args)))
-        return names[-1]
-
-    def divided_loss(self) -> str:
-        """By what the loss was divided for accumulation; empty if by nothing that says so."""
-        script, loss = self._script, self.loss()
-        lines = [call.lineno for call in script.calls if last_name(call) == "backward"]
-        values = [
-            v for s, n, v in script.assignments if n == loss and s.lineno <= max(lines, default=0)
-        ]
-        for node in ast.walk(values[-1]) if values else ():
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                divisor = ast.unparse(node.right)
-                if "accum" in divisor.lower():
-                    return divisor
-        return ""
-
-    def step_condition(self) -> str:
-        """What comes before a step where the statement that ends it may end a micro-batch only."""
-        parts = [f"{e}.micro_steps % {e}.gradient_accumulation_steps()" for e in self._engines]
-        return f"if {parts[0]} == 0: " if parts else ""
-
-
-def _calls_in(tree: ast.AST) -> list[ast.Call]:
+def calls_in(tree: ast.AST) -> list[ast.Call]:
+    """All calls in a tree."""
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
-def _is_evaluation(block: ast.AST) -> bool:
-    """Whether a block runs a model without training it."""
-    names = set(map(last_name, _calls_in(block)))
-    return "backward" not in names and bool(names & {"no_grad", "inference_mode", "eval"})
+def _results(value: ast.expr, number: int) -> list[ast.expr]:
+    """What each of several names is assigned."""
+    if isinstance(value, ast.Tuple):
+        return value.elts
+    if isinstance(value, ast.Call) and len(value.args) == number > 1 and not value.keywords:
+        return [ast.copy_location(ast.Call(value.func, [a], []), value) for a in value.args]
+    return [value]

@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from lockstep.guard import Parts
 from lockstep.identity.job_id import job_id_of_rank
@@ -13,6 +14,17 @@ from lockstep_records.page.writer import RankIdentity
 
 _PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
+# Names of the axes of a DeviceMesh that scripts and libraries use, and ours.
+_AXES = {axis: axis for axis in ("dp", "fsdp", "pp", "tp", "cp", "ep")} | {
+    "data_parallel": "dp",
+    "dp_replicate": "dp",
+    "replicate": "dp",
+    "dp_shard": "fsdp",
+    "shard": "fsdp",
+    "tensor_parallel": "tp",
+    "context_parallel": "cp",
+    "pipeline_parallel": "pp",
+}
 
 
 def _torch_version() -> str:
@@ -38,6 +50,15 @@ def _gpu_uuid() -> str:
         return ""
     uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     return f"GPU-{uuid}"
+
+
+def coordinates_of(mesh: Any) -> Mapping[str, int] | None:
+    """Coordinates by axis, of torch's DeviceMesh too; None where no axis is one of ours."""
+    if mesh is None or isinstance(mesh, Mapping):
+        return mesh
+    names = mesh.mesh_dim_names or ("dp",)
+    coordinates = zip(names, mesh.get_coordinate() or (), strict=False)
+    return {_AXES[name]: int(number) for name, number in coordinates if name in _AXES} or None
 
 
 def mesh_with_stage(

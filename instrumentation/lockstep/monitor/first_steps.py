@@ -4,13 +4,14 @@ import logging
 from typing import Protocol
 
 from lockstep.recorder.phases import DATA, FORWARD, OTHER, STEP_SLICE, SYNC
-from lockstep_records.page.layout import SLOT
+from lockstep_records.page.layout import COLLECTIVE_KINDS, SLOT
 from lockstep_records.page.unseen import unseen_bits, unseen_in
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
 JUDGED_AT_STEP = 20
 _PHASE_SECONDS = SLOT.word("phase_seconds")
+_COLLECTIVES, _TRANSFERS = SLOT.word("collectives"), COLLECTIVE_KINDS.index("send_recv")
 _COUNTS = (SLOT.word("tokens"), SLOT.word("samples"))
 # A share that is worth a line; below a millisecond a step it is Python's own time between phases.
 _MIN_UNPHASED_RATIO, _MIN_UNPHASED_SECONDS = 0.2, 1e-3
@@ -68,6 +69,10 @@ class FirstSteps:
                 names.add("waits")
         if not ran:
             names.add("models")
+        others = self._page.words[_COLLECTIVES : _COLLECTIVES + len(COLLECTIVE_KINDS)].tolist()
+        transfers = others.pop(_TRANSFERS)
+        if transfers and not any(others) and dict(identity.mesh) == {"dp": identity.rank}:
+            names.add("stages")
         # Only the last stage of a pipeline has a loss.
         if not self._page.now.knows("loss") and "pp" not in dict(identity.mesh):
             names.add("loss")

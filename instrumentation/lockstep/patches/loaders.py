@@ -1,4 +1,4 @@
-"""Times the wait for each batch of torch's DataLoader, and counts what is fetched and fetched ahead.
+"""Times the wait for each batch of torch's DataLoader, and counts what is fetched, also ahead.
 
 Frameworks iterate the loader inside one of their own, out of reach of ``monitor.prepare``.
 """

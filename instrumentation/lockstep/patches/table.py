@@ -198,6 +198,15 @@ SAVES = (
         is_optional=True,
     ),
 )
+PICKLES = InstrumentationPoint(
+    group="saves",
+    owner="pickle",
+    attribute="dump",
+    purpose="saves a checkpoint of the loop's own format",
+    without_it=_SAVES_LOST,
+    wrap=saves.wrap_save,
+    parameters=("obj", "file"),
+)
 PIPELINE_TRANSFERS = InstrumentationPoint(
     group="pipeline",
     owner=_SCHEDULES,
@@ -221,6 +230,7 @@ REPLACED: tuple[InstrumentationPoint, ...] = (
     LOADER_NEXT,
     LOADER_WORKERS,
     *SAVES,
+    PICKLES,
     PIPELINE_TRANSFERS,
 )
 

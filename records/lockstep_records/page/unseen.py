@@ -36,6 +36,10 @@ UNSEEN = {
         "no wait for other ranks is seen, so it counts as work",
         'with monitor.phase("sync"):  # around what waits; attach sees that of a DDP model itself',
     ),
+    "stages": Unseen(
+        "ranks only send to one another, so they are no replicas, and no mesh says what they are",
+        'lockstep.attach(model, optimizer, mesh={"pp": stage})  # which stage the rank is',
+    ),
     "loss": Unseen("no step tells its loss", "monitor.step(loss=loss)"),
     "samples": Unseen(
         "no step tells tokens or samples, so throughput is unknown",

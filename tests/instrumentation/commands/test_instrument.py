@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -164,22 +165,22 @@ LINES = {
         'monitor = lockstep.attach(model, optim, mesh={"fsdp": torch.distributed.get_rank()})'
     ],
     "pipeline": ["monitor = lockstep.attach(block, optimizer, schedule=schedule)"],
-    "many_shapes": ["with monitor.checkpoint():", "monitor.step()"],
+    "many_shapes": ["monitor.step(loss=loss, samples=len(batch))"],
+    "two_dimensions": ["monitor = lockstep.attach(sharded_model, optimizer, mesh=device_mesh)"],
     "hf_trainer": ["trainer.add_callback(LockstepCallback(trainer))"],
     "lightning_trainer": ["trainer.callbacks.append(LockstepCallback())"],
-    "accelerate_script": ["with watched(accelerator, model, optimizer):"],
+    "accelerate_script": ["if accelerator.sync_gradients: monitor.step(loss=loss)"],
     "deepspeed_engine": ["monitor = lockstep.attach(model_engine, model_engine.optimizer)"],
-    "parameter_server": ["monitor = lockstep.attach()", "monitor.step()"],
+    "parameter_server": ["monitor = lockstep.attach()", "monitor.step(loss=loss)"],
     "local_sgd_ft": ["monitor = lockstep.attach(m, optimizer)", "monitor.step(loss=loss)"],
 }
 NOTES = {
-    "two_dimensions": "attach needs mesh=",
     "parameter_server": "other processes do the work",
     "trainer_class": "line 48 waits for a batch",
     "ddp_spawn": "start it as before",
     "ddp_series": "start it by lockstep run --nproc-per-node",
     "lightning_trainer": "the loop is inside lightning",
-    "gan": "checkpoints by torch.save, safetensors and DCP need no line",
+    "gan": "checkpoints by torch.save, safetensors, pickle and DCP need no line",
 }
 REFUSALS = {
     "one_line": "line 3 begins a block and holds what is in it",
@@ -229,7 +230,7 @@ def test_a_script_with_its_lines_is_a_script(name: str, end: str, tmp_path: Path
         (b"\xff\xfe\x00", "cannot read it"),
         (b"(" * 5000, "cannot read it"),
         (b"x = 1\n" * 300_000, "it is longer than 1048576 bytes"),
-        (b"class A(B): pass\nclass B(A): pass\nx = A()\n", "recursion"),
+        (b"class A(B): pass\nclass B(A): pass\nx = A()\n", "no loop in it"),
         (b"x = " + b"a." * 3000 + b"b()\n", ""),
     ],
 )
@@ -261,9 +262,9 @@ def test_a_notebook_is_refused_with_the_command_that_exports_it(tmp_path: Path) 
 def test_a_file_with_the_loop_beside_the_script_is_named(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_bytes((SCRIPTS / "loop_elsewhere.txt").read_bytes())
-    (tmp_path / "my_trainer.py").touch()
-    assert "give the file with the loop: my_trainer.py is imported" in str(
-        propose(script).exception
+    (tmp_path / "my_trainer.py").write_text("loss.backward()")
+    assert re.search(
+        "give the file with the loop, perhaps .*my_trainer.py", str(propose(script).exception)
     )
 
 

@@ -71,7 +71,8 @@ def test_the_batches_of_a_step_tell_its_samples_and_tokens_without_padding(
     model = torch.nn.Linear(2, 2)
     environment = {**ENVIRONMENT, "LOCKSTEP_NATIVE": native}
     monitor = lockstep.attach(model, root=root, environment=environment, rows=64)
-    loader = DataLoader([batch] * 4, batch_size=None)
+    batches: Any = [batch] * 4
+    loader: DataLoader[Any] = DataLoader(batches, batch_size=None)
     for number, _ in enumerate(monitor.prepare(loader) if prepared else loader):
         model(torch.ones(2)).sum().backward()
         if number % 2:

@@ -265,18 +265,10 @@ class TrainingLoop:
         for call in script.calls:
             around = [*script.ancestors(call)]
             block = next((a for a in around if isinstance(a, ast.If)), None)
-            if (
-                block is None
-                or self.loops[0] not in around
-                or not collectives.search(last_name(call))
-            ):
+            if block is None or self.loops[0] not in around or block is script.parents[self.end]:
                 continue
             is_each = any(isinstance(a, ast.For) for a in around[: around.index(block)])
-            if (
-                is_each
-                and block is not script.parents[self.end]
-                and block.lineno <= self.end.lineno
-            ):
+            if is_each and collectives.search(last_name(call)):
                 yield block
                 return
 

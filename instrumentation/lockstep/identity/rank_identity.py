@@ -56,7 +56,7 @@ def coordinates_of(mesh: Any) -> Mapping[str, int] | None:
     """Coordinates by axis, of torch's DeviceMesh too; None where no axis is one of ours."""
     if mesh is None or isinstance(mesh, Mapping):
         return mesh
-    names = mesh.mesh_dim_names or ("dp",)
+    names = mesh.mesh_dim_names or ("dp", "fsdp")[-mesh.ndim :]  # as fully_shard takes them
     coordinates = zip(names, mesh.get_coordinate() or (), strict=False)
     return {_AXES[name]: int(number) for name, number in coordinates if name in _AXES} or None
 

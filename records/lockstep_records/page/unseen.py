@@ -37,7 +37,7 @@ UNSEEN = {
         'with monitor.phase("sync"):  # around what waits; attach sees that of a DDP model itself',
     ),
     "stages": Unseen(
-        "ranks only send to one another, so they are no replicas, and no mesh says what they are",
+        "ranks only send to one another as stages do, and without a mesh they count as replicas",
         'lockstep.attach(model, optimizer, mesh={"pp": stage})  # which stage the rank is',
     ),
     "loss": Unseen("no step tells its loss", "monitor.step(loss=loss)"),

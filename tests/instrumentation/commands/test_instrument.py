@@ -161,9 +161,7 @@ LINES = {
     ],
     "ddp_series": ["self.monitor = lockstep.attach(self.model, self.optimizer)"],
     "gan": ["monitor = lockstep.attach([netD, netG], [optimizerD, optimizerG])"],
-    "fsdp2": [
-        'monitor = lockstep.attach(model, optim, mesh={"fsdp": torch.distributed.get_rank()})'
-    ],
+    "fsdp2": ["monitor = lockstep.attach(model, optim, mesh=mesh)"],
     "pipeline": ["monitor = lockstep.attach(block, optimizer, schedule=schedule)"],
     "many_shapes": ["monitor.step(loss=loss, samples=len(batch))"],
     "two_dimensions": ["monitor = lockstep.attach(sharded_model, optimizer, mesh=device_mesh)"],
@@ -298,4 +296,16 @@ def test_imports_and_accumulation_are_followed_and_what_is_open_is_asked(tmp_pat
     result = propose(script)
     assert "+        monitor.step(loss=loss * accumulation_steps)" in result.stdout.splitlines()
     assert '+    with monitor.phase("eval"):' in result.stdout.splitlines()
-    assert "how many tokens or samples" in result.stderr
+
+
+BODIES = (SCRIPTS.parent / "training_bodies.txt").read_text(encoding="utf-8").split("\n\n## ")
+
+
+@pytest.mark.parametrize("body", BODIES, ids=[body.partition("\n")[0] for body in BODIES])
+def test_loops_of_many_kinds_get_the_line(body: str, tmp_path: Path) -> None:
+    _, line, text = body.split("\n", 2)
+    script = tmp_path / "train.py"
+    script.write_text(text, encoding="utf-8")
+    result = propose(script)
+    assert result.exception is None, result.exception
+    assert f"+{line.removeprefix('## ')}" in result.stdout.splitlines(), result.stdout

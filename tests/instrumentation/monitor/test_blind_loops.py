@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,3 +90,45 @@ def test_another_rank_keeps_in_its_page_what_rank_0_alone_says(
     monitor.close()
     assert [*unseen_in(page_of(root).periodic)] == [UNSEEN["waits"]]
     assert not [r for r in caplog.records if "; add: " in r.getMessage()]
+
+
+@pytest.mark.parametrize(("kind", "is_unseen"), [("send_recv", True), ("all_reduce", False)])
+def test_ranks_that_only_send_to_one_another_are_asked_for_their_stages(
+    root: Path, kind: str, *, is_unseen: bool
+) -> None:
+    environment = ENVIRONMENT | {"WORLD_SIZE": "2"}
+    monitor = lockstep.attach(root=root, environment=environment, rows=64)
+    for _ in range(STEPS):
+        monitor.enter_phase("forward")
+        monitor.wait_ended(monitor.wait_begins(), kind)
+        monitor.step(loss=1.0, tokens=1)
+    monitor.close()
+    assert (UNSEEN["stages"] in unseen_in(page_of(root).periodic)) is is_unseen
+
+
+def test_the_same_objects_have_the_same_monitor_while_it_records(root: Path) -> None:
+    model, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    monitor = watched(root, [model, other])
+    assert watched(root, [model, other]) is monitor
+    assert watched(root, [other, model]) is not monitor
+    monitor.close()
+    assert watched(root, [model, other]) is not monitor
+
+
+@pytest.mark.parametrize(
+    ("names", "coordinates", "mesh"),
+    [
+        (("dp_replicate", "dp_shard", "tp"), (1, 0, 3), {"dp": 1, "fsdp": 0, "tp": 3}),
+        (None, (2,), {"fsdp": 2}),
+        (None, (1, 2), {"dp": 1, "fsdp": 2}),
+        (("spatial",), (3,), {"dp": 1}),
+    ],
+)
+def test_the_coordinates_of_a_device_mesh_are_those_of_the_rank(
+    root: Path, names: Any, coordinates: tuple[int, ...], mesh: dict[str, int]
+) -> None:
+    device_mesh: Any = SimpleNamespace(
+        mesh_dim_names=names, ndim=len(coordinates), get_coordinate=lambda: coordinates
+    )
+    lockstep.attach(root=root, environment=ENVIRONMENT, rows=64, mesh=device_mesh).close()
+    assert page_of(root).identity["mesh"] == mesh

@@ -1,9 +1,7 @@
-"""The boards of Lockstep by file and by name, and any other from the JSON of a dashboard."""
+"""The boards of Lockstep by file and by name."""
 
 from difflib import get_close_matches
-from pathlib import Path
 
-from lockstep_dashboards.foreign import read_board_file
 from lockstep_dashboards.layout import FOLDER, read_board
 from lockstep_dashboards.panel import Board
 
@@ -14,19 +12,14 @@ SHIPPED = {name.removesuffix(".json"): board for name, board in BOARDS.items()}
 
 
 def find_board(name: str) -> tuple[str, Board]:
-    """Short name and board, of a name, a uid, or a path to the JSON of a dashboard.
+    """Short name and board, of a name or a uid.
 
     Raises:
         ValueError: there is none; the text names the closest.
     """
-    if name.endswith(".json"):
-        return Path(name).stem, read_board_file(Path(name))
     for short, board in SHIPPED.items():
         if name in {short, board.uid}:
             return short, board
     close = get_close_matches(name, SHIPPED, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
-    raise ValueError(
-        f"board {name!r} does not exist; {hint}the boards are {', '.join(SHIPPED)},"
-        " and a path to the JSON of a dashboard"
-    )
+    raise ValueError(f"board {name!r} does not exist; {hint}the boards are {', '.join(SHIPPED)}")

@@ -146,7 +146,7 @@ def _count(run: Callable[[], list[T]], count: Callable[[list[T]], int]) -> _Answ
 
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option("--board", "names", multiple=True, help="Board, such as job, or a path to JSON.")
+@click.option("--board", "names", multiple=True, help="Board, such as job; repeatable.")
 @click.option("--job-id", help="Job of the job board; the newest by default.")
 @click.option("--cluster", help="Cluster that is chosen; all clusters by default.")
 @click.option(

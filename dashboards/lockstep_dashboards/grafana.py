@@ -11,7 +11,17 @@ from grafanalib import core
 from lockstep_catalogue.palette import VERMILION
 from lockstep_dashboards.links import PAGE_ADDRESSES, column_links, page_variables, series_links
 from lockstep_dashboards.packing import GridPosition, pack
-from lockstep_dashboards.panel import SUMMARY, Annotation, Board, Panel, Query, Row, Variable, View
+from lockstep_dashboards.panel import (
+    HIDDEN,
+    SUMMARY,
+    Annotation,
+    Board,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    View,
+)
 
 Json = dict[str, Any]
 
@@ -71,17 +81,16 @@ def _ref_ids(panel: Panel) -> list[str]:
 
 def _options(panel: Panel) -> Json:
     """The options in which a view differs from Grafana's own defaults."""
-    by = core.TableSortByField(panel.sorted_by, desc=not panel.ascending) if panel.queries else None
+    by = core.TableSortByField(panel.sorted_by, desc=not panel.ascending)
     stat_color = "value" if panel.thresholds or panel.texts else "none"
     last = {"legend": {"calcs": ["last"]}}
     options: dict[View, Json] = {
-        View.TEXT: {"content": panel.content},
         View.STAT: {"colorMode": stat_color, "graphMode": "none"},
         View.BAR_GAUGE: {
             "displayMode": core.GAUGE_DISPLAY_MODE_BASIC,
             "orientation": core.ORIENTATION_HORIZONTAL,
         },
-        View.TABLE: {"sortBy": [by.to_json_data()]} if by else {},
+        View.TABLE: {"sortBy": [by.to_json_data()]},
         View.STATE_TIMELINE: {**last, "showValue": "never"},
         View.TIME_SERIES: {**last, "tooltip": {"mode": "multi", "sort": "desc"}},
         View.HEAT_MAP: _heat_map_options(panel),
@@ -190,7 +199,7 @@ def _columns(panel: Panel) -> list[Json]:
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
     values = [f"Value #{letter}" if several else "Value" for letter in _ref_ids(panel)]
     ones = (value for value, is_one in zip(values, panel.ones, strict=True) if is_one)
-    excluded = [*panel.hidden, *ones]
+    excluded = [*HIDDEN, *ones]
     organize = {
         "excludeByName": {name: True for name in excluded if name not in order},
         "indexByName": order | {value: len(order) + n for n, value in enumerate(values)},

@@ -54,7 +54,7 @@ def _links_of(label: Label, panel: Panel) -> Iterator[dict[str, Any]]:
 
 def series_links(panel: Panel) -> list[dict[str, Any]]:
     """The links of a graph's series, by the labels that its legend names."""
-    if panel.view in {View.TABLE, View.TEXT, View.HEAT_MAP}:
+    if panel.view in {View.TABLE, View.HEAT_MAP}:
         return []
     named = set.intersection(
         *(set(re.findall(r"\{\{(\w+)\}\}", query.legend)) for query in panel.queries)

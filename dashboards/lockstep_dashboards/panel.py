@@ -10,7 +10,7 @@ MAX_SERIES = 50
 COLUMNS = 24
 _HEADINGS = {
     "percentunit": "share", "s": "time", "bytes": "bytes", "Bps": "per second", "watt": "power",
-    "celsius": "temperature", "hertz": "clock", "short": "number", "dateTimeFromNow": "when",
+    "celsius": "temperature", "hertz": "clock", "short": "number",
 }  # fmt: skip
 """What a column of values is called by its unit, where the layout says nothing."""
 # The largest of an info series, perhaps where it is 1.
@@ -18,6 +18,7 @@ _INFO = re.compile(
     r"(?:(?:topk|limitk)\(\d+, )?(?:max|group) by \([^)]*\) \(\w+_info\{[^}]*\}\)(?: > 0)?\)?$"
 )
 HIDDEN = ("Time", "cluster", "job_id")
+"""Labels that a table leaves out."""
 SUMMARY = "summary"
 """The column that says in words what the alert of a row means."""
 
@@ -31,7 +32,6 @@ class View(Enum):
     TABLE = "table"
     BAR_GAUGE = "bargauge"
     STATE_TIMELINE = "state-timeline"
-    TEXT = "text"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,6 @@ class Panel:
         dashed: legends of series that are drawn dashed, such as what a line can carry.
         minimum: lower end of the axis; by the data where it is None.
         maximum: upper end of the axis; by the data where it is None.
-        content: Markdown of a text panel.
         max_points: points of each series at most, where a query is costly; 0 leaves it to Grafana.
         shows_windows: whether it shows the fixed windows of an objective, whatever the range.
         texts_of: heading of the only column that the texts are for; all values where it is empty.
@@ -91,8 +90,6 @@ class Panel:
         ascending: whether a table begins with the least, as where less is worse.
         decimals: digits after the point; as many as the value needs where it is None.
         summaries: what the column ``summary`` says of an alert, by its name.
-        hidden: labels that a table leaves out.
-        refusal: why the panel of a dashboard that is not ours cannot be drawn.
     """
 
     view: View
@@ -111,7 +108,6 @@ class Panel:
     dashed: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    content: str = ""
     max_points: int = 0
     shows_windows: bool = False
     texts_of: str = ""
@@ -120,12 +116,10 @@ class Panel:
     ascending: bool = False
     decimals: int | None = None
     summaries: tuple[tuple[str, str], ...] = ()
-    hidden: tuple[str, ...] = HIDDEN
-    refusal: str = ""
 
     def __post_init__(self) -> None:
         assert 1 <= self.width <= COLUMNS, self.title
-        assert bool(self.queries) + bool(self.content) + bool(self.refusal) == 1, self.title
+        assert self.queries, self.title
 
     @property
     def is_instant(self) -> bool:

@@ -10,7 +10,7 @@ from lockstep_records.text.durations import format_time, parse_time
 _POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _RATE_SCRAPES = 4
 _MATCHER = re.compile(r'(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
-REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)|\[\[(\w+)\]\]")
+_REFERENCE = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,21 +91,21 @@ class Scope:
         variables = {**self.offered, **self.chosen}
 
         def replaced(found: re.Match[str]) -> str:
-            name = referred_name(found)
+            name = _referred_name(found)
             if name in self.built_in:
                 return self.built_in[name]
             return ", ".join(self.chosen.get(name, ())) or "all" if name in variables else found[0]
 
-        return REFERENCE.sub(replaced, text)
+        return _REFERENCE.sub(replaced, text)
 
     def _fill_matcher(self, found: re.Match[str]) -> str:
         operator, inside = found.groups()
         is_pattern = operator.endswith("~")
-        return f'{operator}"{REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
+        return f'{operator}"{_REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
 
     def _value(self, found: re.Match[str], is_pattern: bool) -> str:
         """A variable's values inside the quotes of a matcher."""
-        name = referred_name(found)
+        name = _referred_name(found)
         if name in self.built_in:
             return self.built_in[name]
         values = self.chosen.get(name, ())
@@ -117,9 +117,9 @@ class Scope:
         return quote_text(values[0])
 
 
-def referred_name(found: re.Match[str]) -> str:
-    """The name of the variable in a match of ``REFERENCE``."""
-    return str(found[1] or found[2] or found[3])
+def _referred_name(found: re.Match[str]) -> str:
+    """The name of the variable in a match of ``_REFERENCE``."""
+    return str(found[1] or found[2])
 
 
 def quote_text(text: str) -> str:

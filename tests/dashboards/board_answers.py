@@ -1,11 +1,10 @@
 """Boards, their JSON and their answers, for the tests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from lockstep_dashboards.foreign import read_dashboard
 from lockstep_dashboards.opening import open_board
-from lockstep_dashboards.panel import Board
+from lockstep_dashboards.panel import Board, Panel, Query, Row, View
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 
@@ -19,14 +18,26 @@ def answer(board: Board, prometheus: FakePrometheus | None = None) -> BoardAnswe
         return ask(board, board.panels, open_board(board, SCOPE, source, strict=False), source)
 
 
-def panel(kind: str, *targets: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-    queries = [{"refId": "AB"[n], "expr": "up", **target} for n, target in enumerate(targets)]
-    grid = {"x": 0, "y": 1, "w": 12, "h": 8}
-    return {"id": 1, "type": kind, "title": "T", "gridPos": grid, "targets": queries} | fields
+def panel(view: View, *queries: Query, **fields: Any) -> Panel:
+    """A panel of half the width; without queries it asks ``up``."""
+    texts: dict[str, Any] = {
+        "title": "T",
+        "description": "",
+        "unit": "short",
+        "width": 12,
+        "height": 8,
+    } | fields
+    return Panel(view=view, queries=queries or (Query(expression="up"),), **texts)
 
 
-def board_of(*panels: dict[str, Any], **fields: Any) -> Board:
-    return read_dashboard({"uid": "u", "title": "Board", "panels": list(panels)} | fields)
+def board_of(*panels: Panel, **fields: Any) -> Board:
+    texts: dict[str, Any] = {
+        "uid": "own",
+        "title": "Board",
+        "description": "",
+        "variables": (),
+    } | fields
+    return Board(**{"rows": (Row(title="", panels=panels),), **texts})
 
 
 def panels_of(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:

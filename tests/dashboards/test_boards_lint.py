@@ -80,8 +80,6 @@ def _objectives(board: Board) -> Iterator[str]:
 
 def _explained(board: Board) -> Iterator[str]:
     for panel in board.panels:
-        if panel.view is View.TEXT:
-            continue
         for word in ("Good: ", "Otherwise: ", "Series: "):
             if word not in panel.description:
                 yield f"{panel.title}: the description lacks {word.strip()}"

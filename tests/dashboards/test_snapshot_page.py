@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
+from lockstep_catalogue.labels import CLUSTER
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.links import JOB_BOARD
-from lockstep_dashboards.panel import Board
+from lockstep_dashboards.panel import Annotation, Board, Query, Variable, View
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.page import (
     PageOptions,
@@ -92,25 +93,16 @@ def test_what_is_hostile_in_labels_and_titles_stays_text() -> None:
         label_values={"job_id": [HOSTILE], "cluster": [HOSTILE]},
         events=[{"alertname": HOSTILE}],
     )
-    color = {"mode": "fixed", "fixedColor": HOSTILE}
-    item = panel(
-        "timeseries",
-        {"legendFormat": "{{rank}}"},
-        title=HOSTILE,
-        description=HOSTILE,
-        fieldConfig={"defaults": {"unit": HOSTILE, "color": color}},
-    )
-    views = ["table", "stat", "bargauge", "state-timeline", "heatmap"]
-    others = [
-        item | {"id": n, "type": kind, "gridPos": {"x": 0, "y": 10 * n, "w": 12, "h": 8}}
-        for n, kind in enumerate(views, start=2)
-    ]
-    text = panel("text", options={"content": f"[x](javascript:alert(1)) {HOSTILE}"}, id=9)
-    variable = {"name": "cluster", "type": "query", "query": "label_values(up, cluster)"}
+    texts = {"title": HOSTILE, "description": HOSTILE, "unit": HOSTILE}
+    legend = Query(expression="up", legend="{{rank}}")
+    variable = Variable(label=CLUSTER, title="Cluster", source="up")
+    alerts = Annotation(title=HOSTILE, expression="ALERTS", heading=HOSTILE, color="#d55e00")
     board = board_of(
-        item, *others, text, title=HOSTILE, templating={"list": [variable]},
-        annotations={"list": [{"name": HOSTILE, "expr": "ALERTS", "iconColor": HOSTILE}]},
-    )  # fmt: skip
+        *(panel(view, legend, **texts) for view in View),
+        title=HOSTILE,
+        variables=(variable,),
+        annotations=(alerts,),
+    )
     elements = Elements(board_page(answer(board, hostile), OPTIONS))
     assert len(elements.scripts) == 2
     assert not any(tag == "img" for tag, _ in elements.tags)
@@ -128,12 +120,12 @@ def test_variables_are_filled_as_grafana_fills_them() -> None:
     single = replace(SCOPE, chosen={"node": ("d",)}, offered={"node": ()})
     query = 'x{n=~"$node"}[$__rate_interval] $1'
     assert several.fill(query) == 'x{n=~"(a\\\\.b\\"c|d)"}[20s] $1'
-    assert single.fill('x{n=~"${node}", m="[[node]]"}') == 'x{n=~"d", m="d"}'
+    assert single.fill('x{n=~"${node}", m="$node"}') == 'x{n=~"d", m="d"}'
     assert Scope.fill(single, 'x{n=~"$node-.*"}') == 'x{n=~"d-.*"}'
     # A value that looks like a variable, or like the end of a matcher, stays a value.
     nested = replace(single, chosen={"node": ('$job", m="',), "job": ('"} or up{',)})
     assert nested.fill('x{n="$node"}') == 'x{n="$job\\", m=\\""}'
-    assert several.fill_text("on ${node:csv}") == 'on a.b"c, d'
+    assert several.fill_text("on ${node}") == 'on a.b"c, d'
 
 
 def test_cells_of_a_file_link_to_the_boards_where_a_base_is_given() -> None:

@@ -16,7 +16,7 @@ from http_servers import serving
 
 from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.panel import Board
+from lockstep_dashboards.panel import Board, Panel, Query, Row, View
 from lockstep_dashboards.snapshot.server import BoardServer, LiveBoards
 
 from .board_answers import board_of, panel
@@ -36,8 +36,8 @@ def served(
                 yield client
 
 
-def board_with(*panels: dict[str, Any]) -> Board:
-    return board_of(*panels, uid="own")
+def stat(expression: str) -> Panel:
+    return panel(View.STAT, Query(expression=expression))
 
 
 def test_the_index_leads_to_every_board() -> None:
@@ -49,7 +49,7 @@ def test_the_index_leads_to_every_board() -> None:
 
 
 def test_readers_of_one_address_share_one_set_of_queries() -> None:
-    fake, item = FakePrometheus(), board_with(panel("stat", {"expr": "first"}))
+    fake, item = FakePrometheus(), board_of(stat("first"))
     with served(fake, item) as client:
         with ThreadPoolExecutor(4) as pool:
             pages = list(pool.map(client.get, ["/d/own?from=now-5m"] * 4))
@@ -89,7 +89,7 @@ class CountingPrometheus(FakePrometheus):
 
 def test_many_readers_of_many_addresses_ask_a_bounded_number_of_queries_at_a_time() -> None:
     counting = CountingPrometheus()
-    item = board_with(*(panel("stat", {"expr": f"up{n}"}, id=n) for n in range(8)))
+    item = board_of(*(stat(f"up{n}") for n in range(8)))
     with served(counting, item, simultaneous=1) as client:
         paths = [f"/d/own?from=now-{n}m" for n in range(2, 8)]
         with ThreadPoolExecutor(6) as pool:
@@ -98,13 +98,12 @@ def test_many_readers_of_many_addresses_ask_a_bounded_number_of_queries_at_a_tim
 
 
 def test_a_collapsed_row_asks_nothing_until_it_is_opened() -> None:
-    row = {
-        "type": "row", "title": "Details", "collapsed": True,
-        "gridPos": {"x": 0, "y": 9, "w": 24, "h": 1},
-        "panels": [panel("stat", {"expr": "detail"}, id=3)],
-    }  # fmt: skip
+    rows = (
+        Row(title="", panels=(stat("first"),)),
+        Row(title="Details", panels=(stat("detail"),), collapsed=True),
+    )
     fake = FakePrometheus()
-    with served(fake, board_with(panel("stat", {"expr": "first"}), row)) as client:
+    with served(fake, board_of(rows=rows)) as client:
         closed = client.get("/d/own").text
         assert fake.queries == ["first"]
         assert "open=all" in closed

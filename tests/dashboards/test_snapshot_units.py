@@ -4,7 +4,7 @@ import pytest
 
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.units import scale_of, value_text
-from lockstep_dashboards.snapshot.views import css_color, series_styles
+from lockstep_dashboards.snapshot.views import series_styles
 from lockstep_records.text.durations import parse_time
 
 NOW = 1_795_384_800.0  # 2026-11-22 22:00:00 UTC
@@ -19,11 +19,9 @@ NOW = 1_795_384_800.0  # 2026-11-22 22:00:00 UTC
         (204.0, "s", "3.4 min"),
         (86_400 * 10, "s", "10 days"),
         (-0.002, "s", "\N{MINUS SIGN}2 ms"),
-        (2500, "ms", "2.5 s"),
         (3 * 1024**3, "bytes", "3 GiB"),
         (1e9, "Bps", "1 GB/s"),
         (0.9725, "percentunit", "97.25 %"),
-        (12.0, "percent", "12 %"),
         (1234, "short", "1.234 K"),
         (999.9, "short", "999.9"),
         (2.5e6, "cps", "2.5 Mil c/s"),
@@ -31,8 +29,6 @@ NOW = 1_795_384_800.0  # 2026-11-22 22:00:00 UTC
         (450, "watt", "450 W"),
         (61.5, "celsius", "61.5 °C"),
         (1980e6, "hertz", "1.98 GHz"),
-        (12_500, "currencyUSD", "$12.5 K"),
-        (7, "suffix: GPUs", "7  GPUs"),
         (7, "a unit nobody knows", "7 a unit nobody knows"),
     ],
 )
@@ -91,10 +87,3 @@ def test_the_points_of_a_window_are_whole_steps_and_at_least_a_scrape_apart() ->
 
 def test_series_stay_apart_when_the_colors_are_used_up() -> None:
     assert len(set(series_styles(27))) == 27
-
-
-def test_a_color_is_never_free_text() -> None:
-    assert css_color("red;background:url(//evil)", "x") == "x"
-    assert css_color("url(javascript:1)", "x") == "x"
-    assert css_color("semi-dark-orange") == css_color("orange")
-    assert css_color("#123456") == "#123456"

@@ -227,13 +227,8 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
     port = listens["pager"].rpartition(":")[2]
     commands = {
         "pager": (
-            sys.executable,
-            "-m",
-            "lockstep_alerts.stack.pager",
-            "--port",
-            port,
-            "--dir",
-            f"{folder}",
+            *(sys.executable, "-m", "lockstep_alerts.stack.pager"),
+            *("--port", port, "--dir", f"{folder}"),
         ),
         "alertmanager": (
             programs["alertmanager"],

@@ -164,8 +164,7 @@ def snapshot(
 ) -> int:
     """Write a board with its data as one HTML page, which works offline.
 
-    BOARD is the name of a board of Lockstep, or a path to the JSON of any Grafana dashboard over
-    Prometheus. Exits with 1 when a query failed; the panel shows why.
+    BOARD is its name or its uid. Exits with 1 when a query failed; the panel shows why.
     """
     try:
         name, chosen = find_board(board)
@@ -285,9 +284,6 @@ def _report(answer: BoardAnswer) -> int:
     click.echo(
         f"{len(panels)} panels, {answer.num_queries} queries, {empty} panels without data", err=True
     )
-    for each in answer.board.panels:
-        if each.refusal:
-            click.echo(f"panel {each.title!r} is not drawn: {each.refusal}", err=True)
     for panel in panels:
         if panel.problem:
             click.echo(f"panel {panel.panel.title!r}: {panel.problem}", err=True)

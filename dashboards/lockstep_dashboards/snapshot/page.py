@@ -13,11 +13,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lockstep_catalogue.alert_boards import anchor
-from lockstep_catalogue.palette import GREY
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import Panel, Row
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
-from lockstep_dashboards.snapshot.views import css_color, draw
+from lockstep_dashboards.snapshot.views import draw
 from lockstep_records.text.durations import format_time
 
 THEMES = ("light", "dark", "auto")
@@ -88,7 +87,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"utc": format_time, "css_color": css_color}
+    templates.filters["utc"] = format_time
     return templates
 
 
@@ -131,7 +130,7 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
     sections = list(_sections(answer, options))
     panels = [entry for section in sections for entry in section["panels"]]
     drawn = {entry["id"]: x for entry in panels if (x := entry["drawing"].figure)}
-    events = [[x.begin, x.end, css_color(x.color, GREY)] for x in answer.events]
+    events = [[x.begin, x.end, x.color] for x in answer.events]
     listed = _listed(answer)
     return {
         "answer": answer,

@@ -29,33 +29,20 @@ def _small_too(unit: str) -> Steps:
     return _prefixed(unit, 1000.0, "n,µ,m,,k,M,G,T,P", first=-3)
 
 
-def _binary(unit: str) -> Steps:
-    return _prefixed(unit, 1024.0, ",Ki,Mi,Gi,Ti,Pi,Ei")
-
-
-def _counted(unit: str) -> Steps:
-    return tuple((factor, f"{prefix} {unit}".strip()) for factor, prefix in _COUNTS)
-
-
 _SCALES: dict[str, Steps] = {
     "none": ((1.0, ""),), "short": _COUNTS, "locale": ((1.0, ""),), "s": _TIME,
-    "bytes": _binary("B"), "decbytes": _decimal("B"), "bits": _binary("b"),
-    "decbits": _decimal("b"), "Bps": _decimal("B/s"), "bps": _decimal("b/s"),
-    "percentunit": ((0.01, "%"),), "percent": ((1.0, "%"),), "hertz": _decimal("Hz"),
-    "watt": _small_too("W"), "joule": _small_too("J"), "kwatth": ((1.0, "kWh"), (1e3, "MWh")),
-    "celsius": ((1.0, "°C"),), "flops": _decimal("FLOP/s"), "cps": _counted("c/s"),
-    "ops": _counted("ops/s"), "reqps": _counted("req/s"), "pps": _decimal("p/s"),
+    "bytes": _prefixed("B", 1024.0, ",Ki,Mi,Gi,Ti,Pi,Ei"), "Bps": _decimal("B/s"),
+    "percentunit": ((0.01, "%"),), "hertz": _decimal("Hz"), "watt": _small_too("W"),
+    "joule": _small_too("J"), "celsius": ((1.0, "°C"),),
+    "cps": tuple((factor, f"{prefix} c/s".strip()) for factor, prefix in _COUNTS),
 }  # fmt: skip
-_TIMES = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "m": 60.0, "h": 3600.0, "d": _DAY}
-_CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """How values of a size are written: divided by ``divisor``, between prefix and suffix."""
+    """How values of a size are written: divided by ``divisor``, before the suffix."""
 
     divisor: float
-    prefix: str
     suffix: str
 
     def text(self, value: float, decimals: int | None = None) -> str:
@@ -63,23 +50,13 @@ class Scale:
         number = value / self.divisor
         written = digits(abs(number), decimals)
         sign = _MINUS if number < 0 and written.strip("0.") else ""
-        return f"{sign}{self.prefix}{written}{self.suffix}"
+        return f"{sign}{written}{self.suffix}"
 
 
 def scale_of(unit: str, magnitude: float) -> Scale:
     """The scale in which values of a magnitude are read most easily."""
-    size, prefix, factor = abs(magnitude), "", 1.0
-    own = unit.removeprefix("suffix:")
-    steps: Steps = _SCALES.get(unit or "short", ((1.0, own),))
-    if unit.startswith("currency"):
-        name = unit.removeprefix("currency")
-        steps, prefix = _COUNTS, _CURRENCIES.get(name, f"{name} ")
-    elif unit in _TIMES:
-        steps, factor = _TIME, _TIMES[unit]
-    elif unit.startswith("prefix:"):
-        steps, prefix = ((1.0, ""),), unit.removeprefix("prefix:")
-    divisor, name = _best(steps, size * factor)
-    return Scale(divisor=divisor / factor, prefix=prefix, suffix=f" {name}" if name else "")
+    divisor, name = _best(_SCALES.get(unit, ((1.0, unit),)), abs(magnitude))
+    return Scale(divisor=divisor, suffix=f" {name}" if name else "")
 
 
 def value_text(value: float, unit: str, decimals: int | None = None) -> str:

@@ -1,37 +1,26 @@
 """Drawings of panels from their answers: values for a template, or series for the page's script."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from lockstep_catalogue.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SERIES, VERMILION
+from lockstep_catalogue.palette import SERIES
 from lockstep_dashboards.links import cell_links
 from lockstep_dashboards.opening import natural
-from lockstep_dashboards.panel import SUMMARY, Panel, View
+from lockstep_dashboards.panel import HIDDEN, SUMMARY, Panel, View
 from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer, stretches
 from lockstep_dashboards.snapshot.units import scale_of, value_text
 
 DASHES = ("solid", "dash", "dot")
-_NAMED = {
-    "red": VERMILION, "green": GREEN, "yellow": ORANGE, "orange": ORANGE, "blue": BLUE,
-    "purple": PURPLE, "gray": GREY, "grey": GREY,
-}  # fmt: skip
-_HEX = re.compile(r"#[0-9a-fA-F]{3,8}")
 INK = "var(--ink)"
-
-
-def css_color(name: str, default: str = INK) -> str:
-    """A colour by Grafana's name, such as ``dark-red``, or as hexadecimal; never free text."""
-    return name if _HEX.fullmatch(name) else _NAMED.get(name.rpartition("-")[2], default)
 
 
 def color_of(panel: Panel, value: float, default: str) -> str:
     """The CSS colour of a value by the thresholds; the default where they set none."""
     colors = [x.color for x in panel.thresholds if x.at is None or value >= x.at]
-    return css_color(colors[-1]) if colors else default
+    return colors[-1] if colors else default
 
 
 def series_styles(count: int) -> list[tuple[str, str]]:
@@ -94,7 +83,7 @@ def _joined(answer: PanelAnswer) -> list[Cells]:
 def _labels(panel: Panel, rows: Sequence[Cells]) -> list[str]:
     """The panel's labels in their order, then those that it does not hide."""
     own = [label.name for label in panel.columns]
-    hidden = {*own, *panel.hidden}
+    hidden = {*own, *HIDDEN}
     others = {name for row in rows for name in row if name[0] != "#" and name not in hidden}
     # A column that no row fills takes room from those that say something.
     return [name for name in (*own, *sorted(others)) if any(row.get(name) for row in rows)]
@@ -122,7 +111,7 @@ def _cell(name: str, row: Cells, answer: PanelAnswer, bases: Mapping[str, str]) 
     heading = panel.value_names[int(name[1:])]
     for each in panel.texts if panel.texts_of in {"", heading} else ():
         if value == each.value:
-            text, color = each.text, css_color(each.color)
+            text, color = each.text, each.color
     return cell | {"text": text, "color": color, "is_number": True}
 
 
@@ -150,7 +139,7 @@ class Drawing:
     """How a panel is drawn.
 
     Attributes:
-        view: the template's part: figure, stat, table, bars, text or message.
+        view: the template's part: figure, stat, table, bars or message.
         content: values for that part.
         figure: what the page's script draws, or None.
         has_toggles: whether entries of the legend are series that can be hidden.
@@ -164,15 +153,11 @@ class Drawing:
 
 
 def draw(answer: PanelAnswer, bases: Mapping[str, str]) -> Drawing:
-    """A panel; one without data, or that cannot be drawn, says why.
+    """A panel; one without data says why.
 
     ``bases`` is where links of cells to boards, runbooks and the ledger begin, where that is known.
     """
     panel = answer.panel
-    if panel.refusal:
-        return message(f"This panel is not drawn: {panel.refusal}.")
-    if panel.content:
-        return Drawing(view="text", content={"text": answer.scope.fill_text(panel.content)})
     if answer.is_empty:
         why = f": {panel.may_be_empty}" if panel.may_be_empty else ""
         return message(answer.problem or panel.no_value or f"No data in this window{why}.")
@@ -190,7 +175,7 @@ def reading(panel: Panel, value: float | None) -> tuple[str, str]:
     """Text and CSS colour of a value: by a text of its own, or by unit and thresholds."""
     for each in panel.texts:
         if value == each.value:
-            return each.text, css_color(each.color)
+            return each.text, each.color
     if value is None:
         return panel.no_value or "no data", "var(--soft)"
     return value_text(value, panel.unit, panel.decimals), color_of(panel, value, INK)
@@ -202,7 +187,7 @@ def _draw_stat(answer: PanelAnswer) -> Drawing:
     stats = []
     for frame in frames:
         text, color = reading(panel, frame.last)
-        color = css_color(fixed.get(frame.name, ""), color)
+        color = fixed.get(frame.name, color)
         # A legend of labels says which of several figures it is, even where the others are absent.
         has_name = len(panel.queries) > 1 or len(frames) > 1 or "{{" in panel.queries[0].legend
         stats.append({"text": text, "color": color, "name": frame.name if has_name else ""})
@@ -221,7 +206,7 @@ def _draw_bars(answer: PanelAnswer) -> Drawing:
     for frame in frames:
         text, color = reading(panel, frame.last)
         part = ((frame.last or 0.0) - low) / (high - low) if high > low else 0.0
-        color = css_color(fixed.get(frame.name, color), "var(--accent)")
+        color = fixed.get(frame.name, "var(--accent)" if color == INK else color)
         percent = round(100 * min(max(part, 0.0), 1.0), 2)
         bars.append({"name": frame.name, "text": text, "color": color, "percent": percent})
     return Drawing(view="bars", content={"bars": bars})
@@ -237,7 +222,7 @@ def _draw_lines(answer: PanelAnswer) -> Drawing:
         # The last point may not be complete yet; what is older is not the value of now.
         now = next((x for x in reversed(frame.values[-2:]) if x is not None), None)
         value = "no value" if now is None else value_text(now, panel.unit, panel.decimals)
-        own = css_color(fixed.get(frame.name, color), GREY)
+        own = fixed.get(frame.name, color)
         dash = "dash" if frame.name in panel.dashed else own_dash
         legend.append(LegendEntry(name=frame.name, color=own, dash=dash, value=value))
     present = [value for frame in frames for value in frame.values if value is not None]
@@ -245,7 +230,7 @@ def _draw_lines(answer: PanelAnswer) -> Drawing:
         {"name": entry.name, "color": entry.color, "dash": entry.dash, "values": _short(x.values)}
         for x, entry in zip(frames, legend, strict=True)
     ]
-    limits = [[x.at, css_color(x.color, GREY)] for x in panel.thresholds if x.at is not None]
+    limits = [[x.at, x.color] for x in panel.thresholds if x.at is not None]
     figure = _figure(answer, max(map(abs, present), default=0.0), kind="lines", series=series)
     figure |= {"stacked": panel.stacked, "limits": limits}
     return Drawing(view="figure", figure=figure, legend=tuple(legend), has_toggles=True)
@@ -259,7 +244,7 @@ def _figure(answer: PanelAnswer, magnitude: float, **more: Any) -> Figure:
         "begin": scope.start,
         "step": scope.step_seconds,
         "count": scope.num_points,
-        "scale": [scale.divisor, scale.prefix, scale.suffix],
+        "scale": [scale.divisor, scale.suffix],
         "min": panel.minimum,
         "max": panel.maximum,
         **more,

@@ -11,9 +11,9 @@
   const utc = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC");
   const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(5, 19).replace("T", " ");
   const text = (figure, value) => {
-    const [divisor, prefix, suffix] = figure.scale;
+    const [divisor, suffix] = figure.scale;
     const digits = Number((value / divisor).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
-    return prefix + digits + suffix;
+    return digits + suffix;
   };
   const times = (figure) =>
     Array.from({ length: figure.count }, (_, index) => figure.begin + index * figure.step);

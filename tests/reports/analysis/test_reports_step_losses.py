@@ -40,6 +40,9 @@ def test_long_pauses_at_equal_distances_are_one_group_among_many_small_ones() ->
 def test_a_slow_burst_and_a_restart_are_told_apart_and_the_dearest_comes_first() -> None:
     slow = {**dict.fromkeys(range(300, 320), 2.0), 2500: 80.0}
     assert losses_of(slow) == [("restart", 2500, 1), ("burst", 300, 20)]
+    restart, burst = step_losses(series(slow), np.arange(3500))
+    assert "most likely a restart" in loss_sentence(restart)
+    assert "slow in succession" in loss_sentence(burst)
 
 
 def test_many_irregular_slow_steps_are_listed_up_to_eight_and_the_rest_is_summed() -> None:

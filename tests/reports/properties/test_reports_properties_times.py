@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from lockstep_reports.analysis.steps import StepAnalysis
 
-from ..matrices import matrix
 from ..report_command import reported
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -83,35 +82,6 @@ def test_numbers_of_workers_units_and_order_of_rows_change_no_verdict(
     assert episodes == sorted((order[rank], begin, end) for rank, begin, end in expected[2])
 
 
-@pytest.mark.parametrize(
-    "columns",
-    ["rank,step,step_seconds", "Worker ID,Timestamp,Batch Time", "replica,iteration,duration"],
-)
-def test_names_of_columns_change_no_verdict(
-    plain: tuple[str, StepAnalysis], tmp_path: Path, columns: str
-) -> None:
-    job, report = plain
-    assert slow_ranks_of(judged(tmp_path, rows_of(job), columns)) == slow_ranks_of(report)
-
-
-@LIMITS
-@given(split_time=st.integers(100, 2400), overlap=st.integers(0, 300))
-def test_parts_of_a_recording_that_overlap_and_stand_in_any_order_are_one(
-    plain: tuple[str, StepAnalysis],
-    tmp_path_factory: pytest.TempPathFactory,
-    split_time: int,
-    overlap: int,
-) -> None:
-    job, report = plain
-    rows = rows_of(job)
-    early = [row for row in rows if row.time < split_time + overlap]
-    late = [row for row in rows if row.time >= split_time]
-    # The recording's own double pair keeps its order: the later row counts in both.
-    assert slow_ranks_of(judged(tmp_path_factory.mktemp("t"), late + early)) == slow_ranks_of(
-        report
-    )
-
-
 @LIMITS
 @given(end=st.integers(500, 2481), tail=st.sampled_from(["", "3", "3,", "3,2491", "3,2491,"]))
 def test_a_recording_that_breaks_off_names_nobody_who_was_not_slow_by_then(
@@ -127,19 +97,6 @@ def test_a_recording_that_breaks_off_names_nobody_who_was_not_slow_by_then(
     assert report.verdict.kind == ("rank" if report.verdict.ranks else "nobody")
 
 
-@pytest.mark.parametrize("skew", [-0.03, 0.03])
-@pytest.mark.parametrize("worker", matrix([0, 3, 7], 1))
-def test_a_worker_whose_clock_is_off_by_thirty_milliseconds_is_still_beside_the_others(
-    plain: tuple[str, StepAnalysis], tmp_path: Path, worker: int, skew: float
-) -> None:
-    job, report = plain
-    skewed = [
-        Row(row.worker, row.time + (skew if row.worker == worker else 0), row.seconds)
-        for row in rows_of(job)
-    ]
-    assert slow_ranks_of(judged(tmp_path, skewed)) == slow_ranks_of(report)
-
-
 def test_times_of_each_workers_own_clock_are_brought_together(tmp_path: Path) -> None:
     draw = np.random.default_rng(2)
     rows = [
@@ -149,16 +106,6 @@ def test_times_of_each_workers_own_clock_are_brought_together(tmp_path: Path) ->
     report = judged(tmp_path, rows)
     assert set(report.verdict.ranks) == SLOW["job_3_norm"]
     assert any("slot of time" in note for note in report.steps.notes)
-
-
-def test_a_worker_that_is_missing_leaves_the_others_as_they_are(
-    plain: tuple[str, StepAnalysis], tmp_path: Path
-) -> None:
-    job, _ = plain
-    for gone in (0, 4, 6, 9):
-        report = judged(tmp_path, [row for row in rows_of(job) if row.worker != gone])
-        assert set(report.verdict.ranks) <= SLOW[job] - {gone}
-        assert bool(report.verdict.ranks) == bool(SLOW[job])
 
 
 def series_of(path: Path) -> dict[str, Any]:
@@ -188,19 +135,4 @@ def test_a_series_in_another_unit_and_order_tells_the_same_steps(
     assert [s.index for s in changed.summary.spikes] == [s.index for s in plain.summary.spikes]
     assert changed.summary.median_seconds == pytest.approx(
         (plain.summary.median_seconds or 0) * factor
-    )
-
-
-@pytest.mark.parametrize("path", SERIES, ids=lambda path: path.name[:8])
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_series_that_breaks_off_keeps_the_steps_that_it_has(
-    tmp_path: Path, path: Path, share: float
-) -> None:
-    document, plain = series_of(path), reported(path)
-    items = list(document["iteration-time"]["values"].items())
-    first_values = dict(items[: int(share * len(items))])
-    changed = reported(written(tmp_path / "s.json", document, first_values))
-    assert changed.verdict.ranks == ()
-    np.testing.assert_array_equal(
-        changed.steps.seconds, plain.steps.seconds[:, : changed.summary.count]
     )

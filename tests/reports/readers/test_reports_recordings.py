@@ -3,51 +3,17 @@
 import gzip
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lockstep_reports.document.steps import document_steps
-from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.render import html
-
 from ..report_command import reported
 from ..synthetic_job import published
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-WORKERS = FIXTURES / "minibatch-alibaba"
-FLIGHTS = FIXTURES / "flight-recorder-nvrx"
 SERIES = FIXTURES / "megatron-iteration-times"
-
-
-def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
-    payload = published(reported(WORKERS / "job_2_norm.csv"))
-    assert payload["verdict"]["kind"] == "nobody"
-    assert any("1 pair" in note for note in payload["notes"])
-
-
-@pytest.mark.parametrize("factor", [1e-3, 1.0, 60.0])
-@pytest.mark.parametrize("shift", [0, 3])
-def test_workers_that_turned_slow_are_named_however_they_are_numbered_or_timed(
-    tmp_path: Path, factor: float, shift: int
-) -> None:
-    header, *rows = (WORKERS / "job_3_norm.csv").read_text().splitlines()
-    table = [row.split(",") for row in rows]
-    lines = [
-        f"{n},{(int(worker) + shift) % 10},{gpu},{at},{float(spent) * factor}"
-        for n, worker, gpu, at, spent in table
-    ]
-    path = tmp_path / "any.csv"
-    path.write_text("\n".join([header, *lines[::-1]]) + "\n17,")
-    report = reported(path)
-    slow = {(worker - shift) % 10 for worker in report.verdict.ranks}
-    assert report.verdict.kind == "rank"
-    assert {6, 7, 9} <= slow <= {6, 7, 8, 9}
-    assert all(episode.ongoing for episode in report.episodes)
-    assert all(2100 <= episode.start_step <= 2450 for episode in report.episodes)
 
 
 @pytest.mark.parametrize(
@@ -75,35 +41,6 @@ def test_the_series_of_a_whole_job_tells_its_steps_and_names_no_rank() -> None:
     assert restarted.summary.median_seconds == pytest.approx(8.961, abs=1e-3)
     assert sum(s.ratio > 2 for s in restarted.summary.spikes) == 7
     assert clean.verdict.ranks == restarted.verdict.ranks == ()
-
-
-@pytest.mark.parametrize("scenario", ["gpu_error_2nd", "lock_gil_1st"])
-def test_ranks_that_have_not_entered_a_collective_are_named_and_not_those_who_wait(
-    scenario: str,
-) -> None:
-    injected = (FLIGHTS / scenario / "fault_injection.log").read_text()
-    truth = json.loads(injected.partition("Fault ranks: ")[2].partition("\n")[0])
-    report = reported(FLIGHTS / scenario)
-    assert (report.verdict.kind, list(report.verdict.ranks)) == ("rank", truth)
-    assert report.verdict.cause == "hang"
-    assert "has not entered" in html.render(document_steps(report), Path("any.html"))
-
-
-def remapped(value: Any, change: Callable[[int], int]) -> Any:
-    """Dump with the ranks in its groups changed."""
-    for group in value["pg_config"].values():
-        ranks = sorted(change(rank) for rank in json.loads(group["ranks"]))
-        group["ranks"] = json.dumps(ranks)
-    return value
-
-
-def test_dumps_as_json_with_other_rank_numbers_say_the_same(tmp_path: Path) -> None:
-    for file in (FLIGHTS / "lock_gil_1st").glob("_dump_*"):
-        rank = int(file.name.rpartition("_")[2])
-        dump = remapped(plain_values(file.read_bytes()), lambda r: 15 - r)
-        with gzip.open(tmp_path / f"trace{15 - rank}.json.gz", "wt") as out:
-            json.dump(dump, out)
-    assert reported(tmp_path).verdict.ranks == (1, 6)
 
 
 def test_a_rank_that_left_no_dump_is_shown_and_not_named(tmp_path: Path) -> None:

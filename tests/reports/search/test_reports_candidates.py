@@ -1,6 +1,5 @@
 """Faults that are small, short, shared or passed around; and jobs in which nobody is to blame."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -23,37 +22,6 @@ def verdict_of(steps: Steps) -> Verdict:
     return judge(steps, score(steps))[0]
 
 
-@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer"])
-@pytest.mark.parametrize("seconds", [0.012, 0.035, 0.06, 0.25])
-def test_twenty_slow_steps_after_thirty_quick_ones_are_enough(phase: str, seconds: float) -> None:
-    for seed in range(3):
-        slow = (Slow(rank=seed, phase=phase, seconds=seconds, from_step=30),)
-        verdict = verdict_of(SyntheticJob(num_steps=50, slow=slow, seed=seed).steps())
-        assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (seed,), phase)
-
-
-def _now_and_then(
-    every: int, rank: Callable[[int], int], seconds: float = 0.035
-) -> tuple[Slow, ...]:
-    return tuple(
-        Slow(rank=rank(step), seconds=seconds, from_step=step, until_step=step + 1)
-        for step in range(30, 90, every)
-    )
-
-
-def test_a_rank_that_is_slow_in_each_third_step_is_named_and_told_as_intermittent() -> None:
-    slow = _now_and_then(3, lambda _: 2)
-    verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
-    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (2,), "backward")
-    assert "intermittent" in " ".join(verdict.evidence)
-
-
-def test_ranks_that_are_slow_in_turn_are_told_as_that_and_none_is_named() -> None:
-    slow = _now_and_then(1, lambda step: step % 4)
-    verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
-    assert (verdict.kind, verdict.ranks, verdict.phase) == ("in_turns", (), "backward")
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_hiccup_before_a_fault_of_the_same_rank_is_not_proven_by_the_fault(seed: int) -> None:
     margin = np.random.default_rng(seed).normal(-0.005, 0.002, (4, 500))
@@ -64,11 +32,6 @@ def test_a_hiccup_before_a_fault_of_the_same_rank_is_not_proven_by_the_fault(see
     )
     found = find_late(margin, search)
     assert [(stretch.first, stretch.last) for stretch in found] == [(300, 399)]
-
-
-def test_a_single_slow_step_names_nobody() -> None:
-    slow = (Slow(rank=1, seconds=0.25, from_step=30, until_step=31),)
-    assert verdict_of(SyntheticJob(num_steps=50, slow=slow).steps()).kind == "nobody"
 
 
 def _hiccups(seed: int, ranks: int, steps: int, *, only: int | None = None) -> tuple[Slow, ...]:
@@ -96,15 +59,6 @@ def test_hiccups_of_a_few_steps_now_here_now_there_name_nobody(
     assert (verdict.kind in {"nobody", "workload"}, verdict.ranks, episodes) == (True, (), ())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_hiccups_beside_a_slow_rank_are_no_episodes(seed: int) -> None:
-    slow = (Slow(rank=2, from_step=500, until_step=700), *_hiccups(seed, 4, 450))
-    job = SyntheticJob(num_steps=1000, slow=slow).steps()
-    verdict, episodes = judge(job, score(job))[:2]
-    assert verdict.ranks == (2,)
-    assert {episode.ranks for episode in episodes} == {(2,)}
-
-
 def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
     slow = _hiccups(1, 4, 2000, only=3)
     job = SyntheticJob(num_steps=2000, slow=slow).steps()
@@ -118,12 +72,6 @@ def test_what_was_too_brief_to_name_anybody_is_still_told() -> None:
     verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
     assert verdict.kind == "nobody"
     assert "few steps (rank 1)" in " ".join(verdict.evidence)
-
-
-def test_a_few_steps_that_cost_much_of_the_run_are_told() -> None:
-    slow = (Slow(rank=1, seconds=2.0, from_step=100, until_step=106),)
-    verdict = verdict_of(SyntheticJob(num_steps=300, slow=slow).steps())
-    assert verdict.ranks == (1,)
 
 
 @pytest.mark.parametrize("slow_ranks", [(0, 3), (1, 2, 5, 6)])
@@ -154,12 +102,6 @@ def test_a_rank_with_more_tokens_is_not_named_but_the_workload() -> None:
     assert verdict_of(steps).kind == "rank"
     verdict = verdict_of(replace(steps, tokens=tokens))
     assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "tokens")
-
-
-def test_work_that_grows_on_all_ranks_at_once_is_the_workload() -> None:
-    slow = tuple(Slow(rank=rank, from_step=60, until_step=110) for rank in range(4))
-    verdict = verdict_of(SyntheticJob(slow=slow).steps())
-    assert (verdict.kind, verdict.ranks) == ("workload", ())
 
 
 @given(order=st.permutations(range(8)), factor=st.floats(0.1, 30), slow=st.integers(0, 7))

@@ -10,8 +10,7 @@ from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.steps import Member, Steps, as_shared
 
-from ..matrices import matrix
-from ..synthetic_job import Array, Slow, SyntheticJob, published, recording_of
+from ..synthetic_job import Array, SyntheticJob, published, recording_of
 
 _WORK = {"data": 0.004, "forward": 0.03, "backward": 0.05, "optimizer": 0.006}
 _EXCHANGE_SECONDS = 0.01
@@ -109,12 +108,6 @@ def text_of(analysis: StepAnalysis) -> str:
     return " ".join([document.headline, document.story, *analysis.verdict.evidence])
 
 
-@pytest.mark.parametrize("seed", matrix(range(40), 8))
-def test_healthy_workers_of_a_server_name_nobody(seed: int) -> None:
-    analysis = judged(ServedJob(seed=seed).steps())
-    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
-
-
 @pytest.mark.parametrize("first", [0, 60])
 @pytest.mark.parametrize("phase", ["data", "forward", "backward", "sync"])
 def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
@@ -139,26 +132,6 @@ def test_a_worker_that_waits_less_for_cores_in_long_exchanges_is_not_slow() -> N
     steps.phases["sync"][:] += 0.2
     queued = replace(steps, seconds=steps.seconds + 0.2, run_queue=waits)
     assert judged(queued).verdict.ranks == ()
-
-
-def test_a_worker_of_a_server_that_is_stopped_again_and_again_is_named_as_that() -> None:
-    steps = ServedJob(workers=3, num_steps=900).steps()
-    seconds, forward = steps.seconds.copy(), steps.phases["forward"].copy()
-    backward, stood_still = steps.phases["backward"].copy(), np.zeros_like(seconds)
-    for step, phase in zip(range(300, 900, 60), 5 * [forward, backward], strict=True):
-        phase[1, step] += 0.3
-        stood_still[1, step] = 0.3
-        seconds[1, step] += 0.3
-    phases = steps.phases | {"forward": forward, "backward": backward}
-    stopped = replace(steps, seconds=seconds, phases=phases, stopped=stood_still)
-    analysis = judged(stopped)
-    assert (analysis.verdict.ranks, analysis.verdict.cause) == ((1,), "process_stopped")
-    [episode] = analysis.episodes
-    assert episode.start_step == pytest.approx(301, abs=5)
-    assert episode.lost_seconds == pytest.approx(3.0 / 3, rel=0.1)
-    assert [words for words in _SAYS_OF_WAITING if words in text_of(analysis)] == []
-    healthy = judged(replace(steps, stopped=np.zeros_like(seconds)))
-    assert healthy.verdict.ranks == ()
 
 
 def test_nobody_is_charged_for_waiting_on_a_slow_worker_of_a_server() -> None:
@@ -217,29 +190,6 @@ def test_two_slow_workers_of_a_server_are_named_the_slower_first() -> None:
     forward[1, 50:] += 0.2
     analysis = judged(replace(job, seconds=seconds, phases=job.phases | {"forward": forward}))
     assert analysis.verdict.ranks == (1, 4)
-
-
-@pytest.mark.parametrize("every", [4, 8])
-def test_healthy_ranks_that_meet_in_rounds_name_nobody(every: int) -> None:
-    for seed in range(6):
-        analysis = judged(as_shared(in_rounds(SyntheticJob(num_steps=240, seed=seed), every)))
-        assert analysis.verdict.kind == "nobody", seed
-        assert len(analysis.steps.numbers) == 240 // every
-
-
-@pytest.mark.parametrize("phase", ["data", "forward", "backward"])
-def test_a_slow_rank_makes_the_others_wait_at_the_rounds_and_is_named_with_its_phase(
-    phase: str,
-) -> None:
-    slow = Slow(rank=1, phase=phase, seconds=0.03, from_step=80)
-    job = SyntheticJob(num_steps=240, slow=(slow,), jitter=0.01)
-    analysis = judged(as_shared(in_rounds(job, 8)))
-    assert (analysis.verdict.kind, analysis.verdict.ranks) == ("rank", (1,))
-    assert analysis.verdict.phase == phase
-    [episode] = analysis.episodes
-    assert abs(episode.start_step - 87) <= 8
-    assert episode.lost_seconds == pytest.approx(0.03 * 160, rel=0.1)
-    assert "at the end of the rounds only" in text_of(analysis)
 
 
 def test_a_rank_that_makes_up_within_the_round_costs_nobody_anything() -> None:

@@ -13,7 +13,7 @@ from lockstep_reports.readers.page_columns import waits_by_row
 from lockstep_reports.readers.pages import read_pages
 
 from ..synthetic_job import Slow, SyntheticJob
-from .waiting_jobs import LATE, analysed, crowded, starved, waiting
+from .waiting_jobs import LATE, analysed, waiting
 
 
 def test_a_rank_that_waited_for_its_cores_is_not_named_and_the_cost_stays() -> None:
@@ -35,24 +35,6 @@ def test_a_rank_that_waited_for_its_cores_is_not_named_and_the_cost_stays() -> N
     assert "cores of its own" in " ".join(step_advice(analysis))
 
 
-@pytest.mark.parametrize("wait_ratio", [0.0, 0.5, 1.5])
-def test_a_rank_with_more_work_of_its_own_is_named_however_long_all_wait(
-    wait_ratio: float,
-) -> None:
-    steps = SyntheticJob(slow=(Slow(rank=1, seconds=0.036, from_step=30),)).steps()
-    assert analysed(crowded(steps, wait_ratio)).verdict.ranks == (1,)
-
-
-def test_a_rank_slower_by_half_by_itself_is_named_however_much_longer_it_waits() -> None:
-    # As measured: a rank with more to compute loses its core far more often than in proportion.
-    own = Slow(rank=1, seconds=0.045, from_step=60)
-    waits = tuple(
-        Slow(rank=rank, seconds=0.25 if rank == 1 else 0.07, from_step=60) for rank in range(4)
-    )
-    analysis = analysed(waiting(SyntheticJob(slow=(own, *waits)), *waits))
-    assert analysis.verdict.ranks == (1,)
-
-
 @pytest.mark.parametrize(("explained_ratio", "is_named"), [(0.4, True), (0.6, False)])
 def test_waits_must_explain_half_of_the_lateness(explained_ratio: float, is_named: bool) -> None:
     wait = replace(LATE, seconds=explained_ratio * LATE.seconds)
@@ -71,22 +53,6 @@ def test_unknown_waits_excuse_nobody() -> None:
     assert steps.run_queue is not None
     steps.run_queue[:, 60:] = np.nan
     assert analysed(steps).verdict.ranks == (1,)
-
-
-def test_the_slow_rank_is_named_for_its_own_loss_beside_one_on_a_busy_host() -> None:
-    slow = Slow(rank=2, seconds=0.03, from_step=150)
-    analysis = analysed(waiting(SyntheticJob(slow=(LATE, slow)), LATE))
-    assert analysis.verdict.ranks == (2,)
-    assert {(loss.kind, loss.ranks) for loss in analysis.losses} == {
-        ("slow", (2,)), ("busy_host", (1,))
-    }  # fmt: skip
-    share = analysis.slow_lost_ratio
-    assert share is not None
-    assert share < 0.5 * (analysis.cost.lost_ratio or 0)
-    assert next(findings(analysis)).sentence.startswith(
-        "Rank 2 was slow in backward on node node-0: "
-    )
-    assert any("had the cores of rank 1" in line for line in analysis.verdict.evidence)
 
 
 def test_no_workload_is_slow_where_all_ranks_waited_for_their_cores_at_once() -> None:
@@ -125,38 +91,6 @@ def test_waits_are_read_from_pages_and_unknown_where_a_page_has_none(page_root: 
     assert run_queue is not None
     assert run_queue[2, 3] == 0.25
     assert np.count_nonzero(~np.isnan(run_queue)) == 1
-
-
-@pytest.mark.parametrize("wait_ratio", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_rank_with_a_third_more_work_is_named_where_four_ranks_share_two_cores(
-    wait_ratio: float, seed: int
-) -> None:
-    slow = Slow(rank=seed, phase="forward", seconds=0.03, from_step=60)
-    analysis = analysed(starved(SyntheticJob(slow=(slow,), seed=seed), wait_ratio, seed))
-    assert analysis.verdict.ranks == (seed,)
-    assert analysis.verdict.phase == "forward"
-
-
-@pytest.mark.parametrize("wait_ratio", [0.1, 0.3, 1.0])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_healthy_run_where_ranks_share_cores_names_nobody(wait_ratio: float, seed: int) -> None:
-    for num_steps in (110, 400):
-        job = SyntheticJob(num_steps=num_steps, seed=seed)
-        assert analysed(starved(job, wait_ratio, seed)).verdict.ranks == ()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_waits_in_collectives_are_no_work_that_a_rank_was_spared(seed: int) -> None:
-    # Half of all waits fall into the collectives, and rank 0's are twice as long for a while.
-    steps = starved(SyntheticJob(ranks=2, num_steps=300, seed=seed), 0.5, seed)
-    assert steps.run_queue is not None
-    in_sync = np.random.default_rng(seed).exponential(0.02, steps.seconds.shape)
-    in_sync[0, 100:160] += 0.2
-    phases = steps.phases | {"sync": steps.phases["sync"] + in_sync.max(axis=0)}
-    seconds = np.sum(list(phases.values()), axis=0)
-    crowded = replace(steps, phases=phases, seconds=seconds, run_queue=steps.run_queue + in_sync)
-    assert analysed(crowded).verdict.ranks == ()
 
 
 def test_a_first_step_that_does_more_names_nobody_who_waits_for_its_core_afterwards() -> None:

@@ -10,7 +10,6 @@ from lockstep_reports.search.chance import measure_noise
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, saved_by_repair
 
-from ..matrices import matrix
 from .worker_tables import Fault, WorkerTable
 
 
@@ -20,42 +19,6 @@ def steps_of(seconds: np.ndarray) -> Steps:
 
 def judged(table: WorkerTable) -> tuple[Verdict, tuple[Episode, ...]]:
     return judge_own_times(steps_of(table.seconds()))
-
-
-@pytest.mark.parametrize("seed", matrix(range(30), 4))
-def test_a_big_fault_of_a_few_steps_is_found_and_its_loss_is_the_time_injected(seed: int) -> None:
-    for factor, length in ((1.3, 14), (1.6, 14), (2.3, 14), (2.0, 20)):
-        fault = Fault(worker=seed % 10, first=20 + 6 * seed, steps=length, factor=factor)
-        table = WorkerTable(levels=0.0, faults=(fault,), seed=seed)
-        verdict, episodes = judged(table)
-        assert (verdict.kind, verdict.ranks) == ("rank", (fault.worker,)), factor
-        healthy = replace(table, faults=()).seconds()
-        saved = float((table.seconds().max(axis=0) - healthy.max(axis=0)).sum())
-        assert sum(e.lost_seconds for e in episodes) == pytest.approx(saved, rel=0.2), factor
-        assert all(abs(e.start_step - fault.first) <= 3 for e in episodes), factor
-
-
-@pytest.mark.parametrize("every", [5, 12, 20])
-def test_a_worker_three_times_as_long_in_each_nth_step_is_named_as_slow_now_and_then(
-    every: int,
-) -> None:
-    fault = Fault(worker=1, first=3, steps=397, factor=3.0, every=every)
-    verdict, episodes = judged(WorkerTable(workers=4, num_steps=400, faults=(fault,)))
-    assert verdict.ranks == (1,)
-    assert "now and then" in verdict.evidence[0]
-    assert sum(e.lost_seconds for e in episodes) == pytest.approx(2 * (397 // every + 1), rel=0.2)
-
-
-@pytest.mark.parametrize("noise", ["normal", "t3", "lognormal", "hiccups"])
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
-def test_healthy_noise_that_drags_on_or_has_heavy_tails_names_nobody(
-    noise: str, correlation: float
-) -> None:
-    tables = (
-        WorkerTable(noise=noise, correlation=correlation, deviation=0.04, seed=1000 + seed)
-        for seed in range(25)
-    )
-    assert [table.seed for table in tables if judged(table)[0].kind != "nobody"] == []
 
 
 def test_noise_that_drifts_too_far_to_judge_is_said_to_do_so() -> None:
@@ -112,16 +75,12 @@ def test_the_noise_of_a_healthy_table_is_measured_as_it_was_made(correlation: fl
     assert noise.deviation == pytest.approx(0.02, rel=0.2)
 
 
-@pytest.mark.parametrize("seed", matrix(range(30), 4))
-@pytest.mark.parametrize("num_steps", [80, 120, 250])
-def test_slow_workers_of_unequal_strength_are_all_named_the_strongest_first(
-    num_steps: int, seed: int
+@pytest.mark.parametrize("every", [5, 12, 20])
+def test_a_worker_three_times_as_long_in_each_nth_step_is_named_as_slow_now_and_then(
+    every: int,
 ) -> None:
-    factors = {7: 1.8, 2: 1.5, 5: 1.25}
-    first = num_steps // 2
-    faults = tuple(
-        Fault(worker=worker, first=first, steps=num_steps - first, factor=factor)
-        for worker, factor in factors.items()
-    )
-    verdict, _ = judged(WorkerTable(num_steps=num_steps, levels=0.02, faults=faults, seed=seed))
-    assert verdict.ranks == tuple(factors)
+    fault = Fault(worker=1, first=3, steps=397, factor=3.0, every=every)
+    verdict, episodes = judged(WorkerTable(workers=4, num_steps=400, faults=(fault,)))
+    assert verdict.ranks == (1,)
+    assert "now and then" in verdict.evidence[0]
+    assert sum(e.lost_seconds for e in episodes) == pytest.approx(2 * (397 // every + 1), rel=0.2)

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep_reports.analysis.steps import analyse
-from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
-from ..synthetic_job import Slow, SyntheticJob, recording_of
+from ..synthetic_job import Slow, SyntheticJob
 
 
 def judged(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
@@ -50,14 +48,6 @@ def test_a_phase_is_named_when_it_explains_a_quarter_of_the_lateness(
     assert (episodes[0].phase_seconds is None) == (phase is None)
 
 
-def test_a_rank_that_is_late_with_no_longer_work_of_its_own_is_named_without_a_phase() -> None:
-    steps = SyntheticJob(slow=(Slow(rank=1, from_step=60),)).steps()
-    backward = steps.phases["backward"].copy()
-    backward[1] = backward[0]
-    verdict, _ = judged(replace(steps, phases={**steps.phases, "backward": backward}))
-    assert (verdict.ranks, verdict.phase) == ((1,), None)
-
-
 def _waited_for(share: float, seconds: float = 0.03) -> Steps:
     """Rank 1 works longer from step 60 on; only a share of that keeps the others waiting."""
     steps = SyntheticJob(slow=(Slow(rank=1, from_step=60, seconds=seconds * share),)).steps()
@@ -82,19 +72,6 @@ def test_longer_work_is_charged_as_far_as_it_is_waited_for(share: float) -> None
     )
 
 
-@pytest.mark.parametrize(("steps", "named"), [(24, (0,)), (38, (0, 2))])
-def test_who_is_late_within_the_time_of_another_is_told_when_it_explains_half_as_much(
-    steps: int, named: tuple[int, ...]
-) -> None:
-    slow = (
-        Slow(rank=0, seconds=0.03, from_step=60, until_step=160),
-        Slow(rank=2, seconds=0.06, from_step=100, until_step=100 + steps),
-    )
-    verdict, episodes = judged(SyntheticJob(slow=slow).steps())
-    assert verdict.ranks == named
-    assert {rank for episode in episodes for rank in episode.ranks} == set(named)
-
-
 @pytest.mark.parametrize(("among", "kind"), [(98, "rare"), (115, "rank")])
 def test_six_late_steps_name_when_chance_gathers_them_in_one_run_of_a_thousand(
     among: int, kind: str
@@ -111,31 +88,6 @@ def _bursts(*spans: tuple[int, int, float]) -> tuple[Slow, ...]:
         Slow(rank=2, seconds=seconds, from_step=begin, until_step=end)
         for begin, end, seconds in spans
     )
-
-
-_DEAR = (200, 300, 0.1)
-
-
-@pytest.mark.parametrize(
-    "weak",
-    [
-        ((40, 55, 0.01), (100, 115, 0.01)),
-        ((40, 55, 0.01), (170, 200, 0.01)),
-        ((350, 370, 0.03),),
-    ],
-    ids=["long before", "up to it", "after it"],
-)
-def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_since_then(
-    weak: tuple[tuple[int, int, float], ...],
-) -> None:
-    steps = SyntheticJob(num_steps=400, slow=_bursts(*weak, _DEAR)).steps()
-    verdict, episodes = judged(steps)
-    assert verdict.ranks == (2,)
-    assert len(episodes) > 1, "what was weak is told, only not as the same"
-    assert "happened" not in " ".join(verdict.evidence)
-    dearest = max(episodes, key=lambda episode: episode.lost_seconds)
-    assert (dearest.start_step, dearest.end_step) == (200, 299)
-    assert "From step 200 " in document_steps(analyse(recording_of(steps))).story
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 
 from ..synthetic_job import Slow, SyntheticJob, recording_of
@@ -36,25 +35,3 @@ def crowded(steps: Steps, wait_ratio: float) -> Steps:
     phases["sync"] = work.max(axis=0) + 0.01 - work
     waits = wait_ratio * np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
     return replace(steps, phases=phases, seconds=work + phases["sync"], run_queue=waits)
-
-
-def starved(job: SyntheticJob, wait_ratio: float, seed: int) -> Steps:
-    """The job where four ranks share two cores: each loses its core by chance, for time slices."""
-    steps = job.steps()
-    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    slices = np.random.default_rng(seed).poisson(wait_ratio * work / 0.01)
-    return with_waits(steps, 0.01 * slices)
-
-
-def with_waits(steps: Steps, waits: Matrix) -> Steps:
-    """The same steps, in which the ranks' work takes so much longer for want of a core."""
-    work = np.sum([steps.phases[name] for name in OWN_WORK_PHASES], axis=0)
-    own = {name: (1 + waits / work) * steps.phases[name] for name in OWN_WORK_PHASES}
-    longer = work + waits
-    sync = longer.max(axis=0) + 0.01 - longer
-    return replace(
-        steps,
-        phases=steps.phases | own | {"sync": sync},
-        seconds=longer + sync,
-        run_queue=waits,
-    )

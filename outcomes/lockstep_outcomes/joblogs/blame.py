@@ -4,6 +4,7 @@ import re
 import signal
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, SOFTWARE_XIDS, Kind, Tier
@@ -33,28 +34,11 @@ class Judgement:
     first: Finding | None = None
 
 
-def failure_by(
-    finding: Finding,
-    blame: Verdict,
-    reason: str,
-    *,
-    ranks: tuple[int, ...] = (),
-    group: str | None = None,
-    failure_class: FailureClass | None = None,
-    cause: str | None = None,
-) -> Judgement:
-    """A failure by its first finding."""
+def failure_by(finding: Finding, blame: Verdict, reason: str, **fields: Any) -> Judgement:
+    """A failure by its first finding; ``fields`` of it hold over those of the finding's kind."""
     kind = KIND_BY_NAME[finding.kind]
-    return Judgement(
-        outcome="failed",
-        blame=blame,
-        ranks=ranks,
-        group=group,
-        cause=cause or kind.name,
-        failure_class=failure_class or kind.failure_class,
-        reason=reason,
-        first=finding,
-    )
+    stated = {"cause": kind.name, "failure_class": kind.failure_class} | fields
+    return Judgement(outcome="failed", blame=blame, reason=reason, first=finding, **stated)
 
 
 def tier_of(log: JobLog, finding: Finding) -> Tier:
@@ -248,7 +232,8 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
 def _judge_lost(first: Finding, ranks: tuple[int, ...]) -> Judgement:
     """A rank that others, or its own watchdog, call lost: nothing tells why."""
     whose = f"Rank {rank_list(ranks)}" if ranks else "A rank"
-    reason = f"{whose} was lost first ({KIND_BY_NAME[first.kind].says}); why is not told"
+    says = f"{KIND_BY_NAME[first.kind].says}{_waited(first)}"
+    reason = f"{whose} was lost first ({says}); why is not told"
     return failure_by(first, "rank" if ranks else "unknown", reason + quoted(first), ranks=ranks)
 
 
@@ -394,8 +379,5 @@ def _ranks_behind(log: JobLog) -> tuple[int, ...]:
     least = min(counts)
     late = tuple(sorted(rank for rank, entered in log.enqueued.items() if entered == least))
     most_common = counts.most_common(1)[0][0]
-    return (
-        late
-        if len(counts) > 1 and least < most_common and len(late) <= len(log.enqueued) / 4
-        else ()
-    )
+    is_few = len(counts) > 1 and least < most_common and len(late) <= len(log.enqueued) / 4
+    return late if is_few else ()

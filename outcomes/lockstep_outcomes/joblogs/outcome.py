@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_outcomes.joblogs.blame import Judgement, find_first_cause
@@ -124,6 +125,7 @@ def _difference(begin: float | None, end: float | None) -> float | None:
 _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
+_OTHER_ENDS = ("time_limit", "slurm_cancelled", "torchrun_signal", "interrupted")
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
 _MOVED_ON_SECONDS = 60.0
 _MOST_EVIDENCE = 12
@@ -236,14 +238,7 @@ def _bad_exit(finding: Finding) -> bool:
 
 def _end_of(log: JobLog) -> Finding | None:
     """The first line by which somebody ended the job; not a time limit or preemption."""
-    ends = log.select_kinds(
-        "time_limit",
-        "preempted",
-        "preempted_exit",
-        "slurm_cancelled",
-        "torchrun_signal",
-        "interrupted",
-    )
+    ends = log.select_kinds(*_PREEMPTED - {"summary_exit"}, *_OTHER_ENDS)
     ends += tuple(f for f in log.select_kinds("summary_exit") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]
     return (better or ends or (None,))[0]
@@ -302,17 +297,12 @@ def _judge_end(end: Finding) -> Judgement:
 
 def _with_times(log: JobLog, judgement: Judgement) -> Incident:
     is_hang = judgement.cause == "hang" and judgement.outcome == "unknown"
+    names = ("outcome", "blame", "ranks", "group", "cause", "failure_class", "reason")
+    fields: dict[str, Any] = {name: getattr(judgement, name) for name in names}
     return Incident(
-        outcome=judgement.outcome,
-        blame=judgement.blame,
-        ranks=judgement.ranks,
-        group=judgement.group,
-        cause=judgement.cause,
-        failure_class=judgement.failure_class,
-        reason=judgement.reason,
+        **fields | spans_of(log, is_hang=is_hang),
         first=judgement.first.first if judgement.first else None,
         evidence=_evidence(log, judgement),
-        **spans_of(log, is_hang=is_hang),
     )
 
 

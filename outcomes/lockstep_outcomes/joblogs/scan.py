@@ -40,8 +40,7 @@ class LiteralSearch:
     """
 
     def __init__(self, kinds: Mapping[bytes, Sequence[int]], *, at_once: bool = True) -> None:
-        self._literals = tuple(kinds)
-        self._kinds = tuple(kinds.values())
+        self._literals, self._kinds = tuple(kinds), tuple(kinds.values())
         self._longest = max(map(len, self._literals))
         self._automaton = _automaton(self._literals) if at_once else None
 
@@ -106,18 +105,10 @@ def _automaton(literals: Sequence[bytes]) -> Any | None:
     return package.BytesAhoCorasick(list(literals), implementation=package.Implementation.DFA)
 
 
-SUMMARY_KINDS = frozenset(
-    {
-        "root_cause",
-        "summary_rank",
-        "summary_host",
-        "summary_exit",
-        "summary_process",
-        "agent_exit",
-        "shell_killed",
-        "mpi_exit",
-    }
-)
+SUMMARY_KINDS = frozenset({
+    "root_cause", "summary_rank", "summary_host", "summary_exit", "summary_process", "agent_exit",
+    "shell_killed", "mpi_exit",
+})  # fmt: skip
 # MPI_ABORT ends the process by SIGABRT.
 _ABORTED = "6"
 

@@ -116,7 +116,6 @@ def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
             read_page(path)  # its own error says more: the version, or what is damaged
             raise ValueError(f"{source} is the page of one rank; give the folder of its job")
         if path.is_file():
-            raise ValueError(
-                f"{source} is of no kind that a report can be made from; give a job, trace or log"
-            )
+            kind = "of no kind that a report can be made from" if path.stat().st_size else "empty"
+            raise ValueError(f"{source} is {kind}; give a job, trace or log")
     return load_reader("jobs").read(find_job(source).resolve(), options)

@@ -25,6 +25,7 @@ class BilledJob(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     project: str = ""
     user: str = ""
+    voucher: str = ""
     queue: str = ""
     job_class: str = ""
     gpu_model: str = ""
@@ -142,13 +143,13 @@ WASTED_STATES = frozenset((
 CHOSEN = ("cluster", "project", "user", "queue", "job_class")
 """Fields of lines by which they are chosen, each by one value."""
 DIMENSIONS = (*CHOSEN, "gpu_model", "outcome", "failure_class", "cause", "job_id", "month", "day",
-              "state")  # fmt: skip
+              "state", "voucher")  # fmt: skip
 """What costs can be grouped by; ``state`` is the cause of waste."""
 MEASURES = ("gpu_hours", "wasted_gpu_hours", "amount", "wasted_amount")
 QUESTION = ("month", "from", "to", "by", "sort", *CHOSEN)
 """What a question about costs may name."""
 LINE_COLUMNS = ("month", "cluster", "job_id", "project", "user", "gpu_model", "outcome",
-                "gpu_hours", "price", "currency", "amount")  # fmt: skip
+                "gpu_hours", "price", "currency", "amount", "voucher")  # fmt: skip
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 

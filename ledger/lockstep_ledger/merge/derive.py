@@ -131,6 +131,7 @@ class Derivation:
         record.gpus, record.deadline = facts.value("num_gpus"), facts.value("deadline_time")
         record.price_per_gpu_hour = facts.value("price_per_gpu_hour")
         record.declared_tokens = facts.value("declared_tokens")
+        record.voucher = facts.voucher
         submitted = [time for time in facts.submitted if time is not None]
         record.submitted = min(submitted, default=None)
         started = [run.begin for run in self.runs if run.has_start]

@@ -169,6 +169,13 @@ class JobFacts(msgspec.Struct):
         return gpus / nodes if gpus is not None and nodes else None
 
     @property
+    def voucher(self) -> str:
+        """Who vouches for project and GPUs: the scheduler, a token's projects, or nobody."""
+        if any(order is not None for _, order in self.ids.values()):
+            return "scheduler"
+        return "token" if self.claimants and self.launchers.get("project") else "nobody"
+
+    @property
     def canonical_id(self) -> str:
         """The scheduler's id where one speaks of the job, else the one heard of first."""
         stated = [(order, name) for name, (_, order) in self.ids.items() if order is not None]

@@ -73,6 +73,7 @@ class Record(msgspec.Struct):
         expected_nodes: how many nodes the job has by its own word; None where nobody says.
         price_per_gpu_hour, currency: as the job declares them; ``costs`` are by currency, at the
             prices of the rate card of this digest, or at the declared one.
+        voucher: scheduler, token or nobody, for project, user and GPUs.
         run_begin: of the newest run.
         machines, machine_gpus: nodes of the newest run, and their GPUs.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
@@ -89,6 +90,7 @@ class Record(msgspec.Struct):
     queue: str = ""
     job_class: str = ""
     user: str = ""
+    voucher: str = ""
     name: str = ""
     world_size: int | None = None
     gpu_model: str = ""

@@ -4,7 +4,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -39,7 +39,11 @@ from lockstep_records.events.event import Event, stable_id
 
 _log = logging.getLogger(__name__)
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
-_STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("names", expanding=True)))
+_STORED = select(events.c.id, events.c.node, events.c.body).where(
+    events.c.id.in_(bindparam("names", expanding=True))
+)
+_Source = tuple[bool, int | None]
+"""Whether a scheduler sent an event, and the user of it."""
 _ADD_EVENTS, _ADD_SLO_EVENTS, _ADD_AMENDMENTS = (
     insert(events), insert(slo_events), insert(amendments)
 )  # fmt: skip
@@ -108,9 +112,8 @@ class Transaction:
     def run(self) -> None:
         """Stores the events, derives the jobs that they change, and writes everything."""
         state, connection = self._state, self._connection
+        seen = self._tell_apart()
         batch = [event for submission in self._submissions for event in submission.events]
-        ids = {event.id for event in batch}
-        seen = {row.id for row in rows_by_name(connection, _STORED_IDS, ids)}
         new = [event for event in batch if event.id not in seen]
         state.memory.read(connection, {event.key for event in new})
         state.memory.read_aliases(connection, {(e.key[0], a) for e in new for a in aliases_of(e)})
@@ -130,6 +133,23 @@ class Transaction:
         self._save()
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
+
+    def _tell_apart(self) -> set[str]:
+        """The ids that are stored; an event under an id of another source's gets one of its own.
+
+        Ids of a scheduler's events can be guessed: nobody else takes their place.
+        """
+        ids = {event.id for submission in self._submissions for event in submission.events}
+        rows = list(rows_by_name(self._connection, _STORED, ids))
+        taken = {row.id: (not row.node, json.loads(row.body).get("owner")) for row in rows}
+        seen, renamed = set(taken), set[str]()
+        for submission in self._submissions:
+            own = [_with_own_id(event, taken) for event in submission.events]
+            renamed |= {each.id for each in own} - ids
+            submission.events = own
+        if renamed:
+            seen |= {row.id for row in rows_by_name(self._connection, _STORED, renamed)}
+        return seen
 
     def reprice(self, keys: Sequence[tuple[str, str]]) -> None:
         """Prices jobs by the rate card that holds now."""
@@ -242,6 +262,14 @@ def letter_of(event: Event, refusal: str, sentence: str) -> RefusedEvent:
         # A stranger who goes on sending fills no table.
         once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
     )
+
+
+def _with_own_id(event: Event, taken: dict[str, _Source]) -> Event:
+    source = (not event.source, event.owner)
+    is_scheduler, owner = taken.setdefault(event.id, source)
+    if is_scheduler == source[0] and (None in {owner, event.owner} or owner == event.owner):
+        return event
+    return replace(event, id=stable_id(event.id, *source))
 
 
 def _event_row(event: Event, sequence: int, job: int) -> dict[str, Any]:

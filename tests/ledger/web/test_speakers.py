@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lockstep_ledger.billing.costs import LINE_COLUMNS
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
 from lockstep_ledger.ingest.speakers import RELATIONS, RULES, Speaker, may_join, relation
 from lockstep_ledger.store import queries
@@ -84,13 +85,13 @@ class Ledger:
     def __init__(self, writer: StoreWriter) -> None:
         self.writer, self.count = writer, 0
 
-    def say(self, row: Row) -> str:
+    def say(self, row: Row, event_id: str = "") -> str:
         """A where it is stored, R where it is refused."""
         name, kind, job_id, stated = row
         _, cluster, node = SPEAKERS[name]
         self.count += 1
         event = {
-            "id": f"event-{self.count}", "kind": kind, "job_id": job_id, "attempt": 0,
+            "id": event_id or f"event-{self.count}", "kind": kind, "job_id": job_id, "attempt": 0,
             "time": NOW + self.count,
             "fields": REQUIRED.get(kind, {})
             | {n: v for n, v in stated.items() if n not in MEMBERS and "." not in n},
@@ -149,7 +150,7 @@ def rows() -> Iterator[Any]:
 
 WEIGHED = (
     "project", "user", "costs", "owner", "status", "outcome", "cause_node", "gpus", "machines",
-    "machine_gpus", "expected_nodes", "last_checkpoint_step",
+    "machine_gpus", "expected_nodes", "last_checkpoint_step", "voucher",
 )  # fmt: skip
 KNOWN_WRONG = frozenset(["S049"])
 """Where no scheduler speaks, launchers that know of one node each are many nodes of a job."""
@@ -195,6 +196,30 @@ def test_no_node_is_blamed_that_is_not_the_jobs_nor_counts_before_it_is_named() 
         assert ledger.jobs()["east", "4242"]["status"] == "pending"
         assert ledger.say(named) == "A"
         assert ledger.weighed()["east", "4242"]["machines"] == 1
+
+
+def test_a_line_of_the_bill_names_its_voucher() -> None:
+    with opened() as ledger:
+        jobs = ledger.weighed()
+        assert jobs["east", "own-1"]["voucher"] == "scheduler"
+        assert jobs["east", "own-4"]["voucher"] == "nobody"
+    assert "voucher" in LINE_COLUMNS
+
+
+def test_nobody_takes_the_place_of_anothers_event_by_its_id() -> None:
+    end, start = {"outcome": "cancelled"}, {"uid": 2001, "nodes": ["node-2"]}
+    with opened() as ledger:
+        assert ledger.say(("launcher_1042_n1", STARTED, "mine", {}), "guessed") == "A"
+        assert ledger.say(("agent_n1", STARTED, "own", {"owner": 2001}), "guessed") == "A"
+        assert ledger.say(("launcher_1042_n1", STARTED, "mine", {}), "end") == "A"
+        for _ in range(2):
+            assert ledger.say(("feed_east", STARTED, "4242", start), "guessed") == "A"
+            assert ledger.say(("feed_east", "job_finished", "4242", end), "end") == "A"
+        with ledger.writer._engine.connect() as connection:
+            [row] = queries.find_job(connection, "4242", "east")
+            job = queries.job_document(connection, row)
+        assert (job["outcome"], job["num_events"]) == ("cancelled", 3)
+        assert ("east", "own") in ledger.jobs()
 
 
 def test_the_scheduler_decides_whose_a_job_is_also_after_somebody_else_spoke() -> None:

@@ -275,8 +275,7 @@ class Archive:
         self._reported_seconds = 0.0
         self._is_silent = False
         self._command = [
-            sys.executable,
-            "-m",
+            *(sys.executable, "-P", "-m"),
             "lockstep_agent.delivery.archive",
             url or "",
             *map(str, (root,) if isinstance(root, Path) else root),

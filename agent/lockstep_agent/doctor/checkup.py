@@ -269,7 +269,7 @@ def measure_node(
         click.UsageError: the probe fails, or does not end in time.
     """
     duration = format_duration(min(duration_seconds, _MAX_PROBE_SECONDS))
-    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration, *more]
+    command = [sys.executable, "-P", "-m", "lockstep.preflight", "--duration", duration, *more]
     try:
         probe = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=timeout_seconds

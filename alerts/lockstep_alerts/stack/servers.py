@@ -227,7 +227,7 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
     port = listens["pager"].rpartition(":")[2]
     commands = {
         "pager": (
-            *(sys.executable, "-m", "lockstep_alerts.stack.pager"),
+            *(sys.executable, "-P", "-m", "lockstep_alerts.stack.pager"),
             *("--port", port, "--dir", f"{folder}"),
         ),
         "alertmanager": (
@@ -250,7 +250,7 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             "--enable-feature=exemplar-storage",
         ),
         BOARDS: (
-            *(sys.executable, "-m", "lockstep_cli.main", "dashboards", "serve"),
+            *(sys.executable, "-P", "-m", "lockstep_cli.main", "dashboards", "serve"),
             *("--prometheus", urls["prometheus"], "--listen", listens[BOARDS]),
         ),
     }

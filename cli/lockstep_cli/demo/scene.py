@@ -26,7 +26,7 @@ from lockstep_records.text.printable import printable
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 52  # the window, keep_firing_for, a group interval
 _POLL_SECONDS = 0.25
-_LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
+_LOCKSTEP = (sys.executable, "-P", "-m", "lockstep_cli.main")
 
 
 class Scene:

@@ -175,7 +175,7 @@ def _write_rules(component: Path, settings: Settings, receivers: Path | None) ->
 
 def _run(arguments: list[str]) -> None:
     """Runs another command of Lockstep's: components do not import each other."""
-    command = [sys.executable, "-m", "lockstep_cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "lockstep_cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.UsageError(done.stderr.strip().removeprefix("Error: "))

@@ -149,7 +149,7 @@ def _job_agent(job: Job) -> Iterator[None]:
         yield
         return
     # By its command: components of one layer do not import each other.
-    command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
+    command = [sys.executable, "-P", "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
     command += ["--dir", str(job.root), "--cluster", job.cluster]
     # Not the folder of the node's own agent, which two agents must not share.
     agent = subprocess.Popen([*command, "--state", str(job.folder / "agent-state")])

@@ -54,7 +54,7 @@ class Sink(Protocol):
 def read_summary(job: Path) -> Summary | None:
     """The summary of a job; None as long as there is nothing to report on."""
     # By its command, for instrumentation does not import the reports.
-    command = [sys.executable, "-m", "lockstep_cli.main", "report", str(job), "--json", "-"]
+    command = [sys.executable, "-P", "-m", "lockstep_cli.main", "report", str(job), "--json", "-"]
     try:
         result = subprocess.run(command, capture_output=True, check=True, timeout=_REPORT_SECONDS)
         report = json.loads(result.stdout)

@@ -112,7 +112,7 @@ class Transaction:
     def run(self) -> None:
         """Stores the events, derives the jobs that they change, and writes everything."""
         state, connection = self._state, self._connection
-        seen = self._tell_apart()
+        seen = self._separate_ids()
         batch = [event for submission in self._submissions for event in submission.events]
         new = [event for event in batch if event.id not in seen]
         state.memory.read(connection, {event.key for event in new})
@@ -134,7 +134,7 @@ class Transaction:
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
-    def _tell_apart(self) -> set[str]:
+    def _separate_ids(self) -> set[str]:
         """The ids that are stored; an event under an id of another source's gets one of its own.
 
         Ids of a scheduler's events can be guessed: nobody else takes their place.

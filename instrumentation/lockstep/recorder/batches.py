@@ -19,11 +19,14 @@ class BatchCounts(Protocol):
 def count_batch(counts: BatchCounts, batch: Any) -> None:
     """Adds a batch to the step that runs now; ``step`` may say otherwise."""
     counts.batch_samples += num_samples(batch)
-    counts.batch_tokens += num_tokens(batch)
+    if type(batch) is not tuple and type(batch) is not list:  # the usual batch has no names
+        counts.batch_tokens += num_tokens(batch)
 
 
 def num_samples(batch: Any) -> int:
     """Length of the first dimension of the batch's first array; 0 without one."""
+    if type(batch) is tuple or type(batch) is list:  # faster than to ask what it is like
+        return next((count for part in batch if (count := num_samples(part))), 0)
     if (shape := getattr(batch, "shape", None)) is not None:
         return int(shape[0]) if len(shape) else 0
     if isinstance(batch, Mapping):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,8 @@ from lockstep_outcomes.prices.price import Pricing
 MAX_PAGE = 500
 MAX_TIMELINE = 2000
 _MAX_CHARACTERS = 8 << 20
+_SAMPLED_NODES = 16
+_REPORTS_SECONDS = 7200.0
 FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
            "failure_class", "cause", "cause_node")  # fmt: skip
 """Columns by which jobs are chosen, each by one value."""
@@ -121,17 +123,18 @@ def job_document(
 ) -> dict[str, Any]:
     """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
     record = msgspec.to_builtins(record_now(row.state, pricing))
-    timeline = _timeline(connection, row.number)
+    timeline, nodes = _timeline(connection, row.number), _nodes(connection, row.number)
+    reports = _reports(connection, row.number, [each["node"] for each in nodes], row.updated)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
         **{name: value for name, value in record.items() if name not in INTERNAL_FIELDS},
         "rate_card": row.rate_card,
         **ratios(record["goodput"]),
-        "last_hour_ettr_ratio": last_hour_ettr(timeline),
+        "last_hour_ettr_ratio": last_hour_ettr(reports),
         "expectation": asdict(expectation(interruptions_of(record))),
         "runs": record["run_number"],
         "runs_list": record["runs"],
-        "nodes": _nodes(connection, row.number),
+        "nodes": nodes,
         "amendments": _amendments(connection, row.number),
         "attempts_list": _attempts(timeline),
         "checkpoints_list": [
@@ -143,6 +146,20 @@ def job_document(
         "timeline": timeline,
         "num_events": connection.execute(query).scalar(),
     }
+
+
+def _reports(
+    connection: Connection, number: int, nodes: Sequence[str], newest: float
+) -> list[dict[str, Any]]:
+    """Goodput of the last two hours by some of the nodes: their shares are those of all."""
+    sampled = nodes[:: len(nodes) // _SAMPLED_NODES + 1]
+    own = (events.c.job == number, events.c.node.in_(sampled), events.c.kind == "goodput")
+    query = select(events).where(*own, events.c.time >= newest - _REPORTS_SECONDS)
+    return [
+        {"kind": row.kind, "node": row.node, "attempt": row.attempt, "time": row.time}
+        | json.loads(row.body)
+        for row in connection.execute(query.order_by(events.c.time))
+    ]
 
 
 def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:

@@ -5,11 +5,17 @@ from dataclasses import asdict
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
 from lockstep_ledger.merge.record import Record, record_of_json
+from lockstep_ledger.store.database import open_store
+from lockstep_ledger.store.queries import job_document
+from lockstep_ledger.store.tables import jobs
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.writer import StoreWriter
 
-from ..stories import Story
+from ..stories import Story, checked
 from .replay import Replay
 
 
@@ -69,13 +75,23 @@ def test_without_reports_nothing_is_expected() -> None:
     assert last_hour_ettr([]) is None
 
 
-def test_the_last_hour_shows_an_incident_that_all_the_time_hides() -> None:
-    timeline = [
-        {"kind": "goodput", "time": hour * 3600.0, "node": node, "attempt": 0,
-         "fields": {"rank_seconds": {"productive": 3600.0 * min(hour, 9),
-                                     "hang": 3600.0 * max(0, hour - 9)}}}
-        for hour in range(1, 11)
-        for node in ("n1", "n2")
-    ]  # fmt: skip
-    assert last_hour_ettr(timeline) == pytest.approx(0.0)
-    assert last_hour_ettr(timeline[:-2]) == pytest.approx(1.0)
+def test_the_last_hour_of_many_nodes_shows_an_incident_that_all_the_time_hides() -> None:
+    """Its reports are more than a timeline holds."""
+    story = Story()
+    for node in (nodes := [f"n{number}" for number in range(30)]):
+        story.start(node, num_gpus=8.0)
+    for minute in range(1, 181):
+        story.after(60)
+        seconds = {"productive": 60.0 * min(minute, 150), "hang": 60.0 * max(0, minute - 150)}
+        for node in nodes:
+            story.add("goodput", node, rank_seconds=seconds)
+    engine = open_store("sqlite:///:memory:")
+    writer = StoreWriter(engine, clock=lambda: story.now)
+    for first in range(0, len(story.events), 1000):
+        some = Story(events=story.events[first : first + 1000], now=story.now)
+        writer.write([Submission(checked(some))])
+    with engine.connect() as connection:
+        document = job_document(connection, connection.execute(select(jobs)).one())
+    assert document["num_events"] > len(document["timeline"])
+    assert document["last_hour_ettr_ratio"] == pytest.approx(0.5)
+    assert document["ettr_ratio"] == pytest.approx(150 / 180)

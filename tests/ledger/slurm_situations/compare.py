@@ -160,24 +160,26 @@ def _accounting(turn: Turn, job_id: str) -> list[tuple[int, int, str]]:
     return [
         (int(start or 0) if start.isdecimal() else 0, int(end) if end.isdecimal() else 0,
          "" if node == "None assigned" else node)
-        for _, start, end, node in _rows(turn, job_id)
+        for *_, start, end, node in _rows(turn, job_id)
     ]  # fmt: skip
 
 
 def _first_wait(turn: Turn, job_id: str) -> float | None:
     rows = _rows(turn, job_id)
-    if not rows or not rows[0][1].isdecimal():
+    if not rows or not rows[0][2].isdecimal():
         return None
-    return float(int(rows[0][1]) - int(rows[0][0]))
+    submit, eligible, start = (int(time) if time.isdecimal() else 0 for time in rows[0][:3])
+    # A slurmctld that is busy makes a job eligible some seconds after its submission.
+    return float(start - max(submit, min(eligible, start)))
 
 
 def _rows(turn: Turn, job_id: str) -> list[tuple[str, ...]]:
-    command = ["sacct", "-naDXP", "-o", "Submit,Start,End,NodeList", "-j", job_id]
+    command = ["sacct", "-naDXP", "-o", "Submit,Eligible,Start,End,NodeList", "-j", job_id]
     done = subprocess.run(
         command, env=turn.lab.environment | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"},
         capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
-    return [tuple(line.split("|")) for line in done.stdout.splitlines() if line.count("|") == 3]
+    return [tuple(line.split("|")) for line in done.stdout.splitlines() if line.count("|") == 4]
 
 
 def _strangers(turn: Turn, situation: Situation) -> Iterator[str]:

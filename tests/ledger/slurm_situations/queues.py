@@ -55,4 +55,40 @@ SITUATIONS = (
         ),
         exclusive=True,
     ),
+    Situation(
+        "a job that gives a node away",
+        "A change of size is neither run nor requeue, and each row counts with its own GPUs.",
+        (
+            submit("a", "sleep 9", "-N2", "--gpus-per-node=8"),
+            running("a"),
+            slurm("scontrol update jobid={a} NumNodes=1"),
+            wait("a"),
+        ),
+        (ExpectedJob("succeeded", gpu_seconds=(16, 8), attempts=1, disagreement=False),),
+    ),
+    Situation(
+        "jobs that may not start yet",
+        "What its owner asked for is no wait of the queue.",
+        (
+            submit("a", "sleep 2", "--gpus=1", "--begin=now+6"),
+            submit("b", "sleep 2", "--gpus=1", "--dependency=afterok:{a}"),
+            submit("c", "sleep 2", "--gpus=1", "--hold"),
+            submit("d", "sleep 2", "--gpus=1", "--job-name=single{a}", "--dependency=singleton"),
+            submit("e", "sleep 2", "--gpus=1", "--job-name=single{a}", "--dependency=singleton"),
+            wait("b"),
+            slurm("scontrol release {c}"),
+            wait("c"),
+            wait("e"),
+        ),
+        tuple(
+            ExpectedJob("succeeded", gpu_seconds=(1,), queue_wait_seconds="first_start", job_id=job)
+            for job in ("{a}", "{b}", "{c}", "{d}", "{e}")
+        ),
+    ),
+    Situation(
+        "a step that a signal ends in a job that succeeds",
+        "Slurm says COMPLETED, and its step's status does not agree.",
+        (submit("a", "srun sh -c 'kill -9 $$'; true", "--gpus=1"), wait("a")),
+        (ExpectedJob("succeeded", gpu_seconds=(1,), disagreement=True),),
+    ),
 )

@@ -76,7 +76,7 @@ class ExpectedJob:
             ``gpu_seconds`` has runs where it is None.
         gpu_seconds: GPUs of each run. The sum is over the rows of `sacct -X -D` of GPUs times
             (End - Start); a row that has no node never ran. A figure is the sum itself.
-        queue_wait_seconds: "first_start": Start of the first run less its Submit, in sacct;
+        queue_wait_seconds: "first_start": Start of the first run less its Eligible, in sacct;
             "absent": never started, so there is none.
         disagreement: whether the record tells that Slurm and Lockstep do not agree.
         lost_run: run (from 0) whose work since its last checkpoint is lost.

@@ -321,17 +321,18 @@ def jobs(
             steps.setdefault(f"{job}.extern", row)
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
-    return [
-        _job(job_id, own[-1], _earlier_runs(own), zone, partitions) for job_id, own in by_id.items()
-    ]
+    return [_job(i, own[-1], _earlier_runs(own), zone, partitions) for i, own in by_id.items()]
 
 
 def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows before a requeue; a row of a run that a later row tells of again is none."""
+    starts = [_first(row, "Start") for row in own]
+    for number, row in enumerate(own[1:]):
+        # Slurm gives every size of a run the start of its first: each begins with its submission.
+        if own[number].get("State") == "RESIZING" and starts[number] == starts[number + 1]:
+            row["Start"] = row.get("Submit", "")
     by_start = {_first(row, "Start"): row for row in own}
     earlier = [row for row in by_start.values() if row is not own[-1]]
-    if not earlier:
-        return []
     times = [_run(row, UTC, {}) for row in (*earlier, own[-1])]
     for number in reversed(range(len(earlier))):
         submit, end = times[number + 1].submit, times[number].end
@@ -480,13 +481,12 @@ def _first(row: dict[str, str], *names: str) -> str | None:
 
 
 def _exit(text: str | None) -> tuple[int | None, int | None]:
-    match = re.fullmatch(r"(\d+):(\d+)", text or "")
-    return (int(match[1]), int(match[2]) or None) if match else (None, None)
+    found = re.fullmatch(r"(\d+):(\d+)", text or "")
+    return (int(found[1]), int(found[2]) or None) if found else (None, None)
 
 
 def _count(text: str | None) -> int | None:
-    match = re.match(r"\d+", text or "")
-    return int(match[0]) if match else None
+    return int(match[0]) if (match := re.match(r"\d+", text or "")) else None
 
 
 def _time(text: str | None, zone: tzinfo) -> float | None:

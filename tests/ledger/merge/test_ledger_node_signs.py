@@ -79,12 +79,12 @@ def test_the_last_hour_of_many_nodes_shows_an_incident_that_all_the_time_hides()
     """Its reports are more than a timeline holds."""
     story = Story()
     for node in (nodes := [f"n{number}" for number in range(30)]):
-        story.start(node, num_gpus=8.0)
+        story.start(node)
     for minute in range(1, 181):
         story.after(60)
         seconds = {"productive": 60.0 * min(minute, 150), "hang": 60.0 * max(0, minute - 150)}
         for node in nodes:
-            story.add("goodput", node, rank_seconds=seconds)
+            story.add("goodput", node, rank_seconds=seconds, num_ranks=1, num_gpus=1)
     engine = open_store("sqlite:///:memory:")
     writer = StoreWriter(engine, clock=lambda: story.now)
     for first in range(0, len(story.events), 1000):

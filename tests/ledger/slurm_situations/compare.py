@@ -156,12 +156,17 @@ def _judge_pages(turn: Turn, expected: ExpectedJob, job_id: str) -> Iterator[str
 
 
 def _accounting(turn: Turn, job_id: str) -> list[tuple[int, int, str]]:
-    """Start, end and node of each row, in order; 0 where sacct says none."""
-    return [
-        (int(start or 0) if start.isdecimal() else 0, int(end) if end.isdecimal() else 0,
-         "" if node == "None assigned" else node)
-        for *_, start, end, node in _rows(turn, job_id)
-    ]  # fmt: skip
+    """Start, end and node of each row, in order; 0 where sacct says none.
+
+    Slurm gives every size of a run the start of its first: each begins with its submission.
+    """
+    found: list[tuple[int, int, str]] = []
+    newest = ""
+    for submit, _, start, end, node in _rows(turn, job_id):
+        begin, newest = submit if start == newest else start, start
+        since, until = (int(time) if time.isdecimal() else 0 for time in (begin, end))
+        found.append((since, until, "" if node == "None assigned" else node))
+    return found
 
 
 def _first_wait(turn: Turn, job_id: str) -> float | None:

@@ -71,13 +71,13 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
-    given = (*_flat(model), *_flat(optimizer))
-    if (attached := _Attached.find(given)) is not None:
+    given, job = (*_flat(model), *_flat(optimizer)), (root, environment)
+    if (attached := _Attached.find(given, job)) is not None:
         return attached
     os.environ.update(flight_recorder_settings(os.environ))  # for a group that is made later
     page = _PageRequest(mesh, schedule, root, environment, rows)
     monitor = _create(page, model, optimizer, schedule)
-    _Attached.keep(monitor, given)
+    _Attached.keep(monitor, given, job)
     return monitor
 
 
@@ -100,19 +100,22 @@ class _Attached:
 
     _monitor: Monitor | None = None
     _given: "tuple[weakref.ref[Any], ...]" = ()
+    _job: object = None
 
     @classmethod
-    def find(cls, given: tuple[Any, ...]) -> Monitor | None:
-        """The monitor that records just these objects, while it does."""
+    def find(cls, given: tuple[Any, ...], job: object) -> Monitor | None:
+        """The monitor that records just these objects for the same job, while it does."""
         objects = [reference() for reference in cls._given]
         is_same = 0 < len(objects) == len(given) and all(map(operator.is_, objects, given))
+        is_same = is_same and cls._job == job
         return cls._monitor if is_same and cls._monitor and cls._monitor.enabled else None
 
     @classmethod
-    def keep(cls, monitor: Monitor, given: tuple[Any, ...]) -> None:
+    def keep(cls, monitor: Monitor, given: tuple[Any, ...], job: object) -> None:
         """Has this monitor found, but where something given can be held in no other way."""
         references = outcome_of(lambda: tuple(map(weakref.ref, given)))
-        cls._monitor, cls._given = monitor, () if isinstance(references, Exception) else references
+        cls._given = () if isinstance(references, Exception) else references
+        cls._monitor, cls._job = monitor, job
 
 
 def _attach_now(

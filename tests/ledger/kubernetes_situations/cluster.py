@@ -320,13 +320,10 @@ class Cluster:
         """Give back what `forbid` took."""
         self.stage.grant(self.rules_before)
 
-    def report_from_launcher(
-        self, name: str, outcome: str, failure_class: str = "", cause: str = "", alias: str = ""
-    ) -> None:
+    def report_from_launcher(self, name: str, node: str, outcome: str, alias: str) -> None:
         now = time.time()
-        end = {"outcome": outcome, "failure_class": failure_class or None, "cause": cause or None}
-        fields: dict[str, Any] = {k: v for k, v in end.items() if v}
-        start: dict[str, Any] = {"num_nodes": 1, "num_gpus": 1, "aliases": [alias] if alias else []}
+        fields: dict[str, Any] = {"outcome": outcome}
+        start: dict[str, Any] = {"num_nodes": 1, "num_gpus": 1, "aliases": [alias]}
         events = [
             {"id": f"{name}-{kind}", "kind": kind, "job_id": name, "attempt": 0, "time": moment,
              "fields": each}
@@ -337,7 +334,7 @@ class Cluster:
                 ("job_finished", now, fields),
             )
         ]  # fmt: skip
-        body = {"version": 1, "cluster": "east", "node": f"{name}-node", "events": events}
+        body = {"version": 1, "cluster": "east", "node": node, "events": events}
         headers = {"Authorization": "Bearer launcher-token-of-tests"}
         answer = httpx.post(f"{self.stage.url}/api/events", json=body, headers=headers)
         assert answer.status_code == 200, answer.text

@@ -21,9 +21,10 @@ def kind_trainjob_with_launcher(c: Cluster) -> None:
     top = c.apply(custom("TrainJob", "k11-train"))
     inner = c.apply(custom("JobSet", "k11-train"), owner=top)
     c.apply(job("k11-train-node-0", 2, run=4), owner=inner)
-    c.wait_pods("k11-train-node-0", 1)
+    [running] = c.wait_pods("k11-train-node-0", 1)
     alias = f"kubernetes:{inner['metadata']['uid']}"
-    c.report_from_launcher("k11-launcher", "not_converged", alias=alias)
+    host = running["metadata"]["name"]
+    c.report_from_launcher("k11-launcher", host, "not_converged", alias)
     c.wait_condition("Job", "k11-train-node-0", "Complete")
     _set_status(c, "JobSet", "k11-train", condition("Completed", reason="AllJobsCompleted"))
     _set_status(c, "TrainJob", "k11-train", condition("Complete", reason="JobsCompleted"))

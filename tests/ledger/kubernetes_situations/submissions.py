@@ -23,7 +23,7 @@ def kind_trainjob_with_launcher(c: Cluster) -> None:
     c.apply(job("k11-train-node-0", 2, run=4), owner=inner)
     [running] = c.wait_pods("k11-train-node-0", 1)
     alias = f"kubernetes:{inner['metadata']['uid']}"
-    host = running["metadata"]["name"]
+    host = running["spec"]["nodeName"]
     c.report_from_launcher("k11-launcher", host, "not_converged", alias)
     c.wait_condition("Job", "k11-train-node-0", "Complete")
     _set_status(c, "JobSet", "k11-train", condition("Completed", reason="AllJobsCompleted"))

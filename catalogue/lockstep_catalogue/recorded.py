@@ -194,7 +194,7 @@ CHECKPOINT_INTERVAL = Recorded(
     labels=_JOB,
     help="Mean time between the durable checkpoints of a job in the last day; absent before two.",
 )
-AT_RISK = Recorded(
+WORK_AT_RISK = Recorded(
     name="cluster_job_id:lockstep_train_at_risk_gpu_seconds:sum",
     labels=_JOB,
     help="Productive GPU-seconds of a job since its newest durable checkpoint, or since its "

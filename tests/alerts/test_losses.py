@@ -87,7 +87,7 @@ def test_work_is_at_risk_since_the_newest_durable_checkpoint_and_usual_by_what_t
 ) -> None:
     half = (Stretch(HOUR // 2 - 1, 0), Stretch(1, HOUR // 2))
     durable = growing(*half * 4, Stretch(HOUR, 0))
-    gpu_hours = f"round({recorded.AT_RISK.name} / 3600, 0.5)"
+    gpu_hours = f"round({recorded.WORK_AT_RISK.name} / 3600, 0.5)"
     usual = f"round({recorded.USUAL_AT_RISK.name} / 3600, 0.5)"
     labels = '{cluster="c1", job_id="j1"}'
     check(

@@ -289,7 +289,7 @@ class WorkAtRisk(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """GPU-hours of each job that are at risk."""
-        at_risk = f"{recent(recorded.AT_RISK, windows, _RECORDED_SECONDS)} / 3600"
+        at_risk = f"{recent(recorded.WORK_AT_RISK, windows, _RECORDED_SECONDS)} / 3600"
         usual = f"({recent(recorded.USUAL_AT_RISK, windows, _RECORDED_SECONDS)} > 0)"
         over = f"_over_time({select(recorded.USUAL_AT_RISK)}[{_KEPT}])"
         before = f"(max{over} > 0 or -1 * min{over})"

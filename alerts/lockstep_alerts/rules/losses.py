@@ -131,7 +131,7 @@ def _add_risk(rules: Parameters) -> str:
     """What was at risk a minute ago and what was done since; nothing of before a checkpoint."""
     working = rate(training.GOODPUT_SECONDS, rules.windows.long, eq(GOODPUT, "productive"))
     done = f"{_MINUTE} * {by('sum', working, *JOB_LABELS)}"
-    before = f"last_over_time({select(recorded.AT_RISK)}[{_RECENT}])"
+    before = f"last_over_time({select(recorded.WORK_AT_RISK)}[{_RECENT}])"
     earlier = f"({before} unless {JOB_JOIN} ({_WRITTEN} or {_RESTARTED}))"
     return f"({earlier} + {JOB_JOIN} {done}\nor\n{earlier}\nor\n{done})\n{_SEEN}"
 
@@ -142,7 +142,7 @@ def _usual(_: Parameters) -> str:
     A job that is resumed, or seen only now, may be in the middle of an interval.
     """
     usual = f"last_over_time({select(recorded.USUAL_AT_RISK)}[{_RECENT}])"
-    was_at_risk = f"last_over_time({select(recorded.AT_RISK)}[{_RECENT}] offset {_MINUTE}s)"
+    was_at_risk = f"last_over_time({select(recorded.WORK_AT_RISK)}[{_RECENT}] offset {_MINUTE}s)"
     saved = f"({was_at_risk} and {JOB_JOIN} {_WRITTEN} unless {JOB_JOIN} {_RESTARTED})"
     still_usual = f"({usual} unless {JOB_JOIN} {_RESTARTED})"
     most = f"{saved} > {JOB_JOIN} abs({still_usual})\nor\nabs({still_usual}) and {JOB_JOIN} {saved}"
@@ -180,5 +180,5 @@ EXPRESSIONS: Expressions = {
     recorded.SHARED_LOSS: _shared_loss,
     recorded.CLUSTER_LOSS: _cluster_loss,
     recorded.USUAL_AT_RISK: _usual,
-    recorded.AT_RISK: _add_risk,
+    recorded.WORK_AT_RISK: _add_risk,
 }

@@ -39,9 +39,10 @@ def num_samples(batch: Any) -> int:
 def num_tokens(batch: Any) -> int:
     """Elements of ``input_ids`` without padding; 0 for a batch without them."""
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    if not isinstance(batch, Mapping) or not hasattr(ids, "numel"):
+    if not hasattr(ids, "numel"):
         return 0
     mask: Any = batch.get("attention_mask")
-    # What is on a device is not waited for.
-    is_mask = getattr(mask, "shape", None) == ids.shape and mask.device.type == "cpu"
+    # What is on a device is not waited for; other arrays have no device type.
+    place = getattr(getattr(mask, "device", None), "type", None)
+    is_mask = place == "cpu" and mask.shape == ids.shape
     return int(mask.sum()) if is_mask else int(ids.numel())

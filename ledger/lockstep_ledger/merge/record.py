@@ -62,7 +62,11 @@ class RunRecord(msgspec.Struct):
         """Up to which second its GPU time counts for who reads it at a moment."""
         if self.end is not None:
             return math.inf
-        return math.floor(now if now - self.heard <= SILENT_SECONDS else self.heard)
+        return math.floor(self.heard if self.is_silent(now) else now)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it goes on by its last word alone, and that is too old to be believed."""
+        return self.end is None and now - self.heard > SILENT_SECONDS
 
 
 class Record(msgspec.Struct):
@@ -166,6 +170,7 @@ def sum_states(record: Record) -> None:
 def read_at(record: Record, now: float, pricing: Pricing) -> None:
     """Lets GPU time and costs of a run that goes on count up to a moment."""
     for run in record.runs[-1:]:
+        run.is_estimated |= run.is_silent(now)
         until = run.count_until(now)
         grown = held(run.allocation, until) - sum(run.states.values())
         if run.end is None and grown > 0:
@@ -173,7 +178,6 @@ def read_at(record: Record, now: float, pricing: Pricing) -> None:
             run.heard = until
             sum_states(record)
             price(record, pricing)
-        run.is_estimated |= run.end is None and until < now
 
 
 def price(record: Record, pricing: Pricing) -> None:

@@ -204,7 +204,7 @@ def work_at_risk(condition: WorkAtRisk, timing: Timing) -> list[Case]:
     size = sample_node(training.WORLD_RANKS, timing.steady(gpus), job_id="j1")
 
     def job(at_risk: float, usual: float | None = None) -> list[Samples]:
-        series = [size, samples(recorded.AT_RISK, timing.steady(at_risk * hour), **JOB)]
+        series = [size, samples(recorded.WORK_AT_RISK, timing.steady(at_risk * hour), **JOB)]
         if usual is not None:
             series.append(samples(recorded.USUAL_AT_RISK, timing.steady(usual * hour), **JOB))
         return series

@@ -102,7 +102,7 @@ def test_a_grant_that_nobody_ends_counts_for_a_week_after_the_last_word(
     clock = [story.now]
     writer = StoreWriter(engine, clock=lambda: clock[0])
     writer.write([Submission(checked(story))])
-    clock[0] = begin + days * DAY_SECONDS
+    clock[0] = begin + days * DAY_SECONDS + 0.25  # a clock has no whole seconds
     monkeypatch.setattr("time.time", lambda: clock[0])
     writer.settle_due()
     with engine.connect() as connection:

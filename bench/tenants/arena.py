@@ -33,24 +33,21 @@ _CRASHED = re.compile(agent.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*}
 _TICK = re.compile(agent.AGENT_TICK.name + r"{.*} (\S+)")
 _INCIDENT = re.compile(r"\w*(?:xid|incident|fault|event)\w*_total{")
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+_COUNTED = frozenset({"gpu_seconds", "heard", "unknown"})
+_CLOCK_SECONDS = 3.0  # GPU time counts in whole seconds
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def _moved(before: Any, after: Any) -> frozenset[str]:
-    """Names of the fields of a record that time alone changes."""
-    if isinstance(before, dict):
-        inside = [_moved(before[name], after.get(name)) or {name} for name in before
-                  if before[name] != after.get(name)]  # fmt: skip
-        return frozenset().union(*inside)
-    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        return frozenset().union(*map(_moved, before, after))
-    return frozenset()
-
-
-def _without(names: frozenset[str], record: Any) -> Any:
+def _without_counts(record: Any) -> Any:
+    """A record without what counts up to the moment at which it is read."""
     if isinstance(record, dict):
-        return {name: _without(names, value) for name, value in record.items() if name not in names}
-    return [_without(names, each) for each in record] if isinstance(record, list) else record
+        return {k: _without_counts(v) for k, v in record.items() if k not in _COUNTED}
+    return [*map(_without_counts, record)] if isinstance(record, list) else record
+
+
+def _gpu_time_begin(record: dict[str, Any]) -> float:
+    """Wall clock at which the GPU time of a job that goes on would have begun."""
+    return float(time.time() - record["gpu_seconds"] / record["runs_list"][-1]["gpus"])
 
 
 class Arena(Programs):
@@ -59,7 +56,6 @@ class Arena(Programs):
     def __init__(self) -> None:
         super().__init__()
         self.attack = ""
-        self.counted: frozenset[str] = frozenset()  # fields of a record that count up to now
 
     def settle(self) -> None:
         """Waits until the neighbour's series, record and report are whole and remembers them."""
@@ -67,9 +63,7 @@ class Arena(Programs):
         while len(self._series(self._scrape() or "")) < 100 or not self._record_is_whole():  # noqa: PLR2004  # a share or a figure of this line
             assert time.monotonic() < deadline, "the neighbour's job never becomes visible"
             time.sleep(0.2)
-        before = json.loads(self.read_ledger("/api/jobs/victim"))
         time.sleep(11.5)  # every tier has run
-        self.counted = _moved(before, json.loads(self.read_ledger("/api/jobs/victim")))
         self._threads = self._thread_count()
         self._incidents = self._incident_lines()
         self.report = self._report()
@@ -132,13 +126,15 @@ class Arena(Programs):
             if 'job_id="victim"' in line and not _SHARED.match(line)
         )
 
-    def _state(self) -> dict[str, object]:
+    def _state(self) -> dict[str, Any]:
         job = self.root / "jobs" / "victim"
+        record = json.loads(self.read_ledger("/api/jobs/victim"))
         return {
             "series": self._series(self._scrape() or ""),
             "events": (job / "events.jsonl").read_bytes(),
             "files": sorted(path.name for path in job.rglob("*")),
-            "record": _without(self.counted, json.loads(self.read_ledger("/api/jobs/victim"))),
+            "record": _without_counts(record),
+            "GPU time": _gpu_time_begin(record),
         }
 
     def complaint(self) -> str:
@@ -204,7 +200,11 @@ class Arena(Programs):
     def _check_state(self) -> str:
         now = self._state()
         for name, value in self.before.items():
-            if now[name] != value:
+            if isinstance(value, float):
+                is_same = abs(now[name] - value) < _CLOCK_SECONDS
+            else:
+                is_same = now[name] == value
+            if not is_same:
                 return f"the neighbour's {name} changed: {_difference(value, now[name])}"
         return ""
 

@@ -43,6 +43,6 @@ def num_tokens(batch: Any) -> int:
         return 0
     mask: Any = batch.get("attention_mask")
     # What is on a device is not waited for; other arrays have no device type.
-    place = getattr(getattr(mask, "device", None), "type", None)
-    is_mask = place == "cpu" and mask.shape == ids.shape
+    device_type = getattr(getattr(mask, "device", None), "type", None)
+    is_mask = device_type == "cpu" and mask.shape == ids.shape
     return int(mask.sum()) if is_mask else int(ids.numel())

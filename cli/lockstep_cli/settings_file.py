@@ -1,6 +1,5 @@
 """The file of ``--config``: the options of a command, in TOML, by their names."""
 
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any
 import click
 
 from lockstep_cli.options import DurationRange
+from lockstep_records.text.documents import read_toml
 from lockstep_records.text.durations import REMEDY
 
 # A file that names another file, or that ends a program after one scrape, makes no sense.
 _COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})
-_MAX_BYTES = 1 << 20
 
 
 def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
@@ -30,7 +29,7 @@ def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | 
         if isinstance(parameter, click.Option) and _key(parameter) not in _COMMAND_LINE_ONLY
     }
     try:
-        values = _read(path)
+        values = read_toml(path)
         _check(values, options)
     except ValueError as error:
         raise click.UsageError(f"--config {path}: {error}") from error
@@ -44,20 +43,6 @@ def _is_one_of_many(option: click.Option, value: object) -> bool:
     # Files of before name one folder as a text.
     is_path = isinstance(option.type, click.Path)
     return option.multiple and is_path and isinstance(value, str)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror}") from error
-    if len(text) > _MAX_BYTES:
-        raise ValueError(f"it is longer than {_MAX_BYTES} bytes; give a file of options")
-    try:
-        return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"the text is not TOML: {error}") from error
 
 
 def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> None:

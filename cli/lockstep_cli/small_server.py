@@ -2,12 +2,13 @@
 
 import ipaddress
 import os
+import re
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
@@ -18,19 +19,78 @@ from typing import Any
 MAX_CONNECTIONS = 64
 CONNECTION_TIMEOUT_SECONDS = 15.0
 _READ_TIMEOUT_SECONDS = 10
+_MAX_CLIENTS = 10_000
 _CREDENTIALS = struct.Struct("iII")
 PLAIN, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
+
+
+class Hosts:
+    """The names by which a program is called, so that no page of elsewhere reaches it.
+
+    A page whose name was turned to the program's address (DNS rebinding) sends its own name as
+    ``Host``. An address is not such a name.
+
+    Args:
+        names: beside those of the machine, by itself and in the domains that its resolver tries.
+        remedy: what a refusal says beside the address and the machine's name.
+    """
+
+    def __init__(self, names: Iterable[str] = (), remedy: str = "") -> None:
+        self._remedy = f"use its address, or the name of this machine{remedy}"
+        machine = socket.gethostname()
+        own = {"localhost", "localhost.localdomain", machine, *names}
+        own |= {f"{machine.partition('.')[0]}.{domain}" for domain in _domains()}
+        self._names = {name.lower() for name in own}
+
+    def objection(self, hosts: Sequence[str], origins: Sequence[str]) -> str:
+        """Why a request to another host, or from a page of another origin, is refused; or empty."""
+        if len(hosts) != 1 or not self._admits(hosts[0]):
+            return f"host {', '.join(hosts)!r:.80} is not this server's; {self._remedy}"
+        for origin in origins:
+            if origin.partition("://")[2].lower() != hosts[0].lower():
+                return f"origin {origin!r:.80} is not this server; open its own pages"
+        return ""
+
+    def _admits(self, host: str) -> bool:
+        match = _HOST.fullmatch(host)
+        name = (match[1] or match[2]).lower().removesuffix(".") if match else ""
+        return name in self._names or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _domains() -> list[str]:
+    try:
+        lines = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    words = [line.split() for line in lines]
+    return [name for line in words if line[:1] in (["search"], ["domain"]) for name in line[1:]]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; the path has no query, the names of headers have any case."""
+    """One request; the path has no query, the names of headers have any case.
+
+    Attributes:
+        client: its address; empty at a socket in a folder.
+    """
 
     method: str
     path: str
     query: str
     headers: Message
     body: bytes = b""
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +101,32 @@ class Answer:
     body: bytes
     content_type: str = PLAIN
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """A bucket of requests for each client: full at first, refilled with time.
+
+    Args:
+        requests_per_second: refill; ten seconds' worth fit in.
+        clock: monotonic, in seconds.
+    """
+
+    requests_per_second: float
+    clock: Callable[[], float] = time.monotonic
+    _buckets: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+
+    def wait_seconds(self, client: Hashable) -> float:
+        """How long the client has to wait; 0 admits the request and counts it."""
+        now = self.clock()
+        capacity = self.requests_per_second * 10
+        level, filled_seconds = self._buckets.pop(client, (capacity, now))
+        level = min(capacity, level + (now - filled_seconds) * self.requests_per_second)
+        is_admitted = level >= 1.0
+        self._buckets[client] = (level - is_admitted, now)
+        if len(self._buckets) > _MAX_CLIENTS:  # the client that has not asked for longest
+            del self._buckets[next(iter(self._buckets))]
+        return 0.0 if is_admitted else (1.0 - level) / self.requests_per_second
 
 
 class ConnectionLimiter:
@@ -128,8 +214,7 @@ class SmallServer(ThreadingHTTPServer):
     ) -> None:
         self.connections = ConnectionLimiter(MAX_CONNECTIONS, CONNECTION_TIMEOUT_SECONDS)
         self.max_body_bytes = max_body_bytes
-        hosts = {"localhost", host, socket.gethostname(), *names}
-        self._hosts = {_first_label(name) for name in hosts if name and not is_address(name)}
+        self._hosts = Hosts((host, *names))
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         if host.startswith("/"):
             self.address_family = socket.AF_UNIX
@@ -139,18 +224,9 @@ class SmallServer(ThreadingHTTPServer):
         """The answer to a request; a HEAD's body is not sent."""
         raise NotImplementedError
 
-    def refuse(self, method: str, headers: Message) -> Answer | None:
-        """The refusal of what another site sends through a reader's browser, else None."""
-        host = headers.get("Host") or ""
-        name = host.removeprefix("[").partition("]" if "[" in host else ":")[0]
-        if name and not is_address(name) and _first_label(name) not in self._hosts:
-            text = f"this is not {name[:100]!r}; ask by the address or the name of this machine\n"
-            return Answer(HTTPStatus.MISDIRECTED_REQUEST, text.encode())
-        origin = headers.get("Origin")
-        if method == "POST" and origin is not None and origin.partition("://")[2] != host:
-            text = f"pages of {origin[:100]!r} may not post here\n"
-            return Answer(HTTPStatus.FORBIDDEN, text.encode())
-        return None
+    def objection(self, headers: Message) -> str:
+        """Why what another site sends through a reader's browser is refused; or empty."""
+        return self._hosts.objection(headers.get_all("Host", []), headers.get_all("Origin", []))
 
     def server_bind(self) -> None:
         """Binds without asking a name server for the host's name, which can take seconds."""
@@ -203,19 +279,6 @@ class SmallServer(ThreadingHTTPServer):
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
 
-def is_address(name: str) -> bool:
-    """Whether a host is an address, which no name server can turn to another machine."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _first_label(name: str) -> str:
-    return name.partition(".")[0].lower()
-
-
 class SmallHandler(BaseHTTPRequestHandler):
     """One request of a connection: refused by the server's rules, or answered by its program."""
 
@@ -236,13 +299,18 @@ class SmallHandler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        answer = self.server.refuse(self.command, self.headers)
-        body = b""
+        answer, body = None, b""
+        # A probe of HTTP/1.0 has no host, and no browser speaks it.
+        has_host = self.request_version != "HTTP/1.0" or "Host" in self.headers
+        if has_host and (objection := self.server.objection(self.headers)):
+            answer = Answer(HTTPStatus.FORBIDDEN, f"{objection}\n".encode())
         if answer is None and self.command == "POST":
             answer, body = self._read_body()
         if answer is None:
             path, _, query = self.path.partition("?")
-            answer = self.server.respond(Request(self.command, path, query, self.headers, body))
+            client = str(self.client_address[0]) if self.client_address else ""
+            request = Request(self.command, path, query, self.headers, body, client)
+            answer = self.server.respond(request)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -254,9 +322,10 @@ class SmallHandler(BaseHTTPRequestHandler):
 
     def _read_body(self) -> tuple[Answer | None, bytes]:
         """A refusal or None, and the body; one that is too long is not read."""
-        length, most = self.headers.get("Content-Length", ""), self.server.max_body_bytes
+        lengths, most = self.headers.get_all("Content-Length", []), self.server.max_body_bytes
+        length = lengths[0] if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
         if not length.isdecimal():
-            text = b"Content-Length must say the length in bytes\n"
+            text = b"one Content-Length must say the length in bytes\n"
             return Answer(HTTPStatus.LENGTH_REQUIRED, text), b""
         if len(length) > len(str(most)) or int(length) > most:
             text = f"at most {most} bytes, not {length[:20]}\n".encode()

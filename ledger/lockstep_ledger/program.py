@@ -212,10 +212,7 @@ def _limits(settings: Settings) -> Limits:
         max_body_bytes=settings.max_body_bytes,
         requests_per_second=settings.requests_per_second,
         hold_seconds=settings.scrape_interval_seconds * _HOLD_FACTOR,
-        hosts=frozenset(
-            name.lower()
-            for name in (*settings.allowed_hosts, settings.listen[0], socket.gethostname())
-        ),
+        hosts=(*settings.allowed_hosts, settings.listen[0]),
     )
 
 

@@ -164,5 +164,5 @@ def test_a_name_stands_there_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_spec_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"none\.yaml: No such file"):
+    with pytest.raises(SpecError, match=r"none\.yaml: it cannot be read: No such file"):
         read_spec(tmp_path / "none.yaml")

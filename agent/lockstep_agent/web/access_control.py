@@ -9,43 +9,30 @@ import hashlib
 import hmac
 import logging
 import os
-import re
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import bcrypt
-import yaml
+import msgspec
 
+from lockstep_cli.small_server import RateLimit
 from lockstep_records.file_access.token_files import read_token_lines
+from lockstep_records.text.yaml_documents import read_yaml
 
-_MAX_BYTES = 1 << 20
-_BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
-_HEADERS = (
-    "Content-Security-Policy",
-    "X-Frame-Options",
-    "X-Content-Type-Options",
-    "X-XSS-Protection",
-    "Strict-Transport-Security",
-)
-_CLIENT_AUTH = ("NoClientCert", "RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+_MAX_COST = 12
+"""Of bcrypt, a quarter of a second; each more doubles what a wrong password costs the node."""
+Version = Literal["TLS12", "TLS13"]
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
-_PARTS = ("tls_server_config", "http_server_config", "basic_auth_users")
-_TLS_KEYS = (
-    "cert_file",
-    "key_file",
-    "client_ca_file",
-    "client_auth_type",
-    "min_version",
-    "max_version",
-    "prefer_server_cipher_suites",
-)
-# Keys of the format that are refused: ignoring one would serve less safely than the file asks.
-_NOT_SERVED = {
+_UserName = Annotated[str, msgspec.Meta(pattern="^[^:]+$")]
+_Hash = Annotated[str, msgspec.Meta(pattern=r"^\$2[aby]\$(0[4-9]|1[0-2])\$[./A-Za-z0-9]{53}$")]
+_Header = Annotated[str, msgspec.Meta(pattern="^[ -~]*$")]
+_REMEDIES = {
     "cert": "give cert_file",
     "key": "give key_file",
     "client_ca": "give client_ca_file",
@@ -53,25 +40,38 @@ _NOT_SERVED = {
     "cipher_suites": "leave it out; OpenSSL's own choice is taken",
     "curve_preferences": "leave it out; OpenSSL's own choice is taken",
     "rate_limit": "leave it out; connections are bounded anyway",
+    "basic_auth_users": "give names without a colon and hashes of htpasswd -nBC 10, at most 12",
 }
+"""What to do where a part of the format is refused: some would serve less safely if ignored."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TlsConfig:
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part ``tls_server_config``.
 
     Attributes:
         client_ca_file: authority of client certificates; None when clients need none.
-        is_client_required: whether a client without a certificate is refused.
         min_version: lowest version of TLS, as the format writes it.
     """
 
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
-    is_client_required: bool = False
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
+    client_auth_type: Literal[
+        "NoClientCert", "RequireAndVerifyClientCert", "VerifyClientCertIfGiven"
+    ] = "NoClientCert"
+    min_version: Version = "TLS12"
+    max_version: Version = "TLS13"
+    prefer_server_cipher_suites: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses what does not fit together."""
+        if (self.client_auth_type != "NoClientCert") != bool(self.client_ca_file):
+            raise ValueError(
+                f"client_auth_type {self.client_auth_type} and client_ca_file do not fit together;"
+                " give RequireAndVerifyClientCert with a client_ca_file, or neither"
+            )
+        if self.min_version > self.max_version:
+            raise ValueError(f"min_version {self.min_version} is above {self.max_version}")
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -79,18 +79,37 @@ class TlsConfig:
         return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebConfig:
+class _Headers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
+               rename=lambda name: "X-XSS-Protection" if name == "x_xss_protection"
+               else name.replace("_", "-").title()):  # fmt: skip
+    content_security_policy: _Header = ""
+    x_frame_options: _Header = ""
+    x_content_type_options: _Header = ""
+    x_xss_protection: _Header = ""
+    strict_transport_security: _Header = ""
+
+
+class _HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    http2: bool = True  # checked and ignored: this server speaks HTTP/1
+    headers: _Headers | None = None
+
+
+class WebConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One web configuration file; an empty one means no TLS, and every request is admitted.
 
     Attributes:
-        users: bcrypt hash by name.
-        headers: sent with every answer.
+        basic_auth_users: bcrypt hash by name.
     """
 
-    tls: TlsConfig | None = None
-    users: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    tls_server_config: TlsConfig | None = None
+    http_server_config: _HttpConfig | None = None
+    basic_auth_users: dict[_UserName, _Hash] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Sent with every answer."""
+        http = self.http_server_config
+        return msgspec.to_builtins(http.headers) if http and http.headers else {}
 
 
 def read_web_config(path: Path) -> WebConfig:
@@ -99,131 +118,23 @@ def read_web_config(path: Path) -> WebConfig:
     Raises:
         ValueError: one sentence on what is wrong with it.
     """
+
+    def convert(_: type, name: Any) -> Path:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r:.80} is not the name of a file")  # noqa: TRY004  # of the file
+        return path.parent / name
+
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    if len(text) > _MAX_BYTES:
-        raise ValueError(f"{path} is longer than {_MAX_BYTES} bytes; give a web configuration")
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        problem = getattr(error, "problem_mark", None)
-        position = f" in line {problem.line + 1}" if problem else ""
-        raise ValueError(f"{path} is not YAML{position}") from error
-    try:
-        return _config({} if document is None else document, path.parent)
+        return msgspec.convert(read_yaml(path) or {}, WebConfig, dec_hook=convert)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _config(document: Any, folder: Path) -> WebConfig:
-    parts = _mapping(document, "the file", _PARTS)
-    http = _mapping(parts.get("http_server_config"), "http_server_config", ("http2", "headers"))
-    _flag(http, "http2")  # checked and ignored: this server speaks HTTP/1
-    tls = parts.get("tls_server_config")
-    return WebConfig(
-        tls=None if tls is None else _tls(tls, folder),
-        users=_users(parts.get("basic_auth_users")),
-        headers=_headers(http.get("headers")),
-    )
-
-
-def _tls(section: Any, folder: Path) -> TlsConfig | None:
-    values = _mapping(section, "tls_server_config", _TLS_KEYS)
-    _flag(values, "prefer_server_cipher_suites")
-    files = {
-        key: folder / _text(values, key)
-        for key in ("cert_file", "key_file", "client_ca_file")
-        if key in values
-    }
-    for key, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
-        if key not in files:
-            problem = (
-                f"{other} needs {key}" if other in files else "cert_file and key_file are missing"
-            )
-            raise ValueError(f"tls_server_config: {problem}; give both")
-    client = _choice(values, "client_auth_type", _CLIENT_AUTH)
-    if (client != _CLIENT_AUTH[0]) != ("client_ca_file" in files):
-        raise ValueError(
-            f"tls_server_config: client_auth_type {client} and client_ca_file do not fit together; "
-            "give RequireAndVerifyClientCert with a client_ca_file, or neither"
-        )
-    low = _choice(values, "min_version", tuple(_VERSIONS), 0)
-    high = _choice(values, "max_version", tuple(_VERSIONS), -1)
-    if low > high:
-        raise ValueError(f"tls_server_config: min_version {low} is above max_version {high}")
-    return TlsConfig(
-        cert_file=files["cert_file"],
-        key_file=files["key_file"],
-        client_ca_file=files.get("client_ca_file"),
-        is_client_required=client == "RequireAndVerifyClientCert",
-        min_version=low,
-        max_version=high,
-    )
-
-
-def _users(section: Any) -> dict[str, str]:
-    users = _mapping(section, "basic_auth_users")
-    for name, hashed in users.items():
-        if not name or ":" in name:
-            raise ValueError(
-                f"basic_auth_users: {name!r} is not a user name; give one without a colon"
-            )
-        if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
-            raise ValueError(
-                f"basic_auth_users: the value of {name!r} is not a bcrypt hash; create one with "
-                "htpasswd -nBC 10"
-            )
-    return users
-
-
-def _headers(section: Any) -> dict[str, str]:
-    headers = _mapping(section, "headers", _HEADERS)
-    for name in headers:
-        value = _text(headers, name)
-        if not value.isascii() or not value.isprintable():
-            raise ValueError(f"headers: {name} {value!r} cannot be sent; give printable ASCII")
-    return {name: value for name, value in headers.items() if value}
-
-
-def _mapping(section: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A section with keys that are all known; any keys where none are given."""
-    if section is None:
-        return {}
-    if not isinstance(section, dict) or not all(isinstance(key, str) for key in section):
-        raise ValueError(f"{name} holds {type(section).__name__}; give keys and values")
-    for key in section:
-        if keys and key in _NOT_SERVED and key not in keys:
-            raise ValueError(f"{key!r} is not served by this agent; {_NOT_SERVED[key]}")
-        if keys and key not in keys:
-            raise ValueError(f"{name} has the unknown key {key!r}; known are {', '.join(keys)}")
-    return section
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    value = values[key]
-    if not isinstance(value, str):
-        raise ValueError(f"{key} {value!r} is not text")  # noqa: TRY004  # a value of the file
-    return value
-
-
-def _flag(values: Mapping[str, Any], key: str) -> None:
-    if not isinstance(values.get(key, True), bool):
-        raise ValueError(f"{key} {values[key]!r} is neither true nor false")  # noqa: TRY004  # the same
-
-
-def _choice(values: Mapping[str, Any], key: str, choices: tuple[str, ...], default: int = 0) -> str:
-    value = values.get(key, choices[default])
-    if value not in choices:
-        raise ValueError(f"{key} {value!r} is not served; give one of {', '.join(choices)}")
-    return str(value)
+        text = str(error).replace("Object contains", "it has the")
+        found = [part for part in _REMEDIES if f"field `{part}`" in text or f".{part}" in text]
+        remedy = _REMEDIES[found[0]] if found else "see Prometheus' web configuration"
+        raise ValueError(f"{path}: {text}; {remedy}") from error
 
 
 _MAX_REMEMBERED = 100
-# Unknown names are checked against this, so that they take as long as known ones.
-_NO_USER_HASH = b"$2b$10$" + b"." * 53
+_TRIES_PER_SECOND = 0.5
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 
@@ -255,7 +166,8 @@ def tls_context(config: TlsConfig) -> ssl.SSLContext:
             raise ValueError(
                 f"client_ca_file {config.client_ca_file} holds no certificate"
             ) from error
-        context.verify_mode = ssl.CERT_REQUIRED if config.is_client_required else ssl.CERT_OPTIONAL
+        is_required = config.client_auth_type == "RequireAndVerifyClientCert"
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
 
 
@@ -279,8 +191,9 @@ def _sentence(config: TlsConfig, error: ssl.SSLError) -> str:
 class Admission:
     """Judges the header ``Authorization``.
 
-    A password takes bcrypt 50 ms and more, so the last results are remembered and one is computed
-    at a time: guessing passwords cannot use up the node's processors.
+    A password takes bcrypt up to a quarter of a second. What was right is remembered and waits for
+    nobody; what is not known costs its address a try, of which there are few, and two are computed
+    at a time: guessing passwords neither uses up the node's processors nor holds up who knows one.
 
     Args:
         users: bcrypt hash by name.
@@ -289,10 +202,14 @@ class Admission:
 
     def __init__(self, users: Mapping[str, str], tokens: tuple[str, ...] = ()) -> None:
         self._users = {name: hashed.encode() for name, hashed in users.items()}
+        # An unknown name takes as long as the costliest of the known ones.
+        cost = max((hashed[4:6] for hashed in self._users.values()), default=b"10")
+        self._no_user_hash = b"$2b$%s$%s" % (cost, b"." * 53)
         self._tokens = tuple(hashlib.sha256(token.encode()).digest() for token in tokens)
         self._secret = os.urandom(32)
-        self._remembered: dict[bytes, bool] = {}
-        self._lock = threading.Lock()
+        self._remembered: dict[bytes, None] = {}
+        self._tries = RateLimit(_TRIES_PER_SECOND)
+        self._lock, self._computing = threading.Lock(), threading.Semaphore(2)
 
     @property
     def is_open(self) -> bool:
@@ -304,39 +221,43 @@ class Admission:
         """Value of the header ``WWW-Authenticate`` of a refusal."""
         return 'Basic realm="lockstep"' if self._users else 'Bearer realm="lockstep"'
 
-    def admits(self, authorization: str) -> bool:
-        """Whether a request with this header is admitted."""
-        if self.is_open:
-            return True
+    def judge(self, authorization: str, client: str = "") -> HTTPStatus:
+        """OK, unauthorized, or too many requests of an address whose passwords were wrong."""
         scheme, _, rest = authorization.partition(" ")
+        is_admitted = self.is_open
         if scheme.lower() == "basic" and self._users:
-            return self._is_password_right(rest.strip())
+            return self._judge_password(rest.strip(), client)
         if scheme.lower() == "bearer":
-            return self._is_token_right(rest.strip())
-        return False
+            is_admitted = self._is_token_right(rest.strip())
+        return HTTPStatus.OK if is_admitted else HTTPStatus.UNAUTHORIZED
 
     def _is_token_right(self, token: str) -> bool:
         digest = hashlib.sha256(token.encode()).digest()
         # A sum compares with all of them, so that the time does not show which one was close.
         return sum(hmac.compare_digest(digest, accepted) for accepted in self._tokens) > 0
 
-    def _is_password_right(self, credentials: str) -> bool:
+    def _judge_password(self, credentials: str, client: str) -> HTTPStatus:
         try:
             name, colon, password = base64.b64decode(credentials, validate=True).partition(b":")
         except (binascii.Error, ValueError):
-            return False
-        hashed = self._users.get(name.decode("utf-8", "replace"))
+            return HTTPStatus.UNAUTHORIZED
         # Remembered by a keyed digest, so that the memory holds no password.
         key = hmac.digest(self._secret, credentials.encode(), "sha256")
         with self._lock:
-            is_right = self._remembered.get(key)
-            if is_right is None:
-                matches = bool(colon) and _matches(password, hashed or _NO_USER_HASH)
-                is_right = matches and hashed is not None
-                if len(self._remembered) >= _MAX_REMEMBERED:
-                    self._remembered.pop(next(iter(self._remembered)))
-                self._remembered[key] = is_right
-        return is_right
+            if key in self._remembered:
+                return HTTPStatus.OK
+            if self._tries.wait_seconds(client):
+                return HTTPStatus.TOO_MANY_REQUESTS
+        hashed = self._users.get(name.decode("utf-8", "replace"))
+        with self._computing:
+            is_right = _matches(password, hashed or self._no_user_hash) and bool(colon and hashed)
+        if not is_right:
+            return HTTPStatus.UNAUTHORIZED
+        with self._lock:
+            if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered.pop(next(iter(self._remembered)))
+            self._remembered[key] = None
+        return HTTPStatus.OK
 
 
 def _matches(password: bytes, hashed: bytes) -> bool:
@@ -427,11 +348,12 @@ class AccessControl:
     def _read(self) -> Rules:
         config = read_web_config(self._web_config) if self._web_config else WebConfig()
         tokens = read_tokens(self._tokens) if self._tokens else ()
-        files = (self._web_config, self._tokens, *(config.tls.files if config.tls else ()))
+        tls = config.tls_server_config
+        files = (self._web_config, self._tokens, *(tls.files if tls else ()))
         self._files = tuple(path for path in files if path)
         return Rules(
-            context=tls_context(config.tls) if config.tls else None,
-            admission=Admission(config.users, tokens),
+            context=tls_context(tls) if tls else None,
+            admission=Admission(config.basic_auth_users or {}, tokens),
             headers=config.headers,
         )
 

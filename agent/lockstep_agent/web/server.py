@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,10 @@ class MetricsServer(SmallServer):
         self.access_control = access_control or AccessControl()
         super().__init__(host, port, names=(node,))
 
+    def objection(self, headers: Message) -> str:
+        """Where credentials are asked for a name decides nothing: no other site has them."""
+        return "" if self.access_control.has_credentials else super().objection(headers)
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shakes hands, in the connection's own thread, and answers."""
         context = self.access_control.rules().context
@@ -192,19 +197,20 @@ class MetricsServer(SmallServer):
     def respond(self, request: Request) -> Answer:
         """The page, where the request may see it; headers as the web configuration says."""
         rules = self.access_control.rules()
-        admission = rules.admission
+        status = HTTPStatus.OK
+        if request.path not in OPEN_TO_ALL:
+            header = request.headers.get("Authorization", "")
+            status = rules.admission.judge(header, request.client)
         if request.method == "POST":
             answer = Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n")
-        elif request.path in OPEN_TO_ALL or admission.admits(
-            request.headers.get("Authorization", "")
-        ):
+        elif status is HTTPStatus.OK:
             answer = self.pages.answer(
                 request.path,
                 *(request.headers.get(name, "") for name in ("Accept", "Accept-Encoding")),
             )
         else:
-            challenge = {"WWW-Authenticate": admission.challenge}
-            answer = Answer(HTTPStatus.UNAUTHORIZED, b"unauthorized\n", "text/plain", challenge)
+            challenge = {"WWW-Authenticate": rules.admission.challenge}
+            answer = Answer(status, f"{status.phrase.lower()}\n".encode(), PLAIN, challenge)
         vary = {"Vary": "Accept, Accept-Encoding"}
         return replace(answer, headers={**vary, **rules.headers, **answer.headers})
 

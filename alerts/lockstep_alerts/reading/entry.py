@@ -11,6 +11,8 @@ import yaml
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
+from lockstep_records.text.documents import DocumentError
+from lockstep_records.text.yaml_documents import read_yaml
 
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
 
@@ -211,12 +213,6 @@ def load(path: Path, option: str = "--spec") -> object:
         SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        documents = list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
-    except OSError as error:
-        raise SpecError(f"{option} {path}: {error.strerror}; name a file that is there") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError(f"{option} {path}: is not YAML: {' '.join(str(error).split())}") from error
-    if len(documents) > 1:
-        raise SpecError(f"{option} {path}: holds several documents; write one")
-    return documents[0] if documents else None
+        return read_yaml(path, _Loader)
+    except DocumentError as error:
+        raise SpecError(f"{option} {path}: {error}") from error

@@ -13,6 +13,7 @@ import yaml
 
 from lockstep_cli.deploy.access import ledger_names
 from lockstep_cli.deploy.shipped import shipped_folder
+from lockstep_records.text.yaml_documents import read_yaml
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
 _Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
@@ -21,7 +22,6 @@ _Class = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]*$")]
 _OPERATOR = "prometheus-operator"
 _POD_KINDS = {"kind": "DaemonSet|Deployment"}
 _CLUSTER = "/spec/template/spec/containers/0/env/0/value"
-_MAX_BYTES = 1 << 20
 _NEEDED = {
     "cert-manager": "kubectl refuses the certificate until the CRDs of cert-manager are there.",
     _OPERATOR: "kubectl refuses the monitors until the CRDs of the Prometheus operator are there.",
@@ -48,10 +48,8 @@ def read_settings(path: Path) -> Settings:
         click.UsageError: the file is not readable, or a setting is unknown or wrong.
     """
     try:
-        with path.open("rb") as file:
-            values = yaml.safe_load(file.read(_MAX_BYTES).decode())
-        settings = msgspec.convert(values or {}, Settings)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        settings = msgspec.convert(read_yaml(path) or {}, Settings)
+    except ValueError as error:
         text = " ".join(str(error).split())
         raise click.UsageError(f"--settings {path}: {text}; see values.yaml") from None
     folder = shipped_folder("kubernetes") / "components"

@@ -29,6 +29,7 @@ from lockstep_ledger.tables import print_table
 from lockstep_outcomes.slurm import Partition, read_partitions
 from lockstep_records.delivery.spool import requeue
 from lockstep_records.file_access.token_files import read_token
+from lockstep_records.text.documents import decode_json
 from lockstep_records.text.printable import printable
 
 Source = Literal["events", "sacct", "logs"]
@@ -83,12 +84,10 @@ def _read_lines(path: Path) -> Iterator[Document]:
             if not line.strip():
                 continue
             try:
-                document = json.loads(line)
-                json.dumps(document, allow_nan=False)  # JSON has neither NaN nor 1e999
-            except (ValueError, RecursionError) as error:
-                raise ValueError(
-                    f"{path} line {number} is not JSON; give one event a line ({error})"
-                ) from error
+                document = decode_json(line)
+                json.dumps(document, allow_nan=False)  # JSON has no 1e999
+            except ValueError as error:
+                raise ValueError(f"{path} line {number}: {error}; give one event a line") from error
             yield document
 
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Never
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,7 @@ from lockstep_ledger.merge.precedence import body_of
 from lockstep_records.events.bounds import EventError, is_printable
 from lockstep_records.events.event import Event, check_event
 from lockstep_records.events.kinds import LAST_TIME
+from lockstep_records.text.documents import DocumentError, decode_json
 
 _MAX_CLUSTERS = 100
 _MAX_KINDS = 200
@@ -162,9 +163,9 @@ def read_delivery(
         DeliveryError: the frame is none, or of another version.
     """
     try:
-        document = _decode(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise DeliveryError("json", f"the body is not JSON ({error}); send one object") from error
+        document = decode_json(body)
+    except DocumentError as error:
+        raise DeliveryError("json", f"the body is refused: {error}; send a JSON object") from error
     if not isinstance(document, dict):
         raise DeliveryError("type", "the body must be a JSON object with version and events")
     version = document.get("version")
@@ -190,13 +191,6 @@ def _events_of(document: dict[str, Any]) -> list[Any]:
     if len(events) > MAX_EVENTS:
         raise DeliveryError("size", f"{len(events)} events are too many; send {MAX_EVENTS} at most")
     return events
-
-
-def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def _name(document: dict[str, Any], member: str, default: str) -> str:

@@ -10,13 +10,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lockstep_catalogue import ledger
+from lockstep_cli.small_server import Hosts, RateLimit
 from lockstep_ledger import exposition
 from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.web.api import Api, BillsApi, Readers
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.intake import GroupCommit, Intake
-from lockstep_ledger.web.middleware import AccessLog, Hosts, RateLimit
+from lockstep_ledger.web.middleware import AccessLog
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
 from lockstep_outcomes.prices.price import Pricing
@@ -34,7 +35,7 @@ class Limits:
     max_body_bytes: int = 1 << 20
     requests_per_second: float = 100.0
     hold_seconds: float = 22.5
-    hosts: frozenset[str] = frozenset()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class Application:
         self.paths = tuple(route.path for route in routes)
         app = Starlette(routes=routes)
         app.router.redirect_slashes = False
-        rate_limit, hosts = RateLimit(limits.requests_per_second), Hosts(limits.hosts)
+        rate_limit = RateLimit(limits.requests_per_second)
+        hosts = Hosts(limits.hosts, ", or start it with --allowed-host")
         self.asgi = AccessLog(
             app, rate_limit, hosts, lambda header: writers.digest(header) or readers.digest(header)
         )

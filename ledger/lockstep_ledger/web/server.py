@@ -142,7 +142,7 @@ _REST_SECONDS = 0.1
 
 
 class OversizedError(ValueError):
-    """A request with too much of something; the text says of what."""
+    """A request with too much of something, or of another form; the text says of what."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -183,6 +183,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """First line and headers are there."""
         size = sum(len(name) + len(value) for name, value in self.headers)
+        if not self.url.startswith(b"/"):
+            raise OversizedError("the target must be a path")
         if len(self.url) > _MAX_TARGET_BYTES:
             raise OversizedError(f"the target is longer than {_MAX_TARGET_BYTES} bytes")
         if size > _MAX_HEAD_BYTES or len(self.headers) > _MAX_HEADERS:

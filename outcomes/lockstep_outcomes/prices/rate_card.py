@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-_MAX_BYTES, _MAX_NODES = 1 << 20, 50_000
+from lockstep_records.text.documents import DocumentError, read_text
+from lockstep_records.text.yaml_documents import check_yaml
+
 _MOST_MONEY = 10**12
 _LOCATION = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
 _WILDCARDS = "*?[]"
@@ -113,9 +115,8 @@ def read_rate_card(path: Path | None) -> RateCard:
         return RateCard()
     values: dict[str, tuple[int, str]] = {}
     try:
-        content = path.read_bytes()
-        if len(content) > _MAX_BYTES:
-            raise ValueError(f"{path} has more than {_MAX_BYTES} bytes; no rate card needs so many")
+        content = read_text(path)
+        check_yaml(content)
         # Every value is read as text: YAML would make a float of 2.10 and false of NO.
         node = yaml.compose(content, yaml.BaseLoader)
         return msgspec.convert(_convert(node, "", values), RateCard, strict=False)
@@ -125,19 +126,14 @@ def read_rate_card(path: Path | None) -> RateCard:
         line, value = values[field]
         where = f"{field.lstrip('.')}{value}".strip()
         raise ValueError(": ".join(filter(None, (f"{path}:{line}", where, message)))) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is not YAML ({reason:.200}); mend it there") from error
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, DocumentError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def _convert(node: yaml.Node | None, field: str, values: dict[str, tuple[int, str]]) -> Any:
     """Texts, lists and mappings of a node; notes line and text of each by its field."""
     line = 1 if node is None else node.start_mark.line + 1
     values[field] = (line, f" {node.value!r:.80}" if isinstance(node, yaml.ScalarNode) else "")
-    if len(values) > _MAX_NODES:
-        raise yaml.YAMLError(f"more than {_MAX_NODES} values")
     if isinstance(node, yaml.ScalarNode):
         return node.value
     if isinstance(node, yaml.SequenceNode):

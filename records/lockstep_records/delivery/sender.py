@@ -26,6 +26,8 @@ MAX_BATCH_BYTES = 512 << 10
 _TIMEOUT_SECONDS, _DEADLINE_SECONDS = 2.0, 10.0
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
 _MAX_ANSWER_BYTES = 1 << 20
+_ABOUT_EVENTS = frozenset({400, 413, 422})
+"""Statuses by which a receiver refuses what it got, and neither the sender nor the moment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +106,8 @@ class Sender:
     """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
     A ledger names the events that it refuses. They are set aside in the spool;
-    ``lockstep ledger replay --spool`` lets them wait again. An answer that names none is about the
-    ledger, and not about the events.
+    ``lockstep ledger replay --spool`` lets them wait again. Where a receiver refuses a batch and
+    names none, each is sent alone.
 
     Args:
         origin: names of the cluster and of this node.
@@ -141,13 +143,12 @@ class Sender:
             return False
         batch = self._spool.next_batch(MAX_BATCH, MAX_BATCH_BYTES)
         try:
-            answer = self._send(self._address, self._body(batch))
+            answer, answered, refusals = self._deliver(batch)
+            if not answered and answer.status in _ABOUT_EVENTS:
+                answered, refusals = self._each_alone(batch)
         except (OSError, ValueError) as error:  # ValueError: the file of the token is refused
             self._wait(str(error))
             return False
-        refusals = self._refusals(batch, answer)
-        is_taken = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
-        answered = batch if is_taken else [each for each in batch if each.number in refusals]
         if not answered:
             self._wait(f"status {answer.status}{_text_of(answer)}")
             return False
@@ -158,6 +159,38 @@ class Sender:
             _log.info("ledger=answers")
         self._wait_seconds = 0.0
         return True
+
+    def _deliver(
+        self, batch: list[SpooledEvent]
+    ) -> tuple[Answer, list[SpooledEvent], dict[int, str]]:
+        """The answer, the events that are done with, and why some of them are refused."""
+        answer = self._send(self._address, self._body(batch))
+        refusals = self._refusals(batch, answer)
+        is_taken = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
+        answered = batch if is_taken else [each for each in batch if each.number in refusals]
+        return answer, answered, refusals
+
+    def _each_alone(self, batch: list[SpooledEvent]) -> tuple[list[SpooledEvent], dict[int, str]]:
+        """The events that are done with where a receiver names none of those that it refuses.
+
+        Each is sent alone, for a while. One that is refused alone is at fault only where the same
+        receiver takes another; else it refuses all, and they wait.
+        """
+        end_seconds = self._clock() + _DEADLINE_SECONDS
+        judged: list[SpooledEvent] = []
+        refusals: dict[int, str] = {}
+        is_about_events = False
+        for event in batch:
+            answer, answered, named = self._deliver([event])
+            if not answered and answer.status not in _ABOUT_EVENTS:
+                break
+            is_about_events |= bool(answered)
+            judged.append(event)
+            reason = f"status {answer.status}{_text_of(answer)}"
+            refusals |= named if answered else {event.number: reason}
+            if self._clock() >= end_seconds:
+                break
+        return (judged, refusals) if is_about_events else ([], {})
 
     def _refusals(self, batch: list[SpooledEvent], answer: Answer) -> dict[int, str]:
         """Reason by number of each event that the answer refuses; one of each user is logged."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
 from lockstep_records.text.printable import printable
+from lockstep_records.text.yaml_documents import read_yaml
 from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_FILES
@@ -18,7 +18,6 @@ from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, Operation
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
-MAX_BYTES = 1 << 16
 _SIZES = {
     "dp_size": "replicas",
     "pp_size": "stages",
@@ -44,14 +43,10 @@ def read_meta(path: Path) -> dict[str, Any]:
         ValueError: it is not a mapping of YAML, or a size is not a positive whole number.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        text = file.read(MAX_BYTES + 1)
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"{path} is over {MAX_BYTES:,} bytes; a layout has a few lines")
     try:
-        fields = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not YAML; write lines such as 'dp_size: 8'") from error
+        fields = read_yaml(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; write lines such as 'dp_size: 8'") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is not a mapping; write lines such as 'dp_size: 8'")  # noqa: TRY004  # what is wrong is the file
     for name in _SIZES:

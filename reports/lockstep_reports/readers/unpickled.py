@@ -1,11 +1,12 @@
 """Reads plain values, pickled or as JSON, within bounds; nothing in them is ever called."""
 
 import io
-import json
 import pickle
 import pickletools
 import re
 from typing import Any
+
+from lockstep_records.text.documents import decode_json
 
 # Opcodes that call or import something; a pickle that holds one is refused before it is loaded.
 _REFUSED = re.compile(
@@ -63,12 +64,7 @@ def plain_values(data: bytes) -> Any:
 
 def json_values(data: bytes) -> Any:
     """The value of a JSON document; raises ValueError as ``plain_values``."""
-    if sum(map(data.count, (b"[", b"{", b","))) > _MAX_VALUES:
-        raise ValueError(f"it holds more than {_MAX_VALUES:,} values")
-    try:
-        value = json.loads(data)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    value = decode_json(data, _MAX_VALUES)
     check_size(value)
     return value
 

@@ -194,7 +194,7 @@ def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
     command = ["generate", "--out", str(tmp_path / "out"), "--deployment", str(tmp_path / "no")]
     outcome = CliRunner().invoke(alerts, command)
     assert outcome.exit_code == 2
-    assert "No such file or directory; name a file that is there" in outcome.output
+    assert "it cannot be read: No such file or directory" in outcome.output
 
 
 def test_a_secret_elsewhere_needs_its_whole_path(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_all_logs_of_mlperf_are_one_job_each(tmp_path: Path) -> None:
     [
         (("--from", "sacct"), "no table of Slurm begins with"),
         (("--from", "logs"), "no line with a time"),
-        (("--from", "events"), "line 1 is not JSON"),
+        (("--from", "events"), "line 1: it is not JSON"),
         (("--from", "sacct", "--timezone", "../x"), "'../x' is not a time zone of this machine"),
     ],
 )

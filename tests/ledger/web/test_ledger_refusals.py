@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "a foreign origin": (
         bad("POST", "/api/events", *TYPED, "Origin: https://evil.example", body=delivery([])),
         403,
-        "origin 'https://evil.example' is not this ledger",
+        "origin 'https://evil.example' is not this server",
     ),
     "the origin null": (
         bad("GET", "/api/jobs", LOCAL, AS_READER, "Origin: null"),
@@ -55,10 +55,10 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "a foreign host": (
         bad("GET", "/api/jobs", "Host: evil.example:9450", AS_READER),
         403,
-        "host 'evil.example:9450' is not this ledger's",
+        "host 'evil.example:9450' is not this server's",
     ),
     "two hosts": (bad("GET", "/metrics", LOCAL, "Host: evil.example", AS_READER), 403, "host"),
-    "no host": (bad("GET", "/metrics", AS_READER), 403, "host '' is not this ledger's"),
+    "no host": (bad("GET", "/metrics", AS_READER), 403, "host '' is not this server's"),
     "10,000 parameters": (
         bad("GET", "/api/jobs?" + "&".join(f"a{n}=b" for n in range(10_000)), LOCAL, AS_READER),
         400,

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Endpoint, agent, ledger, metrics_of
+from lockstep_cli.small_server import RateLimit
 from lockstep_ledger.web.grants import Grant, Tokens
-from lockstep_ledger.web.middleware import RateLimit
 from lockstep_ledger.web.openapi import document
 
 from ..service import application, complaints
@@ -210,8 +210,8 @@ def test_an_event_for_a_finished_job_is_stored_and_amends_it(client: TestClient)
 @pytest.mark.parametrize(
     ("body", "status", "refusal", "sentence"),
     [
-        (b"{", 400, "json", "the body is not JSON"),
-        (b"[" * 100_000, 400, "json", "the body is not JSON"),
+        (b"{", 400, "json", "it is not JSON"),
+        (b"[" * 100_000, 400, "json", "nested too deeply"),
         (b'{"version": 1, "events": [NaN]}', 400, "json", "NaN is not a JSON number"),
         (b"[]", 400, "type", "must be a JSON object"),
         (b'{"version": 2, "events": []}', 400, "version", "version 2 of a delivery is unknown"),

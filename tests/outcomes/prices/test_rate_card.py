@@ -44,7 +44,7 @@ def rates(*changes: tuple[str, str]) -> str:
         ("rates: [", "is not YAML"),
         ("- a", "rates.yaml:1:"),
         ("capacity: [{from: 2026-01-01, cluster: a, installed: b}]", "capacity[0].installed 'b'"),
-        (BOMB, "more than 50000 values"),
+        (BOMB, "more than 50,000 values"),
         ("rates: " + "[" * 1200, "is not YAML"),
     ],
 )

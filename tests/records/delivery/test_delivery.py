@@ -133,6 +133,26 @@ def test_events_that_a_ledger_leaves_out_of_a_batch_are_counted_and_do_not_come_
     assert "from 0 on" in caplog.text
 
 
+@pytest.mark.parametrize("wrong", [{"e1"}, {"e0", "e3"}, {f"e{n}" for n in range(4)}])
+def test_a_receiver_that_names_no_event_holds_up_none_but_those_that_it_refuses_alone(
+    tmp_path: Path, wrong: set[str]
+) -> None:
+    for number in range(4):
+        add_event(tmp_path, number)
+    sent: list[str] = []
+
+    def send(_: LedgerAddress, body: bytes) -> Answer:
+        names = [event["id"] for event in json.loads(body)["events"]]
+        sent.extend(names)
+        return Answer(400 if wrong.intersection(names) else 200, b"no")
+
+    spool = EventSpool(tmp_path, None)
+    sender = Sender(spool, ADDRESS, ("", ""), send)
+    assert sender.run_once() == (len(wrong) < 4)
+    assert spool.num_pending == (4 if len(wrong) == 4 else 0)
+    assert (sender.refused, len(sent)) == (len(wrong) % 4, 8)
+
+
 @pytest.mark.parametrize("body", [b"", b"OK", b"[]", b'{"rejected":7}', b'{"rejected":[{}]}'])
 def test_an_answer_of_any_text_counts_as_taken(tmp_path: Path, body: bytes) -> None:
     add_event(tmp_path, 0)

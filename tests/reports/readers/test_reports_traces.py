@@ -222,7 +222,7 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
         ("dp_size: 1", "dp_size is 1 in the layout, but the rows show 2"),
         ("[1, 2]", "is not a mapping"),
         ("a: [", "is not YAML"),
-        ("x" * 70_000, "is over 65,536 bytes"),
+        ("x" * (2 << 20), "longer than 1,048,576 bytes"),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, text: str, sentence: str) -> None:

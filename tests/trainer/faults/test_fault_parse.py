@@ -106,7 +106,7 @@ def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -
         ("seed = 3", "has 'seed'; it may have tables [[fault]] alone"),
         ("[[fault]", "is not TOML"),
         ('[[fault]]\nkind = "kill"\nrank = 9\nstep = 1', "fault 1: rank 9 is outside the world"),
-        (None, "cannot be read (No such file or directory)"),
+        (None, "it cannot be read: No such file or directory"),
     ],
 )
 def test_an_invalid_file_is_refused_in_one_sentence(

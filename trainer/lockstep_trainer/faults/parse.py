@@ -7,11 +7,11 @@ range such as ``10..20``.
 
 import random
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from lockstep_records.text.documents import read_toml
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.kind import Fault, Kind, Value
 from lockstep_trainer.faults.kinds import KINDS
@@ -80,11 +80,9 @@ def _words(pairs: Iterable[tuple[str, Any]]) -> Words:
 
 def _read_tables(path: Path) -> list[dict[str, Any]]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"--fault @{path} cannot be read ({error.strerror})") from error
+        document = read_toml(path)
     except ValueError as error:
-        raise ValueError(f"--fault @{path} is not TOML: {error}") from error
+        raise ValueError(f"--fault @{path}: {error}") from error
     tables = document.pop("fault", [])
     are_tables = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
     if document or not are_tables:

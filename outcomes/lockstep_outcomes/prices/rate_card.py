@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-from lockstep_records.text.documents import DocumentError, read_text
+from lockstep_records.text.documents import DocumentError, read_document
 from lockstep_records.text.yaml_documents import check_yaml
 
 _MOST_MONEY = 10**12
@@ -115,7 +115,7 @@ def read_rate_card(path: Path | None) -> RateCard:
         return RateCard()
     values: dict[str, tuple[int, str]] = {}
     try:
-        content = read_text(path)
+        content = read_document(path)
         check_yaml(content)
         # Every value is read as text: YAML would make a float of 2.10 and false of NO.
         node = yaml.compose(content, yaml.BaseLoader)

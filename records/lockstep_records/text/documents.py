@@ -20,7 +20,7 @@ class DocumentError(ValueError):
     """A document that is not decoded; one sentence without the name of its file."""
 
 
-def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+def read_document(path: Path, max_bytes: int = MAX_BYTES) -> str:
     """The text of a file.
 
     Raises:
@@ -45,7 +45,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         DocumentError: it cannot be read, is not TOML, or exceeds a bound.
     """
-    text = read_text(path, MAX_BYTES >> 4)
+    text = read_document(path, MAX_BYTES >> 4)
     if max(map(len, text.splitlines()), default=0) > _MAX_TOML_LINE:
         raise DocumentError(f"a line is longer than {_MAX_TOML_LINE:,} characters")
     try:

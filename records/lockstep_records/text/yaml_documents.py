@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_records.text.documents import DocumentError, read_text
+from lockstep_records.text.documents import DocumentError, read_document
 
 MAX_DEPTH, MAX_VALUES = 64, 50_000
 _MAX_NUMBER_CHARACTERS = 100
@@ -18,7 +18,7 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
     Raises:
         DocumentError: it cannot be read, is not YAML, or exceeds a bound.
     """
-    text = read_text(path)
+    text = read_document(path)
     check_yaml(text)
     try:
         return yaml.load(text, loader)  # noqa: S506  # a safe loader or a subclass

@@ -4,10 +4,12 @@ import ast
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from lockstep.commands.dry_run import run_with_lines
 from lockstep.commands.training_loop import TrainingLoop
 from lockstep.commands.training_script import TrainingScript, last_name
 
@@ -97,7 +99,7 @@ class ProposedLines:
     def _start(self, loop: TrainingLoop) -> str:
         """How the script is started with its lines."""
         script = self._script
-        if any(map(_SPAWNS.search, self._called)):
+        if self.spawns:
             return "start it as before"
         if not self._is_program(loop):
             return (
@@ -105,6 +107,11 @@ class ProposedLines:
             )
         module = script.module()
         return f"start it by lockstep run --nproc-per-node N {module or script.path}"
+
+    @property
+    def spawns(self) -> bool:
+        """Whether the script starts its ranks itself."""
+        return any(map(_SPAWNS.search, self._called))
 
     def _is_program(self, loop: TrainingLoop) -> bool:
         script = self._script
@@ -280,18 +287,36 @@ def _write_list(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"[{', '.join(names)}]" if names else "None"
 
 
+def _check_run(proposed: ProposedLines, steps: int | None, command: Sequence[str]) -> None:
+    """Raises ValueError where the program cannot be run with the lines."""
+    if command and steps is None:
+        raise ValueError(f"{command[0]!r} is for --run; a script is read without its arguments")
+    if steps and proposed.spawns:
+        raise ValueError("it starts its ranks itself, and --run cannot hand them its lines")
+
+
 @click.command()
+@click.option(
+    "--run",
+    "steps",
+    metavar="STEPS",
+    type=click.IntRange(1),
+    help="Run the program with the lines for so many steps, and show the phases that they see.",
+)
 @click.argument("path", metavar="SCRIPT", type=click.Path(dir_okay=False, path_type=Path))
-def instrument(path: Path) -> None:
-    """Print the lines to add to SCRIPT, which is read and never runs.
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def instrument(path: Path, steps: int | None, command: tuple[str, ...]) -> None:
+    """Print the lines to add to SCRIPT, which is read and stays as it is.
 
     They are a diff with line numbers, which patch applies. What cannot be seen in the script is
-    said on stderr.
+    said on stderr. With --run the program runs as always, its files included; COMMAND, after --,
+    is what lockstep run is given, SCRIPT where left out.
     """
     try:
         script = TrainingScript(path)
         proposed = ProposedLines(script)
         lines = proposed.apply()
+        _check_run(proposed, steps, command)
     except (OSError, ValueError, RecursionError) as error:
         raise click.UsageError(f"SCRIPT {str(path)!r}: {error}") from error
     colours = {"+": "green", "-": "red", "@": "cyan"}
@@ -300,3 +325,8 @@ def instrument(path: Path) -> None:
         click.echo(click.style(line, fg=colours.get(line[0])))
     for note in proposed.notes:
         click.echo(f"lockstep: {note}", err=True)
+    if steps:
+        try:
+            click.echo("\n".join(run_with_lines(path, "\n".join(lines), steps, command)))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error

@@ -9,7 +9,6 @@ from lockstep_records.page.unseen import unseen_bits, unseen_in
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
-JUDGED_AT_STEP = 20
 _PHASE_SECONDS = SLOT.word("phase_seconds")
 _COLLECTIVES, _TRANSFERS = SLOT.word("collectives"), COLLECTIVE_KINDS.index("send_recv")
 _COUNTS = (SLOT.word("tokens"), SLOT.word("samples"))
@@ -31,9 +30,12 @@ class FirstSteps:
     """Judges what a page has of the first steps.
 
     Attributes:
+        judged_at_step: when all is said.
         search: of the models that ``attach`` was given; None without any.
         is_over: whether all is said.
     """
+
+    judged_at_step = 20
 
     def __init__(self, page: PageWriter) -> None:
         self._page = page
@@ -48,7 +50,7 @@ class FirstSteps:
             return
         if self.search is not None:
             self.search.inspect_steps(steps, has_forward=seconds[FORWARD] > 0)
-        if steps >= JUDGED_AT_STEP:
+        if steps >= self.judged_at_step:
             self.is_over = True
             ran = self.search is None or seconds[FORWARD] > 0
             ran = (self.search is not None and self.search.end()) or ran

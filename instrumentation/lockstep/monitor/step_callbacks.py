@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
-from lockstep.monitor.first_steps import JUDGED_AT_STEP, FirstSteps
+from lockstep.monitor.first_steps import FirstSteps
 from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
@@ -204,5 +204,6 @@ class StepCallbacks:
             recorder.wake_rows, recorder.flags = steps + 1, recorder.flags | FLAG["measured"]
         else:
             next_measured = steps - steps % _MEASURE_EVERY + _MEASURE_EVERY
-            judged = JUDGED_AT_STEP if steps < JUDGED_AT_STEP else next_measured
+            judged = self.first_steps.judged_at_step
+            judged = judged if steps < judged else next_measured
             recorder.wake_rows = min(2 * steps, next_measured, judged)

@@ -10,7 +10,6 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
-from lockstep.checkpoints.dcp import watch_dcp
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
@@ -26,5 +25,4 @@ __all__ = [
     "attach",
     "disabled",
     "json_logs",
-    "watch_dcp",
 ]

@@ -47,7 +47,7 @@ typedef struct {
     PyObject_HEAD
     /* What a change of phase touches is adjacent, so that it is few lines of the cache.
      * `on` is read again after every call into Python: a signal's handler may close the page. */
-    char on, held, measures, uses_device;
+    char on, held, measures, uses_device, counts_batches;
     int phase, optimizers; /* whose steps run now, one inside the other */
     int64_t since_ns, due_ns, own_ns, step_began_ns, first_arrival_ns, last_arrival_ns;
     int64_t spent_ns[NUM_PHASES];

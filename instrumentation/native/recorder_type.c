@@ -65,7 +65,7 @@ static int recorder_init(StepRecorder *recorder, PyObject *args, PyObject *kwarg
     recorder->waited_ns = -1;
     recorder->loss_floor = -Py_HUGE_VAL;
     recorder->loss_bound = recorder->usual_seconds = Py_HUGE_VAL;
-    recorder->on = 1;
+    recorder->on = recorder->counts_batches = 1;
     return 0;
 }
 
@@ -95,6 +95,7 @@ DEFINE_DEALLOC(recorder, StepRecorder, free_clock)
 static PyMemberDef recorder_members[] = {
     MEMBER("on", T_BOOL, StepRecorder, on, READONLY),
     MEMBER("held", T_BOOL, StepRecorder, held, 0),
+    MEMBER("counts_batches", T_BOOL, StepRecorder, counts_batches, 0),
     MEMBER("uses_device", T_BOOL, StepRecorder, uses_device, READONLY),
     MEMBER("phase", T_INT, StepRecorder, phase, READONLY),
     MEMBER("since_ns", T_LONGLONG, StepRecorder, since_ns, READONLY),

@@ -211,6 +211,8 @@ static int parse_count(StepRecorder *recorder, PyObject *value, const char *name
 static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
 {
     int status = read_lengths(recorder, arguments, row) < 0 ? handle_part_error(recorder, "loop_numbers") : 0;
+    if (recorder->batch_samples && row->samples && (row->tokens || !recorder->batch_tokens))
+        recorder->counts_batches = false; /* the loop says all that they would */
     if (row->tokens == 0)
         row->tokens = (uint32_t)recorder->batch_tokens;
     if (row->samples == 0)

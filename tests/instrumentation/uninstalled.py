@@ -8,5 +8,7 @@ def uninstall() -> None:
     for path, attribute in install._in_torch:
         owner = owner_of(path)
         current = getattr(owner, attribute)
-        setattr(owner, attribute, getattr(current, ORIGINAL, current))
+        original = getattr(current, ORIGINAL, current)
+        setattr(owner, attribute, original)
+        install.rebind({id(current): original})
     install._in_torch.clear()

@@ -144,7 +144,7 @@ class LiveMonitor:
 
     def count_batch(self, batch: Any) -> None:
         """Counts the batch in the step that runs now, but where a block holds the phase."""
-        if self.recorder.phase == DATA:
+        if self.recorder.counts_batches and self.recorder.phase == DATA:
             self.parts.run("loop_numbers", count_batch, self.recorder, batch)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

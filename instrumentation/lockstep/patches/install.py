@@ -4,9 +4,13 @@ A replacement stays for the life of the process, for somebody may have wrapped i
 monitor goes, it reports to nobody.
 """
 
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, ClassVar
 
+from lockstep.guard import outcome_of
 from lockstep.patches import points
 from lockstep.patches.table import REPLACED
 
@@ -17,18 +21,59 @@ _in_torch: set[tuple[str, str]] = set()
 def install(group: points.Group, table: Iterable[points.InstrumentationPoint] = REPLACED) -> None:
     """Replaces the attributes of one group, each of them once however often this is called.
 
-    A point whose attribute this torch lacks is left out and logged once; the others work.
+    A function is replaced in every module that holds it, by whatever name it was imported. A point
+    whose attribute this torch lacks is left out and logged once; the others work.
     """
-    missing = []
+    missing, functions = [], dict[int, Any]()
     for point in table:
         if point.group != group or (point.owner, point.attribute) in _in_torch:
             continue
+        if point.is_optional and point.owner.partition(":")[0] not in sys.modules:
+            _LateModules.groups[point.owner] = group
+            continue
         original = points.find(point)
-        if original is not None:
-            _replace(point, original)
-        elif not point.is_optional:
-            missing.append(point)
+        if original is None:
+            missing += [] if point.is_optional else [point]
+        elif not hasattr(original, points.ORIGINAL):
+            replacement = _replace(point, original)
+            if isinstance(points.owner_of(point.owner), ModuleType):
+                functions[id(original)] = replacement
+    rebind(functions)
     points.report_missing(missing)
+
+
+def rebind(functions: Mapping[int, Any]) -> None:
+    """Has each name in others' modules that stands for an object, by id, stand for another."""
+    for name, module in [*sys.modules.items()] if functions else ():
+        if isinstance(module, ModuleType) and not name.startswith("lockstep."):
+            names = ModuleType.__getattribute__(module, "__dict__")  # a lazy module's own may load
+            held = [key for key, value in [*names.items()] if id(value) in functions]
+            names.update({key: functions[id(names[key])] for key in held})
+
+
+class _LateModules:
+    """A finder of modules: what is optional is replaced as soon as its module is loaded."""
+
+    groups: ClassVar[dict[str, points.Group]] = {}
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The module as it is found otherwise, with the replacement after its execution."""
+        group = cls.groups.pop(name, None)
+        spec = PathFinder.find_spec(name, path, target) if group else None
+        if group is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            outcome_of(install, group)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader
+        return spec
+
+
+sys.meta_path.insert(0, _LateModules)
 
 
 def install_on(instance: Any, attribute: str, wrap: points.Wrapper) -> None:
@@ -41,16 +86,12 @@ def install_on(instance: Any, attribute: str, wrap: points.Wrapper) -> None:
     setattr(instance, attribute, replacement)
 
 
-def _replace(point: points.InstrumentationPoint, original: Any) -> None:
+def _replace(point: points.InstrumentationPoint, original: Any) -> Any:
+    """Replaces the attribute itself; returns the replacement."""
     assert point.wrap is not None
-    if hasattr(original, points.ORIGINAL):
-        return
     replacement = point.wrap(original)
     if not hasattr(replacement, points.ORIGINAL):  # the listener of backward has it by its class
         setattr(replacement, points.ORIGINAL, original)
-    for path in (point.owner, *point.aliases):
-        owner = points.owner_of(path)
-        # An alias that holds something else is not ours to replace.
-        if getattr(owner, point.attribute, None) is original:
-            setattr(owner, point.attribute, replacement)
-            _in_torch.add((path, point.attribute))
+    setattr(points.owner_of(point.owner), point.attribute, replacement)
+    _in_torch.add((point.owner, point.attribute))
+    return replacement

@@ -29,7 +29,7 @@ def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         recorder.enter_code(DATA)
         try:
             batch = original(self)
-            if recorder.phase == DATA:  # no block holds another one
+            if recorder.counts_batches and recorder.phase == DATA:  # no block holds another one
                 waits.run("loop_numbers", count_batch, recorder, batch)
             return batch
         finally:

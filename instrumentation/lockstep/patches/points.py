@@ -29,7 +29,6 @@ Group = Literal[
     "groups",
     "loaders",
     "saves",
-    "safetensors",
     "pipeline",
     "stage",
     "read",
@@ -49,11 +48,9 @@ class InstrumentationPoint:
         without_it: what is lost on a torch that lacks it; the end of a sentence in the log.
         wrap: builds the replacement from the original; None for a point that is only read.
         parameters: names of parameters that the original must have.
-        aliases: other owners that hold the same object under the same name.
         requires: ``module:path`` of what must be there too, for without it the point is of
             no use.
-        is_optional: some tried versions of torch lack it, and nothing is lost there.
-        tried: lowest and highest version of torch on which the attribute was looked at.
+        is_optional: nothing is lost where it is missing; it is never loaded for it.
     """
 
     group: Group
@@ -63,10 +60,8 @@ class InstrumentationPoint:
     without_it: str
     wrap: Wrapper | None = None
     parameters: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     is_optional: bool = False
-    tried: tuple[str, str] = ("2.7.1", "2.15.0")
 
     @property
     def path(self) -> str:
@@ -103,13 +98,6 @@ GROUP_RESOLVER = InstrumentationPoint(
     purpose="finds the group of a functional collective by its name",
     without_it="functional collectives have no bus bandwidth",
 )
-CHECKPOINT_LOGGER = InstrumentationPoint(
-    group="read",
-    owner="torch.distributed.checkpoint.logger",
-    attribute="_dcp_logger",
-    purpose="logs begin and end of DCP's save, async_save and load",
-    without_it="checkpoints of torch.distributed.checkpoint are not counted",
-)
 WORKER_SERVER = InstrumentationPoint(
     group="read",
     owner="torch._C._distributed_c10d",
@@ -130,7 +118,6 @@ READ = (
     BUCKET_STATISTICS,
     GRAPH_TASK,
     GROUP_RESOLVER,
-    CHECKPOINT_LOGGER,
     WORKER_SERVER,
     START_WORKERS,
 )

@@ -1,19 +1,26 @@
-"""Counts files that the loop saves outside a block of its own as checkpoints.
+"""Counts what the loop saves and loads outside a block of its own as checkpoints and restores.
 
 A rank 0 that saves every so many steps makes the others wait: without the phase its lateness would
 have no cause.
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from io import BytesIO
-from typing import ParamSpec, Protocol, TypeVar, cast
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+import torch.distributed as dist
+
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.patches import waits
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_STEP_AT_END = re.compile(r"(\d+)\D*$")
 
 
 class CheckpointBlocks(Protocol):
@@ -26,37 +33,95 @@ class CheckpointBlocks(Protocol):
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Counts the block as one phase."""
 
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[object]:
+    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
         """Counts the block as writing a checkpoint."""
 
+    def restore(self) -> AbstractContextManager[Restoring]:
+        """Counts the block as restoring a checkpoint."""
 
-_counted_steps: dict[int, int] = {}  # by monitor: the step before which it saved last
+
+_counted: dict[int, tuple[int, Path | None]] = {}  # by monitor: step and folder of its last save
 
 
 def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
-    """Holds the phase while something is saved.
+    """Holds the phase while something is saved, and follows a save that goes on in the background.
 
     To memory only a mapping counts, a checkpoint's parts, which somebody writes from there.
     """
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        monitor = waits.monitor_outside_blocks()
-        given = (*args, *kwargs.values())
-        is_in_memory = any(isinstance(value, BytesIO) for value in given)
-        if monitor is None or (is_in_memory and not any(isinstance(v, Mapping) for v in given)):
+        monitor, folder = _monitor(), _folder_in(kwargs)
+        kinds = [type(value) for value in (*args, *kwargs.values())]
+        is_in_memory = any(issubclass(kind, BytesIO) for kind in kinds)
+        if monitor is None or (is_in_memory and not any(issubclass(k, Mapping) for k in kinds)):
             return original(*args, **kwargs)
-        with _block(cast("CheckpointBlocks", monitor)):
-            return original(*args, **kwargs)
+        with _block(monitor, folder) as saving:
+            result = original(*args, **kwargs)
+            if folder is not None and saving is not None:
+                waits.run("checkpoints", _follow, saving, result, folder)
+            return result
 
     return call
 
 
-def _block(monitor: CheckpointBlocks) -> AbstractContextManager[object]:
+def wrap_load(original: Callable[P, R]) -> Callable[P, R]:
+    """Counts a load of DCP as a restore."""
+
+    @functools.wraps(original)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if (monitor := _monitor()) is None:
+            return original(*args, **kwargs)
+        with monitor.restore() as restoring:
+            result = original(*args, **kwargs)
+            restoring.found(_step_in(_folder_in(kwargs)) or 0)
+            return result
+
+    return call
+
+
+def _monitor() -> CheckpointBlocks | None:
+    return cast("CheckpointBlocks | None", waits.monitor_outside_blocks())
+
+
+def _block(monitor: CheckpointBlocks, folder: Path | None) -> AbstractContextManager[Saving | None]:
     """A checkpoint; for the second file and those after it in one step only its time."""
     step = monitor.next_step
-    if _counted_steps.get(id(monitor)) == step:
+    counted_step, counted_folder = _counted.get(id(monitor), (None, None))
+    if counted_step == step and folder in {None, counted_folder}:
         return monitor.phase("checkpoint")
-    _counted_steps.clear()  # one monitor takes reports at a time
-    _counted_steps[id(monitor)] = step
-    return monitor.checkpoint()
+    _counted.clear()  # one monitor takes reports at a time
+    _counted[id(monitor)] = step, folder
+    return monitor.checkpoint(_step_in(folder))
+
+
+def _follow(saving: Saving, result: object, folder: Path) -> None:
+    """Counts the bytes of what DCP has written, now or when its future says that it has."""
+    written = getattr(result, "upload_completion", result)
+    has_ranks = dist.is_available() and dist.is_initialized()
+    own_files = f"__{dist.get_rank() if has_ranks else 0}_*"
+
+    def end(future: "Future[Any] | None" = None) -> None:
+        size_bytes = sum(file.stat().st_size for file in folder.glob(own_files))
+        if size_bytes:
+            saving.wrote(size_bytes)
+        if future is not None:
+            saving.end(failed=future.exception() is not None)
+
+    if isinstance(written, Future):
+        saving.later()
+        written.add_done_callback(lambda future: waits.run("checkpoints", end, future))
+    else:
+        end()
+
+
+def _folder_in(arguments: Mapping[str, object]) -> Path | None:
+    """The folder that a function of DCP is given; None for another saver."""
+    given = arguments.get("checkpoint_id")
+    return Path(given) if type(given) is str else given if issubclass(type(given), Path) else None  # type: ignore[return-value]  # a subclass of Path
+
+
+def _step_in(folder: Path | None) -> int | None:
+    """The last number in the name of a checkpoint's folder, by convention its step."""
+    match = _STEP_AT_END.search(folder.name if folder else "")
+    return int(match[1]) if match else None

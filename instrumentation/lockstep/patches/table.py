@@ -18,6 +18,7 @@ from lockstep.patches import (
 )
 from lockstep.patches.points import READ, InstrumentationPoint
 
+_DCP = "torch.distributed.checkpoint"
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _FUNCTIONAL = "torch:ops._c10d_functional"
 _AUTOGRAD_NAMESPACE = "torch:ops._c10d_functional_autograd"
@@ -49,8 +50,6 @@ COLLECTIVES = tuple(
         purpose="times a blocking collective",
         without_it="waits in a collective count as work",
         wrap=collectives.wrap_collective(kind),
-        # FSDP and DDP call some of these by their module, most by the package.
-        aliases=("torch.distributed.distributed_c10d",),
         is_optional=name in {"all_gather_single", "reduce_scatter_single"},
     )
     for name, kind in collectives.KINDS.items()
@@ -146,7 +145,6 @@ GROUP = InstrumentationPoint(
     purpose="tells when a rank that attached before it can be known",
     without_it="a rank that attaches before it has a page from its first phase on",
     wrap=groups.wrap_initialisation,
-    aliases=("torch.distributed",),
 )
 EVALUATION = InstrumentationPoint(
     group="evaluations",
@@ -175,37 +173,36 @@ LOADER_WORKERS = InstrumentationPoint(
     wrap=loaders.wrap_workers,
     parameters=("self", "loader"),
 )
-_SAVES_LOST = "files that are saved outside monitor.checkpoint count as other"
-SAVES = (
+SAVES = tuple(
     InstrumentationPoint(
         group="saves",
-        owner="torch.serialization",
-        attribute="save",
+        owner=owner,
+        attribute=attribute,
         purpose="saves a checkpoint that the loop does not mark",
-        without_it=_SAVES_LOST,
+        without_it="files that are saved outside monitor.checkpoint count as other",
         wrap=saves.wrap_save,
-        aliases=("torch",),
-        parameters=("obj", "f"),
-    ),
-    InstrumentationPoint(
-        group="safetensors",
-        owner="safetensors.torch",
-        attribute="save_file",
-        purpose="does the same in the other common format",
-        without_it=_SAVES_LOST,
-        wrap=saves.wrap_save,
-        parameters=("tensors", "filename"),
-        is_optional=True,
-    ),
+        is_optional=owner != "torch.serialization",
+    )
+    for owner, attribute in (
+        ("torch.serialization", "save"),
+        ("pickle", "dump"),
+        ("numpy", "savez"),
+        ("numpy", "savez_compressed"),
+        ("safetensors.torch", "save_file"),
+        ("safetensors.numpy", "save_file"),
+        ("joblib", "dump"),
+        (f"{_DCP}.state_dict_saver", "save"),
+        (f"{_DCP}.state_dict_saver", "async_save"),
+    )
 )
-PICKLES = InstrumentationPoint(
+LOAD = InstrumentationPoint(
     group="saves",
-    owner="pickle",
-    attribute="dump",
-    purpose="saves a checkpoint of the loop's own format",
-    without_it=_SAVES_LOST,
-    wrap=saves.wrap_save,
-    parameters=("obj", "file"),
+    owner=f"{_DCP}.state_dict_loader",
+    attribute="load",
+    purpose="restores a checkpoint",
+    without_it="restores outside monitor.restore count as other",
+    wrap=saves.wrap_load,
+    is_optional=True,
 )
 PIPELINE_TRANSFERS = InstrumentationPoint(
     group="pipeline",
@@ -230,7 +227,7 @@ REPLACED: tuple[InstrumentationPoint, ...] = (
     LOADER_NEXT,
     LOADER_WORKERS,
     *SAVES,
-    PICKLES,
+    LOAD,
     PIPELINE_TRANSFERS,
 )
 

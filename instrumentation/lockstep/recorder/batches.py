@@ -19,30 +19,33 @@ class BatchCounts(Protocol):
 def count_batch(counts: BatchCounts, batch: Any) -> None:
     """Adds a batch to the step that runs now; ``step`` may say otherwise."""
     counts.batch_samples += num_samples(batch)
-    if type(batch) is not tuple and type(batch) is not list:  # the usual batch has no names
+    kind = type(batch)  # the usual batch has no names, and a dict is known without asking further
+    if kind is dict or (kind is not tuple and kind is not list and isinstance(batch, Mapping)):
         counts.batch_tokens += num_tokens(batch)
 
 
 def num_samples(batch: Any) -> int:
     """Length of the first dimension of the batch's first array; 0 without one."""
-    if type(batch) is tuple or type(batch) is list:  # faster than to ask what it is like
-        return next((count for part in batch if (count := num_samples(part))), 0)
     if (shape := getattr(batch, "shape", None)) is not None:
         return int(shape[0]) if len(shape) else 0
-    if isinstance(batch, Mapping):
-        batch = tuple(batch.values())
-    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
-        return next((count for part in batch if (count := num_samples(part))), 0)
+    kind = type(batch)
+    if kind is dict or (kind is not tuple and kind is not list and isinstance(batch, Mapping)):
+        batch = batch.values()
+    elif kind is not tuple and kind is not list and not isinstance(batch, Sequence):
+        return 0
+    for part in () if isinstance(batch, str | bytes) else batch:
+        if count := num_samples(part):
+            return count
     return 0
 
 
-def num_tokens(batch: Any) -> int:
+def num_tokens(batch: Mapping[Any, Any]) -> int:
     """Elements of ``input_ids`` without padding; 0 for a batch without them."""
-    ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    ids: Any = batch.get("input_ids")
+    mask: Any = batch.get("attention_mask")
     if not hasattr(ids, "numel"):
         return 0
-    mask: Any = batch.get("attention_mask")
-    # What is on a device is not waited for; other arrays have no device type.
-    device_type = getattr(getattr(mask, "device", None), "type", None)
-    is_mask = device_type == "cpu" and mask.shape == ids.shape
-    return int(mask.sum()) if is_mask else int(ids.numel())
+    # What is on a device is not waited for; a mask of two dimensions more is no padding's.
+    if mask is not None and getattr(mask, "is_cpu", False) and mask.shape == ids.shape:
+        return int(mask.count_nonzero())
+    return int(ids.numel())

@@ -173,10 +173,12 @@ class StepRecorder(Recorder, Protocol):
         slow_seconds: a step up to that long has no span.
         uses_device: whether steps are timed on a device.
         batch_samples, batch_tokens: of the batches of the step that runs now, so far.
+        counts_batches: whether these are needed, as the loop tells less than they do.
     """
 
     batch_samples: int
     batch_tokens: int
+    counts_batches: bool
     held: bool
     measures: bool
     own_ns: int

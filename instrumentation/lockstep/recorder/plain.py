@@ -75,7 +75,7 @@ class PlainRecorder(StepRecorder):
         self.heartbeat: HeartbeatWord = page.heartbeat_word
         self._losses: deque[float] = deque(maxlen=LOSSES)
         self._run_queue = RunQueueWait(page)
-        self.on, self.held, self.measures = True, False, False
+        self.on, self.held, self.measures, self.counts_batches = True, False, False, True
         self.phase = INIT
         self.since_ns = self._begun_ns = time.monotonic_ns()
         self._spent_ns = [0] * NUM_PHASES
@@ -239,6 +239,8 @@ class PlainRecorder(StepRecorder):
             for name, value in (("min", shortest), ("max", longest), ("squares", squares)):
                 self._page.add_to_row(f"sequence_{name}", value)
             counts = [counts[0] or total, counts[1] or count]
+        if self.batch_samples and counts[1] and (counts[0] or not self.batch_tokens):
+            self.counts_batches = False  # the loop says all that they would
         counts = [counts[0] or self.batch_tokens, counts[1] or self.batch_samples]
         self.batch_tokens = self.batch_samples = 0
         return {"tokens": counts[0], "samples": counts[1]}

@@ -26,7 +26,7 @@ def watch(
     """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
     run = monitor.parts.run
     run("collectives", _watch_collectives, monitor)
-    run("checkpoints", _watch_saves, monitor)
+    run("checkpoints", _watch_saves)
     if schedule is not None:
         run("pipeline", _watch_schedule, monitor, schedule)
     modules = _as_list(model, torch.nn.Module)
@@ -61,16 +61,10 @@ def _watch_collectives(monitor: LiveMonitor) -> None:
             install("fsdp")
 
 
-def _watch_saves(monitor: LiveMonitor) -> None:
+def _watch_saves() -> None:
     from lockstep.patches.install import install  # noqa: PLC0415  # as above
 
     install("saves")
-    if "safetensors.torch" in sys.modules:
-        install("safetensors")
-    if "torch.distributed.checkpoint" in sys.modules:
-        from lockstep.checkpoints.dcp import watch_by_default  # noqa: PLC0415  # as above
-
-        watch_by_default(monitor)
 
 
 def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:

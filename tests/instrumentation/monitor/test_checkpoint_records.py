@@ -1,10 +1,14 @@
-"""Checkpoints and restores in the page, reported by the loop or by DCP's own log."""
+"""Checkpoints and restores in the page, reported by the loop or seen as savers run."""
 
+import importlib
+import sys
 import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
@@ -14,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 import lockstep
 
 from ..rank_page import page_of
+from ..strategies.watched import page_in, watched
 from ..torch_versions import needs_async_save_of_one_process
 
 
@@ -98,21 +103,17 @@ def test_a_restore_records_the_checkpoint_it_fell_back_to(
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_checkpoints_of_dcp_are_counted_from_its_own_log(
-    root: Path, monitor: lockstep.Monitor, tmp_path: Path
+def test_checkpoints_of_dcp_are_counted_whoever_imported_its_functions(
+    root: Path, tmp_path: Path
 ) -> None:
-    state = {"weight": torch.ones(1000)}
-    watch = lockstep.watch_dcp(monitor)
-    try:
-        save(state, checkpoint_id=tmp_path / "step-30")
-        with pytest.raises(CheckpointException):
-            load(state, checkpoint_id=tmp_path / "step-50")
-        load(state, checkpoint_id=tmp_path / "step-30")
-    finally:
-        watch.close()
-    save(state, checkpoint_id=tmp_path / "step-60")
+    state, monitor = {"weight": torch.ones(1000)}, watched(root, torch.nn.Linear(1, 1))
+    save(state, checkpoint_id=tmp_path / "step-30")
+    with pytest.raises(CheckpointException):
+        load(state, checkpoint_id=tmp_path / "step-50")
+    load(state, checkpoint_id=tmp_path / "step-30")
     monitor.close()
-    page = page_of(root)
+    save(state, checkpoint_id=tmp_path / "step-60")
+    page = page_in(root)
     assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
     assert page.state["checkpoint_step"] == page.periodic["write_step"] == 30
     assert page.periodic["checkpoint_bytes"] > 4000
@@ -125,20 +126,39 @@ def test_checkpoints_of_dcp_are_counted_from_its_own_log(
 @needs_async_save_of_one_process
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_an_asynchronous_save_of_dcp_counts_until_its_thread_has_written(
-    root: Path, monitor: lockstep.Monitor, tmp_path: Path
+    root: Path, tmp_path: Path
 ) -> None:
-    state = {"weight": torch.ones(1000)}
-    watch = lockstep.watch_dcp(monitor)
-    try:
-        save(state, checkpoint_id=tmp_path / "step-30")
-        written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)
-        assert isinstance(written, Future)
-        written.result()
-    finally:
-        watch.close()
+    state, monitor = {"weight": torch.ones(1000)}, watched(root, torch.nn.Linear(1, 1))
+    save(state, checkpoint_id=tmp_path / "step-30")
+    written = async_save(state, checkpoint_id=str(tmp_path / "step-40"), no_dist=True)
+    assert isinstance(written, Future)
+    written.result()
     monitor.close()
-    page = page_of(root)
+    page = page_in(root)
     assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
     assert page.state["checkpoint_step"] == page.periodic["write_step"] == 40
     assert page.periodic["checkpoint_bytes"] > 2 * 4000
     assert page.periodic["checkpoint_persisting_seconds"] > page.periodic["write_seconds"] > 0
+
+
+def test_a_saver_that_is_loaded_later_is_seen_and_an_object_that_lies_is_saved(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "joblib.py").write_text("def dump(value, path):\n    return [path]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "joblib", raising=False)
+    monitor = watched(root, torch.nn.Linear(1, 1))
+
+    class Liar:
+        @property
+        def __class__(self) -> Any:  # type: ignore[misc]  # it lies
+            raise RuntimeError("no")
+
+    monitor.step()
+    assert importlib.import_module("joblib").dump(Liar(), "path") == ["path"]
+    monkeypatch.delitem(sys.modules, "joblib")
+    monitor.step()
+    np.savez(tmp_path / "parts", weight=np.ones(3))
+    monitor.close()
+    assert page_in(root).state["checkpoints"] == {"ok": 2, "failed": 0}
+    assert page_in(root).state["internal_errors"] == 0

@@ -2,8 +2,10 @@
 
 import functools
 import gc
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 from weakref import ref
 
@@ -68,12 +70,20 @@ def test_a_point_is_replaced_once_and_its_very_object_comes_back(
     assert in_torch(point) is original
 
 
-def test_package_and_module_hold_the_same_replacement() -> None:
+def test_whoever_imported_a_function_before_holds_its_replacement_by_any_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = ModuleType("script")
+    vars(script).update(reduce=torch.distributed.all_reduce, keep=torch.distributed.isend)
+    monkeypatch.setitem(sys.modules, "script", script)
+    monkeypatch.setitem(sys.modules, "no_module", object())
     install("collectives")
     from torch.distributed import distributed_c10d  # noqa: PLC0415  # looked up after the install
 
-    assert torch.distributed.all_reduce is distributed_c10d.all_reduce
+    held = torch.distributed.all_reduce, distributed_c10d.all_reduce, script.reduce
+    assert len({*map(id, held)}) == 1
     assert hasattr(torch.distributed.all_reduce, ORIGINAL)
+    assert script.keep is distributed_c10d.isend
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Checkpoints of ``torch.distributed.checkpoint``, counted without a change of the loop."""
